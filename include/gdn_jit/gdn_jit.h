@@ -1,0 +1,392 @@
+/*
+ * gdn_jit.h - public C interface of libgdnjit.
+ *
+ * Two operators of Gated DeltaNet (GDN) inference, specialised per shape, compiled by NVRTC and cached on disk:
+ *
+ *   conv1d-QKV    causal depthwise conv1d (+ bias, + SiLU) straight from the packed projection into separate q, k and v,
+ *                 with the conv state update, in one launch.
+ *   GDN prefill   the chunked gated delta rule, forward, exact, varlen, with initial and final state.
+ *
+ * Life of a call:   desc -> gdn_plan_*() -> gdn_plan_load() -> gdn_execute_*()       (plan: compiles, touches no device)
+ * or, in one call:  gdn_prefill(), gdn_conv1d_qkv()                                  (plan and load on first use)
+ *
+ * Threads. A gdn_ctx may be used by any number of threads. A gdn_plan is immutable once created, except that gdn_plan_load()
+ * may be called by any thread and is idempotent. gdn_execute_*() reads the plan only: it allocates nothing, takes no lock,
+ * reads no environment and no file, and is legal during stream capture. Concurrent executes need different workspaces.
+ * Callbacks may be called from any thread, never with a lock of ours held. gdn_last_error() is per thread. After fork() a
+ * child must not use a context of its parent.
+ *
+ * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
+ * its value and the remedy. Nothing here aborts, prints, or exits.
+ *
+ * Structs. Set the first member, struct_size, by starting from the struct's _INIT macro. A library that is newer than its
+ * caller accepts the caller's shorter struct and uses defaults for the rest.
+ *
+ * This header includes no CUDA header: gdn_stream is CUstream / cudaStream_t, gdn_devptr is CUdeviceptr.
+ */
+#ifndef GDN_JIT_H
+#define GDN_JIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gdn_jit/version.h"
+
+#if defined(GDN_STATIC)
+#define GDN_API
+#elif defined(__GNUC__)
+#define GDN_API __attribute__((visibility("default")))
+#else
+#define GDN_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gdn_ctx gdn_ctx;
+typedef struct gdn_plan gdn_plan;
+typedef struct CUstream_st *gdn_stream; /* NULL: the legacy default stream */
+typedef uint64_t gdn_devptr;            /* device address; 0 is "not given" */
+
+/* ---- 1. Status ------------------------------------------------------------------------------------------------------ */
+
+/* The numbers are ABI: never renumbered; new ones join their group of ten. */
+typedef enum gdn_status {
+    GDN_OK = 0,
+    GDN_E_INVALID = 10,     /* an argument breaks its contract */
+    GDN_E_UNSUPPORTED = 11, /* legal, but this library has no kernel for it */
+    GDN_E_VERSION = 12,     /* struct_size, file or compiler of another version */
+    GDN_E_NOMEM = 20,
+    GDN_E_IO = 21,
+    GDN_E_NO_DRIVER = 30, /* libcuda not found or unusable */
+    GDN_E_NO_NVRTC = 31,  /* libnvrtc not found or too old for the arch */
+    GDN_E_NO_DEVICE = 32,
+    GDN_E_COMPILE = 40,
+    GDN_E_NOT_CACHED = 41, /* strict mode, and the cubin is in no cache */
+    GDN_E_CUDA = 50,
+    GDN_E_NOT_LOADED = 51, /* gdn_plan_load() has not run for the current device */
+    GDN_E_WORKSPACE = 52,
+    GDN_E_CANCELLED = 60 /* a callback asked to stop */
+} gdn_status;
+
+/* Version of the library in use, as GDN_VERSION of version.h: major * 10000 + minor * 100 + patch. */
+GDN_API uint32_t gdn_version(void);
+
+/* "GDN_E_INVALID" and so on; "GDN_E_?" for a number that is no status. Static storage. */
+GDN_API const char *gdn_status_name(gdn_status status);
+
+/* Sentence of this thread's last failure; "" before the first. Valid until this thread's next failing call. */
+GDN_API const char *gdn_last_error(void);
+
+/* ---- 2. Context ----------------------------------------------------------------------------------------------------- */
+
+enum { GDN_LOG_ERROR = 1, GDN_LOG_WARN = 2, GDN_LOG_INFO = 3, GDN_LOG_DEBUG = 4 };
+typedef void (*gdn_log_fn)(void *user, int level, const char *message);
+
+enum {
+    GDN_CTX_NO_COMPILE = 1u, /* strict: a cubin that is in no cache is GDN_E_NOT_CACHED, never a compile */
+    GDN_CTX_NO_ENV = 2u,     /* ignore every GDN_JIT_* variable, XDG_CACHE_HOME and HOME */
+    GDN_CTX_SHARED_CACHE = 4u /* accept a cache_dir that another user owns (a group shares it on purpose) */
+};
+
+typedef struct gdn_config {
+    size_t struct_size;
+    const char *cache_dir;          /* NULL: GDN_JIT_CACHE_DIR, else XDG_CACHE_HOME/gdn-jit, else HOME/.cache/gdn-jit,
+                                       else memory only. "": memory only */
+    const char *const *bundle_dirs; /* read-only cache directories, searched first */
+    size_t num_bundle_dirs;
+    uint64_t cache_max_bytes; /* 0: 512 MiB; least recently used entries go first */
+    uint32_t flags;           /* GDN_CTX_* */
+    const char *nvrtc_path;   /* NULL: GDN_JIT_NVRTC, else libnvrtc.so.13, else libnvrtc.so.12 */
+    const char *driver_path;  /* NULL: libcuda.so.1 */
+    gdn_log_fn log_fn;        /* NULL: silent */
+    void *log_user;
+    int log_level; /* 0: GDN_LOG_WARN */
+} gdn_config;
+#define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
+
+/*
+ * Makes a context. Reads the environment (once, here, unless GDN_CTX_NO_ENV); opens neither the driver nor NVRTC, which are
+ * looked for when first needed, so that a machine without either can still use what it has. cfg NULL means GDN_CONFIG_INIT.
+ * An unusable cache directory is no error: one warning goes to the log and cubins are kept in memory only.
+ */
+GDN_API gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg);
+
+/* Destroys ctx and what the one-call functions loaded. Destroy every plan first. NULL is allowed. */
+GDN_API void gdn_ctx_destroy(gdn_ctx *ctx);
+
+/* ---- 3. Target ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * What to compile and tune for. A target named "NVIDIA H200" equals the one that gdn_target_from_device() gives on such a
+ * GPU, so that a warm-up on any machine produces exactly the keys of the run. Only `arch` enters a cubin's key.
+ */
+typedef struct gdn_target {
+    size_t struct_size;
+    char gpu_name[64]; /* as the driver prints it; "" when only an arch was named */
+    char arch[16];     /* "sm_90a" */
+    int32_t num_sms;
+    int32_t smem_per_block; /* bytes, opt-in maximum */
+    int32_t l2_bytes;
+    int32_t dram_gbps;     /* peak, 10^9 bytes/s; 0 unknown */
+    int32_t tensor_tflops; /* dense 16-bit peak; 0 unknown */
+} gdn_target;
+#define GDN_TARGET_INIT { sizeof(gdn_target), { 0 }, { 0 }, 0, 0, 0, 0, 0 }
+
+/* name: a GPU ("NVIDIA H200", case and the vendor's word do not matter) or an arch ("sm_90a"). Needs no GPU. */
+GDN_API gdn_status gdn_target_from_name(gdn_ctx *ctx, const char *name, gdn_target *out);
+/* device: CUDA ordinal. Needs the driver; creates no context on the device. */
+GDN_API gdn_status gdn_target_from_device(gdn_ctx *ctx, int device, gdn_target *out);
+/* Calls fn for each GPU and arch name that gdn_target_from_name() knows, GPUs first. */
+GDN_API void gdn_target_names(void (*fn)(void *user, const char *name, const char *arch), void *user);
+
+/* ---- 4. GDN prefill ------------------------------------------------------------------------------------------------- */
+
+typedef enum gdn_dtype { GDN_BF16 = 1, GDN_F16 = 2, GDN_F32 = 3 } gdn_dtype;
+
+typedef enum gdn_state_layout {
+    GDN_STATE_KV = 1, /* [N, H, DK, DV], DV contiguous */
+    GDN_STATE_VK = 2  /* [N, H, DV, DK], DK contiguous */
+} gdn_state_layout;
+
+/*
+ * GDN prefill, per state head h and sequence, token by token (row vectors; the state S is DK x DV):
+ *
+ *     S   <- exp(g_t) S                          g_t: log decay, natural log, one token's own (not cumulated)
+ *     u   =  beta_t (v_t - k_t S)
+ *     S   <- S + k_t^T u
+ *     o_t =  scale * q_t S
+ *
+ * (Yang et al., "Gated Delta Networks", arXiv:2412.06464, eq. 10.) Computed exactly in chunks of 64 tokens: nothing is
+ * truncated, whatever the gates. State, sums and gates are float32; matrix operands are 16 bit. State heads
+ * H = max(num_q_heads, num_k_heads, num_v_heads), and each of the three divides H; state head h reads q head
+ * h * num_q_heads / H, and so on for k and v ("grouped" map).
+ *
+ * g <= 0 in every model. g = -infinity forgets the state exactly (no NaN). A positive g is computed as written as long as
+ * the sum of g over any run of tokens inside one chunk of 64 stays below 8; beyond it 16-bit operands overflow.
+ */
+typedef struct gdn_prefill_desc {
+    size_t struct_size;
+    gdn_dtype io_type;    /* q, k, v, o: GDN_BF16 or GDN_F16 */
+    gdn_dtype state_type; /* GDN_F32 */
+    gdn_state_layout state_layout;
+    int32_t num_q_heads, num_k_heads, num_v_heads;
+    int32_t head_dim_qk, head_dim_v; /* 64 or 128, equal */
+    int64_t max_tokens;              /* upper bound of a call's num_tokens: selects variants, is not in the cubin's key */
+    int64_t max_seqs;                /* upper bound of a call's num_seqs */
+} gdn_prefill_desc;
+#define GDN_PREFILL_DESC_INIT { sizeof(gdn_prefill_desc), GDN_BF16, GDN_F32, GDN_STATE_KV, 0, 0, 0, 0, 0, 0, 0 }
+
+/*
+ * One call's tensors, all in device memory, 16-byte aligned.
+ *   q  [tokens, num_q_heads, head_dim_qk]   io_type, packed
+ *   k  [tokens, num_k_heads, head_dim_qk]   io_type, packed
+ *   v  [tokens, num_v_heads, head_dim_v]    io_type, packed
+ *   g  [tokens, H] float32 log decay; 0: no decay            beta [tokens, H] float32; 0: all ones
+ *   o  [tokens, H, head_dim_v]              io_type; rows outside every sequence are left alone
+ *   initial_state [num_seqs, H, ...] float32 in state_layout; 0: zero
+ *   final_state   [num_seqs, H, ...] float32 in state_layout; 0: not stored. May equal initial_state (in place)
+ *   cu_seqlens [num_seqs + 1] int32, starts at 0, never decreases, last value <= num_tokens. 0: a uniform batch of
+ *              num_seqs sequences of num_tokens / num_seqs tokens each, which is [B, T, H, D]
+ * An empty sequence copies its initial state to its final state and touches nothing else.
+ * o must not overlap an input; initial_state and final_state are equal or disjoint.
+ */
+typedef struct gdn_prefill_args {
+    size_t struct_size;
+    gdn_devptr q, k, v, g, beta, o;
+    gdn_devptr initial_state, final_state;
+    gdn_devptr cu_seqlens;
+    int64_t num_tokens; /* rows of q, k, v, o; under graph capture an upper bound for every replay */
+    int64_t num_seqs;
+    float scale;        /* used when has_scale is set, 0 included */
+    int32_t has_scale;  /* 0: scale is head_dim_qk^-0.5 */
+} gdn_prefill_args;
+#define GDN_PREFILL_ARGS_INIT { sizeof(gdn_prefill_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0 }
+
+/* ---- 5. conv1d-QKV -------------------------------------------------------------------------------------------------- */
+
+typedef enum gdn_conv_state_layout {
+    GDN_CONV_STATE_CW = 1, /* [slots, C, width - 1], newest token last */
+    GDN_CONV_STATE_WC = 2  /* [slots, width - 1, C] */
+} gdn_conv_state_layout;
+
+enum {
+    GDN_CONV_SILU = 1u, /* y = a * sigmoid(a) */
+    GDN_CONV_BIAS = 2u  /* args.bias is given */
+};
+
+/*
+ * conv1d-QKV, per sequence and channel c of the packed row [q | k | v] (C = Q + K + V channels, in head order):
+ *
+ *     ext  = state[slot][c] (width - 1 raw inputs, or zeros) followed by x[first .. first + len)[c]
+ *     a_t  = bias[c] + sum_j weight[c][j] * ext[t + j]            float32
+ *     y_t  = silu ? a_t / (1 + exp(-a_t)) : a_t                   rounded to io_type, to q, k or v by channel
+ *     state[slot][c] = the last width - 1 values of ext           raw, bit for bit; len < width - 1 shifts and appends
+ *
+ * (The operator that engines know as causal_conv1d_fn, followed by the split.)
+ */
+typedef struct gdn_conv1d_desc {
+    size_t struct_size;
+    gdn_dtype io_type; /* x, weight, bias, state, q, k, v: GDN_BF16 or GDN_F16 */
+    gdn_conv_state_layout state_layout;
+    int32_t num_q_heads, num_k_heads, num_v_heads; /* any counts >= 0, not all 0 */
+    int32_t head_dim_qk, head_dim_v;               /* multiples of 16, up to 256 */
+    int32_t width;                                 /* 2, 3 or 4 */
+    uint32_t flags;                                /* GDN_CONV_* */
+    int32_t x_alignment; /* contract on x: address and x_stride are multiples of this many bytes: 2, 4, 8 or 16; 0: 16 */
+    int64_t max_tokens, max_seqs;
+} gdn_conv1d_desc;
+#define GDN_CONV1D_DESC_INIT { sizeof(gdn_conv1d_desc), GDN_BF16, GDN_CONV_STATE_CW, 0, 0, 0, 0, 0, 4, GDN_CONV_SILU, 0, 0, 0 }
+
+/*
+ * One call's tensors, device memory; all but x are 16-byte aligned.
+ *   x       [tokens, x_stride >= C]  io_type; the first C columns of each row are read (the rest may be z, b, a)
+ *   weight  [C, width]   bias [C] or 0, as the flag says
+ *   q, k, v [tokens, heads, head_dim] packed; 0 where the head count is 0. Rows outside every sequence are left alone
+ *   state   [slots, ...] in state_layout; 0: sequences start from zeros and nothing is stored
+ *   slots   [num_seqs] int32: state line of each sequence; -1: padding, its rows and state are left alone. 0: line n for
+ *           sequence n. A line must not appear twice
+ *   has_initial_state [num_seqs] uint8: 0 starts from zeros (the line is not read). Null: every sequence reads its line
+ *   cu_seqlens [num_seqs + 1] int32 as in gdn_prefill_args; 0: uniform batch
+ * An empty sequence leaves its state line alone. The update in place is race-free.
+ */
+typedef struct gdn_conv1d_args {
+    size_t struct_size;
+    gdn_devptr x, weight, bias;
+    gdn_devptr q, k, v;
+    gdn_devptr state, slots, has_initial_state;
+    gdn_devptr cu_seqlens;
+    int64_t num_tokens, num_seqs;
+    int64_t x_stride; /* elements from row to row */
+} gdn_conv1d_args;
+#define GDN_CONV1D_ARGS_INIT { sizeof(gdn_conv1d_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* ---- 6. Plan -------------------------------------------------------------------------------------------------------- */
+
+enum {
+    GDN_PLAN_CACHED_ONLY = 1u /* as GDN_CTX_NO_COMPILE, for this plan */
+};
+
+/*
+ * Finds or builds every cubin that calls within desc's bounds can need on target. Touches no device, needs no driver; needs
+ * NVRTC only for what no cache holds. Blocks while compiling (tens to hundreds of ms a kernel). Concurrent calls for one
+ * key compile once.
+ *   GDN_E_INVALID, GDN_E_UNSUPPORTED  desc; the sentence says which member     GDN_E_NO_NVRTC  compile needed, none found
+ *   GDN_E_NOT_CACHED  strict mode; the sentence names the key                   GDN_E_COMPILE   log tail in the sentence
+ */
+GDN_API gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags,
+                                    gdn_plan **out);
+GDN_API gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn_conv1d_desc *desc, uint32_t flags,
+                                       gdn_plan **out);
+
+/* Unloads from every device. No execute of this plan may be running or captured in a graph that will run again. */
+GDN_API void gdn_plan_destroy(gdn_plan *plan);
+
+/*
+ * Loads the plan's cubins into one device's primary context and sets their attributes; idempotent. Not during capture.
+ * The device must have the plan's arch.
+ */
+GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
+
+/* Bytes that gdn_execute_*() needs, 256-byte aligned, any contents; the most that any call within desc's bounds needs. */
+GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
+
+typedef enum gdn_dump_kind {
+    GDN_DUMP_JSON = 1,      /* target, variants: kernel, parameters and what chose them, registers, shared memory, spills, key */
+    GDN_DUMP_SPEC = 2,      /* gdn_spec.cuh of each variant */
+    GDN_DUMP_SOURCE = 3,    /* the whole translation unit, headers included, in the order NVRTC reads it */
+    GDN_DUMP_KEY = 4,       /* canonical key text */
+    GDN_DUMP_BUILD_LOG = 5, /* what NVRTC and ptxas said */
+    GDN_DUMP_PTX = 6,       /* compiled again for this: needs NVRTC */
+    GDN_DUMP_CUBIN = 7      /* of variant 0 */
+} gdn_dump_kind;
+
+/* Receives a dump in pieces; a status other than GDN_OK stops it and is returned. */
+typedef gdn_status (*gdn_write_fn)(void *user, const void *data, size_t size);
+GDN_API gdn_status gdn_plan_dump(const gdn_plan *plan, gdn_dump_kind kind, gdn_write_fn write, void *user);
+
+/* What one call must move and compute, whatever the kernel: the floor that measurements are held against. */
+typedef struct gdn_cost {
+    size_t struct_size;
+    double bytes; /* each input read once, each output written once */
+    double flops; /* of the chunked algorithm, dense, multiply and add counted apart */
+    double floor_us; /* the larger of bytes / DRAM peak and flops / tensor peak of the plan's target; 0 if unknown */
+} gdn_cost;
+#define GDN_COST_INIT { sizeof(gdn_cost), 0, 0, 0 }
+/* States are counted as read and written once per sequence. */
+GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_cost *out);
+
+/* ---- 7. Execute ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * Enqueues one kernel on stream and returns. The current CUDA context must be the primary context of a device that the plan
+ * was loaded on. GDN_E_NOT_LOADED otherwise; GDN_E_INVALID for an argument; GDN_E_WORKSPACE when workspace is too small or
+ * not 256-byte aligned. The kernel's grid follows from num_tokens and num_seqs, which a captured graph keeps: a replay may
+ * use other cu_seqlens within them.
+ */
+GDN_API gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
+                                       size_t workspace_size, gdn_stream stream);
+GDN_API gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *args, gdn_stream stream);
+
+/*
+ * One-call forms: plan for the current device, load, execute. The first call for a desc compiles or reads the cache; later
+ * calls with an equal desc find the plan (one lock, one compare). While stream is capturing, a desc not seen before is
+ * GDN_E_NOT_LOADED rather than a compile: call once outside the capture. Plans live until gdn_ctx_destroy().
+ */
+GDN_API gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_prefill_args *args, gdn_devptr workspace,
+                               size_t workspace_size, gdn_stream stream);
+GDN_API gdn_status gdn_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_conv1d_args *args, gdn_stream stream);
+
+/* ---- 8. Cache ------------------------------------------------------------------------------------------------------- */
+
+typedef struct gdn_cache_stats {
+    size_t struct_size;
+    uint64_t memory_hits, disk_hits, misses; /* of this context: where plans found their cubins */
+    uint64_t compiles, compile_usec;         /* compiles == 0 after a start proves that a warm-up was complete */
+    uint64_t corrupt;                        /* entries refused and removed */
+    uint64_t evicted;
+    uint64_t publish_failures;
+} gdn_cache_stats;
+#define GDN_CACHE_STATS_INIT { sizeof(gdn_cache_stats), 0, 0, 0, 0, 0, 0, 0, 0 }
+GDN_API gdn_status gdn_cache_stat(gdn_ctx *ctx, gdn_cache_stats *out);
+
+/* Directory in use; NULL when cubins are kept in memory only. Owned by ctx. */
+GDN_API const char *gdn_cache_dir(const gdn_ctx *ctx);
+
+typedef struct gdn_cache_entry {
+    size_t struct_size;
+    const char *path, *key, *arch, *entry_name, *compiler; /* valid during the call only */
+    uint64_t bytes;
+    int64_t mtime; /* seconds since 1970: last use, at the resolution of an hour */
+    int32_t registers, spill_bytes, local_bytes, static_smem;
+    int32_t valid; /* 0: damaged; only path, bytes and mtime are set */
+} gdn_cache_entry;
+/* Calls fn for each entry of the cache directory, sorted by path; a nonzero return stops with GDN_E_CANCELLED. */
+GDN_API gdn_status gdn_cache_list(gdn_ctx *ctx, int (*fn)(void *user, const gdn_cache_entry *entry), void *user);
+
+/* What a context can do here. Each text is one line; NULL members are not available and `*_problem` says why. */
+typedef struct gdn_doctor {
+    size_t struct_size;
+    char driver[128], driver_problem[256];
+    char nvrtc[128], nvrtc_problem[256];
+    char cache[256], cache_problem[256];
+    int32_t num_devices;
+} gdn_doctor;
+#define GDN_DOCTOR_INIT { sizeof(gdn_doctor), { 0 }, { 0 }, { 0 }, { 0 }, { 0 }, { 0 }, 0 }
+GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
+
+/* ---- 9. Host reference ---------------------------------------------------------------------------------------------- */
+
+/*
+ * The recurrences above on the host, token by token, float64 accumulation: slow, obvious, and how an embedder checks a
+ * binding. Same desc and args as the device calls, but every gdn_devptr holds a host address ((uintptr_t)pointer) and
+ * max_tokens, max_seqs are not used. Outputs are rounded once, to nearest even. Allocates O(DK * DV). Thread-safe.
+ */
+GDN_API gdn_status gdn_reference_prefill(const gdn_prefill_desc *desc, const gdn_prefill_args *args);
+GDN_API gdn_status gdn_reference_conv1d_qkv(const gdn_conv1d_desc *desc, const gdn_conv1d_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
