@@ -1,0 +1,49 @@
+/*
+ * emit_params.c - kernel_params.h -> gdn_params.cuh: the device's launch-parameter struct, and asserts that its size and
+ * every offset are the host's. A layout mismatch is a compile error, never a wrong launch.
+ */
+#include <stddef.h>
+
+#include "codegen/kernel_params.h"
+#include "codegen/unit.h"
+
+struct field {
+    const char *declaration, *name;
+    size_t offset;
+};
+
+#define IN(type, name) { "const " #type " *", #name, offsetof(STRUCT, name) },
+#define OUT(type, name) { #type " *", #name, offsetof(STRUCT, name) },
+#define I64(name) { "long long ", #name, offsetof(STRUCT, name) },
+#define I32(name) { "int ", #name, offsetof(STRUCT, name) },
+#define F32(name) { "float ", #name, offsetof(STRUCT, name) },
+
+#define STRUCT struct gdni_prefill_params
+static const struct field prefill_fields[] = { GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) };
+#undef STRUCT
+#define STRUCT struct gdni_conv1d_params
+static const struct field conv1d_fields[] = { GDNI_CONV1D_PARAMS(IN, OUT, I64, I32, F32) };
+#undef STRUCT
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const struct layout {
+    const char *name;
+    const struct field *fields;
+    size_t count, size;
+} layouts[GDNI_NUM_KERNELS] = {
+    [GDNI_KERNEL_PREFILL_GENERIC] = { "prefill_params", prefill_fields, COUNT(prefill_fields),
+                                      sizeof(struct gdni_prefill_params) },
+    [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_params", conv1d_fields, COUNT(conv1d_fields), sizeof(struct gdni_conv1d_params) },
+};
+
+void gdni_emit_params(struct gdni_strbuf *sb, const struct gdni_spec *spec)
+{
+    const struct layout *l = &layouts[spec->kernel];
+    gdni_sb_fmt(sb, "#pragma once\n\nstruct %s {\n", l->name);
+    for (size_t i = 0; i < l->count; ++i) gdni_sb_fmt(sb, "    %s%s;\n", l->fields[i].declaration, l->fields[i].name);
+    gdni_sb_fmt(sb, "};\nstatic_assert(sizeof(%s) == %zu, \"host and device differ\");\n", l->name, l->size);
+    for (size_t i = 0; i < l->count; ++i)
+        gdni_sb_fmt(sb, "static_assert(__builtin_offsetof(%s, %s) == %zu, \"host and device differ\");\n", l->name,
+                    l->fields[i].name, l->fields[i].offset);
+}

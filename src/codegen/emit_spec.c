@@ -1,0 +1,48 @@
+/*
+ * emit_spec.c - spec -> gdn_spec.cuh: constants, one a line, that templates read as spec::NAME. Must not know: what kernels
+ * do with them.
+ */
+#include "codegen/unit.h"
+
+static void constant(struct gdni_strbuf *sb, const char *name, int32_t value)
+{
+    gdni_sb_fmt(sb, "constexpr int %s = %d;\n", name, value);
+}
+
+static void flag(struct gdni_strbuf *sb, const char *name, int32_t value)
+{
+    gdni_sb_fmt(sb, "constexpr bool %s = %s;\n", name, value ? "true" : "false");
+}
+
+static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
+{
+    flag(sb, "STATE_KV", spec->state_layout == GDN_STATE_KV);
+    constant(sb, "DK", spec->dk);
+    constant(sb, "DV", spec->dv);
+    constant(sb, "CHUNK", spec->params.chunk);
+    constant(sb, "BLOCK_DV", spec->params.block_dv);
+    constant(sb, "STAGES", spec->params.stages);
+}
+
+static void emit_conv(struct gdni_strbuf *sb, const struct gdni_spec *spec)
+{
+    flag(sb, "STATE_CW", spec->state_layout == GDN_CONV_STATE_CW);
+    flag(sb, "SILU", spec->silu);
+    flag(sb, "BIAS", spec->bias);
+    constant(sb, "WIDTH", spec->width);
+    constant(sb, "VECTOR_BYTES", spec->vector_bytes);
+    constant(sb, "TILE_TOKENS", spec->params.tile_tokens);
+}
+
+void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec)
+{
+    gdni_sb_str(sb, "#pragma once\n\nnamespace spec {\n");
+    flag(sb, "IO_BF16", spec->io_type == GDN_BF16);
+    if (spec->kernel == GDNI_KERNEL_PREFILL_GENERIC)
+        emit_prefill(sb, spec);
+    else
+        emit_conv(sb, spec);
+    constant(sb, "THREADS", spec->threads);
+    constant(sb, "SMEM_BYTES", spec->smem_bytes);
+    gdni_sb_str(sb, "} // namespace spec\n");
+}

@@ -1,0 +1,37 @@
+/*
+ * params.h - tunable parameters, their legal values, the T buckets that select them, and the heuristic that fills them when
+ * nothing was measured.
+ */
+#ifndef GDNI_PARAMS_H
+#define GDNI_PARAMS_H
+
+#include <stdbool.h>
+
+#include "base/strbuf.h"
+#include "codegen/arch.h"
+#include "codegen/problem.h"
+
+/* A parameter of the other operator is 0. */
+struct gdni_params {
+#define GDNI_PARAM(name, op, ...) int32_t name;
+#include "codegen/params.def"
+#undef GDNI_PARAM
+};
+
+/* Edges are powers of four from 256 to 1M tokens of a call; bucket b holds counts up to its edge, the last one all the rest. */
+enum { GDNI_NUM_BUCKETS = 7 };
+int gdni_bucket_of(int64_t num_tokens);
+int64_t gdni_bucket_edge(int bucket); /* INT64_MAX for the last */
+
+/* Every parameter of the operator has a legal value and the combination fits the arch; else a sentence. */
+gdn_status gdni_params_check(const struct gdni_params *params, const struct gdni_problem *problem,
+                             const struct gdni_arch *arch);
+
+/* The default choice for one bucket. Deterministic; depends on its arguments only. */
+void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                           int num_sms, int bucket);
+
+/* {"chunk": 64, ...}: the operator's own parameters only. */
+void gdni_params_json(struct gdni_strbuf *sb, const struct gdni_params *params, int32_t op);
+
+#endif

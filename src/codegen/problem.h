@@ -1,0 +1,48 @@
+/*
+ * problem.h - a descriptor, checked and normalised: what is to be computed. Everything after this file trusts it.
+ */
+#ifndef GDNI_PROBLEM_H
+#define GDNI_PROBLEM_H
+
+#include <stdint.h>
+
+#include "gdn_jit/gdn_jit.h"
+
+enum gdni_op { GDNI_OP_PREFILL, GDNI_OP_CONV1D_QKV };
+
+/* No padding is compared: zeroed before it is filled, so that equal problems are equal bytes. */
+struct gdni_problem {
+    int32_t op; /* enum gdni_op */
+    int32_t io_type, state_type, state_layout;
+    int32_t num_q_heads, num_k_heads, num_v_heads;
+    int32_t num_heads; /* prefill: state heads H = max of the three; conv: their sum */
+    int32_t head_dim_qk, head_dim_v;
+    int32_t width;       /* conv */
+    uint32_t flags;      /* GDN_CONV_* */
+    int32_t x_alignment; /* conv, bytes */
+    int32_t reserved;
+    int64_t max_tokens, max_seqs;
+};
+
+/* What a desc means, bounds included: GDN_E_VERSION, GDN_E_INVALID or GDN_E_UNSUPPORTED with the member's name. */
+gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill_desc *desc);
+gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_desc *desc);
+
+/*
+ * Copies a caller's size-first struct of *size bytes into a struct of ours whose defaults are already set: a shorter caller
+ * keeps our defaults, a longer one must have zeros in what we do not know. GDN_E_VERSION names the struct.
+ */
+gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, const char *name, size_t min_size);
+
+/* Checks of args that need no device: pointers given and aligned, sizes within desc's bounds. */
+gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *args);
+gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *args);
+
+int gdni_dtype_bytes(int32_t dtype);
+const char *gdni_dtype_name(int32_t dtype);
+const char *gdni_op_name(int32_t op);
+
+/* Bytes, FLOPs (see gdn_cost). */
+void gdni_problem_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, double *bytes, double *flops);
+
+#endif

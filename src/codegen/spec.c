@@ -1,0 +1,103 @@
+/*
+ * spec.c - owns the table of kernels and what each derives from problem and parameters: threads, shared memory, grid.
+ * Must not know: text, PTX, measured data. The templates assert that they agree on the sizes.
+ */
+#include "codegen/spec.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+static const char *const prefill_headers[] = { "gdn_types.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", NULL };
+static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
+                                              "cp_async_16", "movmatrix_trans", NULL };
+static const char *const conv_headers[] = { "gdn_types.cuh", NULL };
+static const char *const conv_instrs[] = { NULL };
+
+static const struct gdni_kernel_info kernels[GDNI_NUM_KERNELS] = {
+    [GDNI_KERNEL_PREFILL_GENERIC] = { "gdn_prefill_generic", prefill_headers, prefill_instrs },
+    [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_qkv", conv_headers, conv_instrs },
+};
+
+const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
+{
+    return &kernels[kernel];
+}
+
+/* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
+static void derive_prefill(struct gdni_spec *s)
+{
+    enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 4, BARRIERS = 128 };
+    const struct gdni_params *p = &s->params;
+    const int32_t io = gdni_dtype_bytes(s->io_type);
+    const int32_t stage = p->chunk * (2 * s->dk + p->block_dv) * io + p->chunk * GATE_ARRAYS * (int32_t)sizeof(float);
+    const int32_t tp = 2 * p->chunk * p->chunk * 2;
+    s->threads = WARP * (p->block_dv / ROWS_PER_STATE_WARP + AUX_WARPS);
+    s->smem_bytes = p->stages * stage + (p->stages - 1) * tp + BARRIERS;
+}
+
+static void derive_conv(struct gdni_spec *s, const struct gdni_problem *problem)
+{
+    s->width = problem->width;
+    s->silu = (problem->flags & GDN_CONV_SILU) != 0;
+    s->bias = (problem->flags & GDN_CONV_BIAS) != 0;
+    s->vector_bytes = problem->x_alignment;
+    s->dk = s->dv = 0; /* channels are run-time arguments */
+    s->threads = 128;
+    s->smem_bytes = 0;
+}
+
+gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                           const struct gdni_params *params)
+{
+    GDN_TRY(gdni_params_check(params, problem, arch));
+    memset(out, 0, sizeof *out);
+    out->kernel = problem->op == GDNI_OP_PREFILL ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
+    out->io_type = problem->io_type;
+    out->state_type = problem->state_type;
+    out->state_layout = problem->state_layout;
+    out->dk = problem->head_dim_qk;
+    out->dv = problem->head_dim_v;
+    out->params = *params;
+    out->arch = arch;
+    if (problem->op == GDNI_OP_PREFILL)
+        derive_prefill(out);
+    else
+        derive_conv(out, problem);
+    if (out->smem_bytes > arch->smem_per_block)
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "%s with stages %d needs %d bytes of shared memory, %s has %d: use fewer stages",
+                        kernels[out->kernel].name, params->stages, out->smem_bytes, arch->name, arch->smem_per_block);
+    return GDN_OK;
+}
+
+enum { MAX_GRID_X = 2147483647, MAX_GRID_Y = 65535 };
+
+static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_seqs,
+                               uint32_t grid[3])
+{
+    const int64_t ctas = num_seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
+    if (ctas > MAX_GRID_X)
+        return GDN_FAIL(GDN_E_INVALID, "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",
+                        (long long)num_seqs, problem->num_heads, MAX_GRID_X);
+    grid[0] = (uint32_t)ctas;
+    return GDN_OK;
+}
+
+/* templates/conv1d_qkv.cu: x walks token tiles, y groups of 1024 channels (128 threads of 8). */
+static void conv_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens, uint32_t grid[3])
+{
+    const int64_t channels = (int64_t)problem->head_dim_qk * (problem->num_q_heads + problem->num_k_heads) +
+                             (int64_t)problem->head_dim_v * problem->num_v_heads;
+    const int64_t per_cta = (int64_t)spec->threads * 8;
+    grid[0] = (uint32_t)((num_tokens + spec->params.tile_tokens - 1) / spec->params.tile_tokens);
+    grid[1] = (uint32_t)((channels + per_cta - 1) / per_cta);
+}
+
+gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
+                          int64_t num_seqs, uint32_t grid[3])
+{
+    grid[0] = grid[1] = grid[2] = 1;
+    if (spec->kernel == GDNI_KERNEL_PREFILL_GENERIC) return prefill_grid(spec, problem, num_seqs, grid);
+    conv_grid(spec, problem, num_tokens, grid);
+    return GDN_OK;
+}

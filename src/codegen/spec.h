@@ -1,0 +1,39 @@
+/*
+ * spec.h - everything the generated code of one kernel depends on, and nothing else: equal specs are equal code.
+ */
+#ifndef GDNI_SPEC_H
+#define GDNI_SPEC_H
+
+#include "codegen/params.h"
+
+/* A kernel is a row of the table in spec.c: its template, its entry, the instructions and headers it uses. */
+enum gdni_kernel { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_CONV1D_QKV, GDNI_NUM_KERNELS };
+
+struct gdni_kernel_info {
+    const char *name;           /* entry point, and the stem of its template */
+    const char *const *headers; /* templates/include files it includes, NULL-terminated */
+    const char *const *instrs;  /* rows of ptx_table.c for either dtype, NULL-terminated */
+};
+const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel);
+
+/* Zeroed before it is filled: comparable with memcmp but for the arch pointer, which is unique per arch. */
+struct gdni_spec {
+    int32_t kernel; /* enum gdni_kernel */
+    int32_t io_type, state_type, state_layout;
+    int32_t dk, dv;
+    int32_t width, silu, bias, vector_bytes; /* conv */
+    struct gdni_params params;
+    /* derived */
+    int32_t threads, smem_bytes; /* of a CTA; dynamic shared memory */
+    const struct gdni_arch *arch;
+};
+
+/* GDN_E_UNSUPPORTED when the arch cannot hold it. */
+gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                           const struct gdni_params *params);
+
+/* CTAs of a call. GDN_E_INVALID when the grid passes a CUDA limit. */
+gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
+                          int64_t num_seqs, uint32_t grid[3]);
+
+#endif
