@@ -1,0 +1,800 @@
+/*
+ * gdn_prefill_generic.cu - chunked gated delta rule, forward, exact; tensor cores by mma.sync, sm_80 and up.
+ *
+ * One CTA owns one sequence, one state head and BLOCK_DV value columns, and walks its chunks of C = 64 tokens in order. With
+ * c_i the cumulated log2 decay inside the chunk, e_i = 2^c_i, d_i = 2^(c_63 - c_i), G_ij = 2^(c_i - c_j) for i >= j:
+ *
+ *     T  = (I + tril(beta_i G_ij (K K^T)_ij, -1))^-1            P  = tril(G_ij (Q K^T)_ij)
+ *     W  = diag(beta) (V - e K S)                               V' = T W
+ *     O  = scale (e Q S + P V')                                 S <- e_63 S + K^T (d V')
+ *
+ * (the UT transform of Yang et al., arXiv:2412.06464, with the inverse applied once, to what the old state does not explain).
+ *
+ * Roles, joined by mbarriers:
+ *     4 auxiliary warps  cp.async of q, k, v and the gates, STAGES - 2 chunks ahead of themselves; T and P of chunk c + 1
+ *                        while the state warps are at chunk c
+ *     state warps        16 value columns each: S^T (16 x DK, fp32) stays in registers for the whole sequence, and its packed
+ *                        accumulators are the A operands of every product (S^T K^T, S^T Q^T, W^T T^T, V'^T P^T, V'^T K)
+ *
+ * Shared memory: STAGES x { K, Q, V tiles, gates }, (STAGES - 1) x { T, P }, barriers. O leaves through the V tile's place.
+ *
+ * Rounding: S, sums, gates fp32. Operand copies: S and d V' in the I/O type, everything between W and O in fp16 with
+ * power-of-two row scales (gdn_range.cuh), T and P in fp16. Tokens past the end of a tail chunk are zeros with g = 0, beta = 0.
+ */
+#include "gdn_spec.cuh"
+
+#include "gdn_params.cuh"
+#include "gdn_ptx.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_range.cuh"
+#include "gdn_tile.cuh"
+#include "gdn_types.cuh"
+
+namespace {
+
+constexpr int C = spec::CHUNK, DK = spec::DK, DV = spec::DV, BV = spec::BLOCK_DV, STAGES = spec::STAGES;
+constexpr int TP_STAGES = STAGES - 1;
+constexpr int STATE_WARPS = BV / 16, AUX_WARPS = 4;
+constexpr int GATE_WARP = 2; /* of the auxiliary warps: one that computes scores, which take less time than the inverse */
+constexpr int LOOKAHEAD = STAGES - 2;
+constexpr int K_STEPS = DK / 16;     /* k16 steps over DK */
+constexpr int KEY_BLOCKS = DK / 8;   /* n8 blocks over DK */
+constexpr int TOKEN_BLOCKS = C / 8;  /* n8 blocks over a chunk */
+constexpr int TOKEN_STEPS = C / 16;  /* k16 steps over a chunk */
+constexpr float LOG2E = 1.4426950408889634f;
+constexpr float LOG2_DECAY_MIN = -150.0f; /* 2^-150 is 0 in fp32: alpha = 0 and g = -inf without inf - inf */
+
+constexpr int QK_BYTES = C * DK * 2, V_BYTES = C * BV * 2, GATE_BYTES = C * 4, TP_BYTES = C * C * 2;
+constexpr int STAGE_BYTES = 2 * QK_BYTES + V_BYTES + 4 * GATE_BYTES;
+constexpr int TP_OFFSET = STAGES * STAGE_BYTES;
+constexpr int BAR_OFFSET = TP_OFFSET + TP_STAGES * 2 * TP_BYTES;
+
+static_assert(C == 64 && DV % BV == 0 && BV % 16 == 0 && DK % 64 == 0, "shapes that the roles below divide");
+static_assert(spec::THREADS == 32 * (STATE_WARPS + AUX_WARPS), "host and device agree on the roles");
+static_assert(spec::SMEM_BYTES == BAR_OFFSET + 128, "host and device agree on shared memory");
+static_assert((2 * STAGES + 2 * TP_STAGES) * 8 <= 128, "barriers fit");
+
+enum { BAR_AUX = 1, BAR_INVERSE = 2 }; /* named barriers */
+
+/* One stage of shared memory. Gates: c_i (log2), e_i, d_i, beta_i. */
+struct Stage {
+    Tile<DK> k, q;
+    Tile<BV> v;
+    u32 log_decay, decay_in, decay_out, beta;
+};
+
+struct Shared {
+    u32 base;
+
+    __device__ __forceinline__ Stage stage(int s) const
+    {
+        const u32 at = base + s * STAGE_BYTES, gates = at + 2 * QK_BYTES + V_BYTES;
+        return { { at },
+                 { at + QK_BYTES },
+                 { at + 2 * QK_BYTES },
+                 gates,
+                 gates + GATE_BYTES,
+                 gates + 2 * GATE_BYTES,
+                 gates + 3 * GATE_BYTES };
+    }
+    __device__ __forceinline__ Tile<C> t(int b) const { return { base + TP_OFFSET + b * 2 * TP_BYTES }; }
+    __device__ __forceinline__ Tile<C> p(int b) const { return { base + TP_OFFSET + b * 2 * TP_BYTES + TP_BYTES }; }
+    __device__ __forceinline__ u32 full(int s) const { return base + BAR_OFFSET + 8 * s; }
+    __device__ __forceinline__ u32 empty(int s) const { return base + BAR_OFFSET + 8 * (STAGES + s); }
+    __device__ __forceinline__ u32 tp_full(int b) const { return base + BAR_OFFSET + 8 * (2 * STAGES + b); }
+    __device__ __forceinline__ u32 tp_empty(int b) const { return base + BAR_OFFSET + 8 * (2 * STAGES + TP_STAGES + b); }
+};
+
+/* What this CTA works on. */
+struct Work {
+    int seq, head, block;
+    i64 first; /* token row */
+    int len, chunks;
+};
+
+__device__ __forceinline__ Work find_work(const prefill_params &p)
+{
+    constexpr int BLOCKS = DV / BV;
+    Work w;
+    w.block = blockIdx.x % BLOCKS;
+    w.head = (blockIdx.x / BLOCKS) % p.num_heads;
+    w.seq = blockIdx.x / BLOCKS / p.num_heads;
+    i64 end;
+    if (p.cu_seqlens) {
+        w.first = p.cu_seqlens[w.seq];
+        end = p.cu_seqlens[w.seq + 1];
+    } else {
+        w.first = w.seq * p.uniform_len;
+        end = w.first + p.uniform_len;
+    }
+    w.len = end > w.first ? (int)(end - w.first) : 0;
+    w.chunks = (w.len + C - 1) / C;
+    return w;
+}
+
+/* ---- Auxiliary warps: loads ---------------------------------------------------------------------------------------- */
+
+/* Rows row0..+15 of a [tokens, stride] matrix into a tile; rows from `rows` on become zeros. */
+template <int COLUMNS>
+__device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows, int lane)
+{
+    constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
+    const int piece = lane % PIECES;
+#pragma unroll
+    for (int r = 0; r < 16; r += ROWS_AT_ONCE) {
+        const int row = row0 + r + lane / PIECES;
+        const bool inside = row < rows;
+        cp_async_16(tile.at(row, piece), source + (inside ? row * stride : 0) + piece * 8, inside ? 16u : 0u);
+    }
+}
+
+struct Gates {
+    float g[2], beta[2]; /* of tokens 2 * lane, 2 * lane + 1 */
+};
+
+__device__ __forceinline__ Gates fetch_gates(const prefill_params &p, const Work &w, int chunk, int lane)
+{
+    Gates r;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const int token = chunk * C + 2 * lane + i;
+        const bool inside = token < w.len;
+        const i64 at = (w.first + token) * p.num_heads + w.head;
+        r.g[i] = inside && p.g ? p.g[at] : 0.0f;
+        r.beta[i] = inside ? (p.beta ? p.beta[at] : 1.0f) : 0.0f;
+    }
+    return r;
+}
+
+__device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Inclusive sum over the chunk, two tokens a lane; writes the four arrays. */
+__device__ __forceinline__ void store_gates(const Stage &stage, const Gates &gates, int lane)
+{
+    float l[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        l[i] = gates.g[i] * LOG2E;
+        l[i] = l[i] < LOG2_DECAY_MIN ? LOG2_DECAY_MIN : l[i]; /* not fmaxf: a NaN gate must show */
+    }
+    float sum = l[0] + l[1];
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const float other = __shfl_up_sync(~0u, sum, d);
+        if (lane >= d) sum += other;
+    }
+    float before = __shfl_up_sync(~0u, sum, 1);
+    if (lane == 0) before = 0.0f;
+    const float total = __shfl_sync(~0u, sum, 31);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const float c = i == 0 ? before + l[0] : sum;
+        const u32 at = 4 * (2 * lane + i);
+        store_shared(stage.log_decay + at, c);
+        store_shared(stage.decay_in + at, exp2_approx(c));
+        store_shared(stage.decay_out + at, exp2_approx(total - c));
+        store_shared(stage.beta + at, gates.beta[i]);
+    }
+}
+
+/* This head's columns of q, k, v at a chunk's first row. */
+struct Sources {
+    const u16 *q, *k, *v;
+
+    __device__ __forceinline__ Sources(const prefill_params &p, const Work &w)
+        : q((const u16 *)p.q + w.first * p.q_token_stride + (i64)(w.head / p.q_group) * DK),
+          k((const u16 *)p.k + w.first * p.k_token_stride + (i64)(w.head / p.k_group) * DK),
+          v((const u16 *)p.v + w.first * p.v_token_stride + (i64)(w.head / p.v_group) * DV + w.block * BV)
+    {
+    }
+    __device__ __forceinline__ void next_chunk(const prefill_params &p)
+    {
+        q += C * p.q_token_stride;
+        k += C * p.k_token_stride;
+        v += C * p.v_token_stride;
+    }
+};
+
+/* One auxiliary warp's share of a chunk: 16 rows of each tile, and the gates when it is the gate warp. */
+__device__ __forceinline__ void load_chunk(const prefill_params &p, const Work &w, const Sources &from, const Stage &stage,
+                                           u32 full, int chunk, int aux_warp, int lane)
+{
+    const int rows = min(w.len - chunk * C, C);
+    load_rows(stage.k, from.k, p.k_token_stride, 16 * aux_warp, rows, lane);
+    load_rows(stage.q, from.q, p.q_token_stride, 16 * aux_warp, rows, lane);
+    load_rows(stage.v, from.v, p.v_token_stride, 16 * aux_warp, rows, lane);
+    mbar_arrive_cp_async(full);
+    if (aux_warp == GATE_WARP) {
+        store_gates(stage, fetch_gates(p, w, chunk, lane), lane);
+        mbar_arrive(full);
+    }
+}
+
+/* ---- Auxiliary warps: T and P -------------------------------------------------------------------------------------- */
+
+/*
+ * Rows 16 HI.. and 16 LO.. of the lower triangle of A K^T in 16 x 16 blocks, LO = 3 - HI: five blocks a warp, so that the four
+ * warps share K K^T and Q K^T evenly.
+ */
+template <int HI>
+struct Triangle {
+    static constexpr int LO = 3 - HI;
+    float hi[HI + 1][2][4], lo[LO + 1][2][4];
+};
+
+template <int HI>
+__device__ __forceinline__ void gram(Triangle<HI> &x, Tile<DK> a, Tile<DK> k, int lane)
+{
+    constexpr int LO = 3 - HI;
+#pragma unroll
+    for (int j = 0; j <= HI; ++j)
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                x.hi[j][n][i] = 0.0f;
+                if (j <= LO) x.lo[j < LO ? j : LO][n][i] = 0.0f;
+            }
+#pragma unroll
+    for (int step = 0; step < K_STEPS; ++step) {
+        u32 a_hi[4], a_lo[4];
+        load_a(a_hi, a, 16 * HI, step, lane);
+        load_a(a_lo, a, 16 * LO, step, lane);
+#pragma unroll
+        for (int j = 0; j <= HI; ++j) {
+            u32 b[4];
+            load_b_rows(b, k, 16 * j, step, lane);
+            const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+            mma_io(x.hi[j][0], a_hi, b0);
+            mma_io(x.hi[j][1], a_hi, b1);
+            if (j <= LO) {
+                mma_io(x.lo[j < LO ? j : LO][0], a_lo, b0);
+                mma_io(x.lo[j < LO ? j : LO][1], a_lo, b1);
+            }
+        }
+    }
+}
+
+/*
+ * Multiplies block (I, J) by G_ij and, for the inverse, by beta_i. On the diagonal only i > j (KEEP_DIAGONAL: i >= j) stays;
+ * the rest is selected away, not multiplied, since G overflows there.
+ */
+template <bool BETA, bool KEEP_DIAGONAL>
+__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, int I, int J, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+    float row_log[2], row_beta[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        row_log[h] = load_shared_float(stage.log_decay + 4 * (16 * I + g + 8 * h));
+        row_beta[h] = BETA ? load_shared_float(stage.beta + 4 * (16 * I + g + 8 * h)) : 1.0f;
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const float2 column_log = load_shared_float2(stage.log_decay + 4 * (16 * J + 8 * n + 2 * t));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = g + 8 * (i >> 1), column = 8 * n + 2 * t + (i & 1);
+            const float gate = exp2_approx(row_log[i >> 1] - ((i & 1) ? column_log.y : column_log.x));
+            const bool keep = I > J || (KEEP_DIAGONAL ? row >= column : row > column);
+            x[n][i] = keep ? x[n][i] * (BETA ? gate * row_beta[i >> 1] : gate) : 0.0f;
+        }
+    }
+}
+
+/* Block (I, J) of a tile from accumulators, as fp16. */
+__device__ __forceinline__ void store_block(Tile<C> tile, const float (&x)[2][4], int I, int J, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        store_shared(tile.at(16 * I + g, 2 * J + n) + 4 * t, pack_f16x2(x[n][0], x[n][1]));
+        store_shared(tile.at(16 * I + g + 8, 2 * J + n) + 4 * t, pack_f16x2(x[n][2], x[n][3]));
+    }
+}
+
+/* fp32 diagonal blocks for the elimination, transposed, in the place of P, which is written only afterwards. */
+constexpr int DIAGONAL_STRIDE = 20; /* floats: conflict-free transposed stores, 16-byte rows */
+
+__device__ __forceinline__ u32 diagonal_block(Tile<C> p, int I)
+{
+    return p.base + I * 16 * DIAGONAL_STRIDE * 4;
+}
+
+__device__ __forceinline__ void store_diagonal(u32 block, const float (&x)[2][4], int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = g + 8 * (i >> 1), column = 8 * n + 2 * t + (i & 1);
+            store_shared(block + 4 * (column * DIAGONAL_STRIDE + row), x[n][i]);
+        }
+}
+
+/*
+ * X = (I + L)^-1 of two 16 x 16 blocks at once, half a warp each, in fp32: lane i of a half solves X[i][:] (I + L) = e_i from
+ * the last column to the first, X[i][j] = [i = j] - sum_{k > j} X[i][k] L[k][j].
+ */
+__device__ __forceinline__ void invert_diagonal(Tile<C> t, u32 block, int I, int lane)
+{
+    const int i = lane & 15;
+    float x[16];
+#pragma unroll
+    for (int j = 15; j >= 0; --j) {
+        float column[16];
+#pragma unroll
+        for (int q = (j + 1) / 4; q < 4; ++q) {
+            const float4 v = load_shared_float4(block + 4 * (j * DIAGONAL_STRIDE + 4 * q));
+            column[4 * q] = v.x;
+            column[4 * q + 1] = v.y;
+            column[4 * q + 2] = v.z;
+            column[4 * q + 3] = v.w;
+        }
+        float even = i == j ? 1.0f : 0.0f, odd = 0.0f;
+#pragma unroll
+        for (int k = 15; k > j; --k) {
+            if (k & 1)
+                odd = fmaf(-x[k], column[k], odd);
+            else
+                even = fmaf(-x[k], column[k], even);
+        }
+        x[j] = even + odd;
+    }
+    u32 h[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) h[j] = pack_f16x2(x[2 * j], x[2 * j + 1]);
+    store_shared(t.at(16 * I + i, 2 * I), h[0], h[1], h[2], h[3]);
+    store_shared(t.at(16 * I + i, 2 * I + 1), h[4], h[5], h[6], h[7]);
+}
+
+/* d += A * B, 16 x 16 x 16, B row-major [k][n] in two n-blocks. */
+__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
+{
+    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+    mma_f16(d[0], a, b0);
+    mma_f16(d[1], a, b1);
+}
+
+/* An accumulator block as operand B of the next product, rounded to fp16. */
+__device__ __forceinline__ void to_b(u32 (&b)[4], const float (&x)[2][4])
+{
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        movmatrix_trans(b[2 * n], pack_f16x2(x[n][0], x[n][1]));
+        movmatrix_trans(b[2 * n + 1], pack_f16x2(x[n][2], x[n][3]));
+    }
+}
+
+/* d += tile(I, J) * B */
+__device__ __forceinline__ void mma_tile(float (&d)[2][4], Tile<C> tile, int I, int J, const u32 (&b)[4], int lane)
+{
+    u32 a[4];
+    load_a(a, tile, 16 * I, J, lane);
+    mma_block(d, a, b);
+}
+
+__device__ __forceinline__ void negate(float (&x)[2][4])
+{
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[n][i] = -x[n][i];
+}
+
+/* X_RC = -X_RR (L_RC X_CC), R = C + 1: the tile holds L below and X on the diagonal, and gets X_RC. */
+__device__ __forceinline__ void merge_16(Tile<C> tile, int R, int lane)
+{
+    u32 b[4];
+    float product[2][4] = {}, x[2][4] = {};
+    load_b_columns(b, tile, R - 1, 16 * (R - 1), lane);
+    mma_tile(product, tile, R, R - 1, b, lane);
+    to_b(b, product);
+    mma_tile(x, tile, R, R, b, lane);
+    negate(x);
+    store_block(tile, x, R, R - 1, lane);
+}
+
+/* Column block J (0 or 1) of the lower left 32 x 32: X_21 = -X_22 (L_21 X_11) in 32 x 32 blocks. */
+template <int J>
+__device__ __forceinline__ void merge_32(float (&x)[2][2][4], Tile<C> tile, int lane)
+{
+    float product[2][2][4] = {};
+#pragma unroll
+    for (int k = J; k < 2; ++k) {
+        u32 b[4];
+        load_b_columns(b, tile, k, 16 * J, lane);
+        mma_tile(product[0], tile, 2, k, b, lane);
+        mma_tile(product[1], tile, 3, k, b, lane);
+    }
+    u32 b2[4], b3[4];
+    to_b(b2, product[0]);
+    to_b(b3, product[1]);
+    mma_tile(x[0], tile, 2, 2, b2, lane);
+    mma_tile(x[1], tile, 3, 2, b2, lane);
+    mma_tile(x[1], tile, 3, 3, b3, lane);
+    negate(x[0]);
+    negate(x[1]);
+}
+
+/* Where T and P of a chunk go, once the state warps have read what was there. */
+struct Output {
+    Tile<C> t, p;
+    u32 empty, parity;
+};
+
+/* T of one chunk, by two warps (HI = 3 and 2). Every warp of the four passes BAR_AUX once. */
+template <int HI>
+__device__ __forceinline__ void inverse(const Stage &stage, const Output &out, int lane)
+{
+    const Tile<C> t = out.t, p = out.p;
+    constexpr int LO = 3 - HI;
+    Triangle<HI> l;
+    gram<HI>(l, stage.k, stage.k, lane);
+#pragma unroll
+    for (int j = 0; j <= HI; ++j) apply_gates<true, false>(l.hi[j], stage, HI, j, lane);
+#pragma unroll
+    for (int j = 0; j <= LO; ++j) apply_gates<true, false>(l.lo[j], stage, LO, j, lane);
+    mbar_wait(out.empty, out.parity);
+#pragma unroll
+    for (int j = 0; j < HI; ++j) store_block(t, l.hi[j], HI, j, lane);
+#pragma unroll
+    for (int j = 0; j < LO; ++j) store_block(t, l.lo[j], LO, j, lane);
+    store_diagonal(diagonal_block(p, HI), l.hi[HI], lane);
+    store_diagonal(diagonal_block(p, LO), l.lo[LO], lane);
+    __syncwarp();
+    const int mine = lane < 16 ? LO : HI;
+    invert_diagonal(t, diagonal_block(p, mine), mine, lane);
+    bar_sync(BAR_AUX, 32 * AUX_WARPS);
+    merge_16(t, HI == 3 ? 3 : 1, lane);
+    bar_sync(BAR_INVERSE, 64);
+    float x[2][2][4] = {};
+    merge_32<HI == 3 ? 0 : 1>(x, t, lane);
+    bar_sync(BAR_INVERSE, 64); /* both have read L_21 */
+    store_block(t, x[0], 2, HI == 3 ? 0 : 1, lane);
+    store_block(t, x[1], 3, HI == 3 ? 0 : 1, lane);
+}
+
+/* P of one chunk, by the other two warps, which write after BAR_AUX: the place is empty and the diagonal blocks have left. */
+template <int HI>
+__device__ __forceinline__ void scores(const Stage &stage, Tile<C> p, int lane)
+{
+    constexpr int LO = 3 - HI;
+    Triangle<HI> x;
+    gram<HI>(x, stage.q, stage.k, lane);
+#pragma unroll
+    for (int j = 0; j <= HI; ++j) apply_gates<false, true>(x.hi[j], stage, HI, j, lane);
+#pragma unroll
+    for (int j = 0; j <= LO; ++j) apply_gates<false, true>(x.lo[j], stage, LO, j, lane);
+    bar_sync(BAR_AUX, 32 * AUX_WARPS);
+#pragma unroll
+    for (int j = 0; j <= HI; ++j) store_block(p, x.hi[j], HI, j, lane);
+#pragma unroll
+    for (int j = 0; j <= LO; ++j) store_block(p, x.lo[j], LO, j, lane);
+}
+
+/* A position in a ring of SIZE slots; parity flips at each wrap. */
+template <int SIZE>
+struct Ring {
+    int slot;
+    u32 parity;
+
+    __device__ __forceinline__ void advance()
+    {
+        if (++slot == SIZE) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+__device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w, const Shared &sm, int aux_warp, int lane)
+{
+    Sources from(p, w);
+    Ring<STAGES> fill = { 0, 1 }, use = { 0, 0 };
+    Ring<TP_STAGES> out = { 0, 1 };
+    for (int step = -LOOKAHEAD; step < w.chunks; ++step) {
+        if (step + LOOKAHEAD < w.chunks) {
+            mbar_wait(sm.empty(fill.slot), fill.parity);
+            load_chunk(p, w, from, sm.stage(fill.slot), sm.full(fill.slot), step + LOOKAHEAD, aux_warp, lane);
+            from.next_chunk(p);
+            fill.advance();
+        }
+        if (step < 0) continue;
+        const Stage stage = sm.stage(use.slot);
+        mbar_wait(sm.full(use.slot), use.parity);
+        const Output to = { sm.t(out.slot), sm.p(out.slot), sm.tp_empty(out.slot), out.parity };
+        switch (aux_warp) {
+        case 0: inverse<3>(stage, to, lane); break;
+        case 1: inverse<2>(stage, to, lane); break;
+        case 2: scores<3>(stage, to.p, lane); break;
+        default: scores<2>(stage, to.p, lane); break;
+        }
+        __syncwarp();
+        if (lane == 0) {
+            mbar_arrive(sm.tp_full(out.slot));
+            mbar_arrive(sm.empty(use.slot));
+        }
+        use.advance();
+        out.advance();
+    }
+}
+
+/* ---- State warps --------------------------------------------------------------------------------------------------- */
+
+/* Element (dk, dv) of this head's state in memory: dv = first row of the warp + g (+ 8), dk = 8 n + 2 t (+ 1). */
+__device__ __forceinline__ i64 state_index(int dk, int dv)
+{
+    return spec::STATE_KV ? (i64)dk * DV + dv : (i64)dv * DK + dk;
+}
+
+__device__ __forceinline__ void load_state(float (&S)[KEY_BLOCKS][4], const float *from, int dv0, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int n = 0; n < KEY_BLOCKS; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            S[n][i] = from ? from[state_index(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1))] : 0.0f;
+}
+
+__device__ __forceinline__ void save_state(const float (&S)[KEY_BLOCKS][4], float *to, int dv0, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int n = 0; n < KEY_BLOCKS; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[state_index(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1))] = S[n][i];
+}
+
+/* Operand A of k-step s from packed accumulator blocks 2 s and 2 s + 1. */
+template <int BLOCKS>
+__device__ __forceinline__ void operand_a(u32 (&a)[4], const u32 (&packed)[BLOCKS][2], int s)
+{
+    a[0] = packed[2 * s][0];
+    a[1] = packed[2 * s][1];
+    a[2] = packed[2 * s + 1][0];
+    a[3] = packed[2 * s + 1][1];
+}
+
+/* The I/O type's operand copy: fp16 needs the range check, bf16 has fp32's range. */
+template <int BLOCKS>
+__device__ __forceinline__ RowScale pack_io_rows(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4])
+{
+    if constexpr (!spec::IO_BF16) {
+        return pack_f16(packed, x);
+    } else {
+#pragma unroll
+        for (int n = 0; n < BLOCKS; ++n) {
+            packed[n][0] = pack_bf16x2(x[n][0], x[n][1]);
+            packed[n][1] = pack_bf16x2(x[n][2], x[n][3]);
+        }
+        return { 1.0f, 1.0f, false };
+    }
+}
+
+/* d (16 x C) += S^T tile^T, both over DK. */
+__device__ __forceinline__ void mma_keys(float (&d)[TOKEN_BLOCKS][4], const u32 (&S)[KEY_BLOCKS][2], Tile<DK> tile, int lane)
+{
+#pragma unroll
+    for (int step = 0; step < K_STEPS; ++step) {
+        u32 a[4];
+        operand_a(a, S, step);
+#pragma unroll
+        for (int n = 0; n < TOKEN_BLOCKS / 2; ++n) {
+            u32 b[4];
+            load_b_rows(b, tile, 16 * n, step, lane);
+            const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+            mma_io(d[2 * n], a, b0);
+            mma_io(d[2 * n + 1], a, b1);
+        }
+    }
+}
+
+/* d (16 x C) += W^T tile^T, tile lower triangular: block column n needs k-steps up to n. */
+__device__ __forceinline__ void mma_triangle(float (&d)[TOKEN_BLOCKS][4], const u32 (&W)[TOKEN_BLOCKS][2], Tile<C> tile, int lane)
+{
+#pragma unroll
+    for (int step = 0; step < TOKEN_STEPS; ++step) {
+        u32 a[4];
+        operand_a(a, W, step);
+#pragma unroll
+        for (int n = step; n < TOKEN_BLOCKS / 2; ++n) {
+            u32 b[4];
+            load_b_rows(b, tile, 16 * n, step, lane);
+            const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+            mma_f16(d[2 * n], a, b0);
+            mma_f16(d[2 * n + 1], a, b1);
+        }
+    }
+}
+
+/* S^T (16 x DK) += V^T K over the chunk's tokens. */
+__device__ __forceinline__ void mma_update(float (&S)[KEY_BLOCKS][4], const u32 (&V)[TOKEN_BLOCKS][2], Tile<DK> k, int lane)
+{
+#pragma unroll
+    for (int step = 0; step < TOKEN_STEPS; ++step) {
+        u32 a[4];
+        operand_a(a, V, step);
+#pragma unroll
+        for (int n = 0; n < KEY_BLOCKS / 2; ++n) {
+            u32 b[4];
+            load_b_columns(b, k, step, 16 * n, lane);
+            const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+            mma_io(S[2 * n], a, b0);
+            mma_io(S[2 * n + 1], a, b1);
+        }
+    }
+}
+
+/* x = diag(beta) (v - e x) over columns (tokens), v from its tile. */
+__device__ __forceinline__ void residual(float (&x)[TOKEN_BLOCKS][4], const Stage &stage, int dv0, int lane)
+{
+    const int t = lane & 3;
+#pragma unroll
+    for (int n = 0; n < TOKEN_BLOCKS; n += 2) {
+        u32 v[4];
+        load_transposed(v, stage.v, 8 * n, dv0, lane);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const float2 e = load_shared_float2(stage.decay_in + 4 * (8 * (n + h) + 2 * t));
+            const float2 beta = load_shared_float2(stage.beta + 4 * (8 * (n + h) + 2 * t));
+            float(&y)[4] = x[n + h];
+            y[0] = beta.x * (io_lo(v[2 * h]) - e.x * y[0]);
+            y[1] = beta.y * (io_hi(v[2 * h]) - e.y * y[1]);
+            y[2] = beta.x * (io_lo(v[2 * h + 1]) - e.x * y[2]);
+            y[3] = beta.y * (io_hi(v[2 * h + 1]) - e.y * y[3]);
+        }
+    }
+}
+
+/* Multiplies columns (tokens) by one of the stage's gate arrays. */
+__device__ __forceinline__ void scale_columns(float (&x)[TOKEN_BLOCKS][4], u32 gates, int lane)
+{
+    const int t = lane & 3;
+#pragma unroll
+    for (int n = 0; n < TOKEN_BLOCKS; ++n) {
+        const float2 f = load_shared_float2(gates + 4 * (8 * n + 2 * t));
+        x[n][0] *= f.x;
+        x[n][1] *= f.y;
+        x[n][2] *= f.x;
+        x[n][3] *= f.y;
+    }
+}
+
+template <int BLOCKS>
+__device__ __forceinline__ void multiply(float (&x)[BLOCKS][4], float factor)
+{
+    scale_rows(x, factor, factor);
+}
+
+template <int BLOCKS>
+__device__ __forceinline__ void clear(float (&x)[BLOCKS][4])
+{
+#pragma unroll
+    for (int n = 0; n < BLOCKS; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[n][i] = 0.0f;
+}
+
+/*
+ * O^T of this warp's 16 columns to memory, through its own columns of the V tile (nobody else reads those, and this warp is
+ * done with them): transposed there, 16 bytes a lane from there.
+ */
+__device__ __forceinline__ void store_output(const float (&o)[TOKEN_BLOCKS][4], Tile<BV> tile, int column0, u16 *to, i64 stride,
+                                             int rows, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int n = 0; n < TOKEN_BLOCKS; ++n)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            u32 pair;
+            movmatrix_trans(pair, pack_io(o[n][2 * h], o[n][2 * h + 1]));
+            store_shared(tile.at(8 * n + g, column0 / 8 + h) + 4 * t, pair);
+        }
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < C; r += 16) {
+        const int row = r + (lane >> 1), half = lane & 1;
+        const uint4 piece = load_shared_16(tile.at(row, column0 / 8 + half));
+        if (row < rows) *(uint4 *)(to + row * stride + 8 * half) = piece;
+    }
+}
+
+/* One chunk: O, and S to the chunk's end. `o` points at the chunk's first row and this warp's columns. */
+__device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Stage &stage, const Shared &sm, int b, u32 tp_parity,
+                                            int column0, u16 *o, i64 o_stride, int rows, float scale, int lane)
+{
+    u32 packed[TOKEN_BLOCKS][2];
+    float x[TOKEN_BLOCKS][4], out[TOKEN_BLOCKS][4];
+    clear(x);
+    clear(out);
+    {
+        u32 state[KEY_BLOCKS][2];
+        const RowScale s = pack_io_rows(state, S);
+        mma_keys(x, state, stage.k, lane);
+        mma_keys(out, state, stage.q, lane);
+        if (s.used) {
+            scale_rows(x, s.lo, s.hi);
+            scale_rows(out, s.lo, s.hi);
+        }
+    }
+    residual(x, stage, column0, lane);
+    const RowScale w = pack_f16(packed, x);
+    scale_columns(out, stage.decay_in, lane);
+    clear(x);
+    mbar_wait(sm.tp_full(b), tp_parity);
+    mma_triangle(x, packed, sm.t(b), lane); /* V'^T */
+    if (w.used) scale_rows(x, w.lo, w.hi);
+    const RowScale v = pack_f16(packed, x);
+    if (v.used) scale_rows(out, inverse_scale(v.lo), inverse_scale(v.hi));
+    mma_triangle(out, packed, sm.p(b), lane);
+    __syncwarp();
+    if (lane == 0) mbar_arrive(sm.tp_empty(b));
+    if (v.used) scale_rows(out, v.lo, v.hi);
+    multiply(out, scale);
+    scale_columns(x, stage.decay_out, lane);
+    const RowScale u = pack_io_rows(packed, x);
+    multiply(S, load_shared_float(stage.decay_in + 4 * (C - 1)));
+    if (u.used) scale_rows(S, inverse_scale(u.lo), inverse_scale(u.hi));
+    mma_update(S, packed, stage.k, lane);
+    if (u.used) scale_rows(S, u.lo, u.hi);
+    store_output(out, stage.v, column0, o, o_stride, rows, lane);
+}
+
+__device__ __forceinline__ void state_role(const prefill_params &p, const Work &w, const Shared &sm, int warp, int lane)
+{
+    const int column0 = 16 * warp, dv0 = w.block * BV + column0;
+    const i64 state_at = ((i64)w.seq * p.num_heads + w.head) * (DK * DV);
+    u16 *o = (u16 *)p.o + w.first * p.o_token_stride + (i64)w.head * DV + dv0;
+    float S[KEY_BLOCKS][4];
+    load_state(S, p.initial_state ? p.initial_state + state_at : nullptr, dv0, lane);
+    Ring<STAGES> use = { 0, 0 };
+    Ring<TP_STAGES> in = { 0, 0 };
+    for (int chunk = 0; chunk < w.chunks; ++chunk) {
+        mbar_wait(sm.full(use.slot), use.parity);
+        state_chunk(S, sm.stage(use.slot), sm, in.slot, in.parity, column0, o, p.o_token_stride, min(w.len - chunk * C, C),
+                    p.scale, lane);
+        __syncwarp();
+        if (lane == 0) mbar_arrive(sm.empty(use.slot));
+        o += C * p.o_token_stride;
+        use.advance();
+        in.advance();
+    }
+    if (p.final_state) save_state(S, p.final_state + state_at, dv0, lane);
+}
+
+__device__ __forceinline__ void init_barriers(const Shared &sm)
+{
+    for (int s = 0; s < STAGES; ++s) {
+        mbar_init(sm.full(s), 32 * AUX_WARPS + 32); /* each auxiliary thread's copies, and the gate warp's gates */
+        mbar_init(sm.empty(s), STATE_WARPS + AUX_WARPS);
+    }
+    for (int b = 0; b < TP_STAGES; ++b) {
+        mbar_init(sm.tp_full(b), AUX_WARPS);
+        mbar_init(sm.tp_empty(b), STATE_WARPS);
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(spec::THREADS, 1) gdn_prefill_generic(const __grid_constant__ prefill_params p)
+{
+    extern __shared__ __align__(128) u8 shared[];
+    const Shared sm = { smem_address(shared) };
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) init_barriers(sm);
+    __syncthreads();
+    const Work w = find_work(p);
+    if (warp < STATE_WARPS)
+        state_role(p, w, sm, warp, lane);
+    else
+        aux_role(p, w, sm, warp - STATE_WARPS, lane);
+}

@@ -1,0 +1,57 @@
+/*
+ * gdn_ptx_mbar.cuh - mbarriers, named barriers and cp.async completion, one instruction a function (sm_80 and up).
+ *
+ * Phases: a barrier starts in phase 0. wait(bar, parity) returns once the phase of that parity has completed, so a consumer of
+ * use number n waits with n & 1, and a producer that fills a slot for the n-th time waits with (n & 1) ^ 1, which returns at
+ * once for n = 0.
+ */
+#pragma once
+
+#include "gdn_types.cuh"
+
+__device__ __forceinline__ u32 smem_address(const void *p)
+{
+    return (u32)__cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void mbar_init(u32 bar, u32 count)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}
+
+__device__ __forceinline__ void mbar_arrive(u32 bar)
+{
+    asm volatile("{\n.reg .b64 t;\nmbarrier.arrive.shared.b64 t, [%0];\n}" ::"r"(bar) : "memory");
+}
+
+/* Arrives when this thread's earlier cp.async copies have landed; does not raise the expected count. */
+__device__ __forceinline__ void mbar_arrive_cp_async(u32 bar)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+}
+
+__device__ __forceinline__ bool mbar_test(u32 bar, u32 parity)
+{
+    u32 done;
+    asm volatile(
+#if __CUDA_ARCH__ >= 900
+        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
+#else
+        "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
+#endif
+        : "=r"(done)
+        : "r"(bar), "r"(parity)
+        : "memory");
+    return done != 0;
+}
+
+__device__ __forceinline__ void mbar_wait(u32 bar, u32 parity)
+{
+    while (!mbar_test(bar, parity)) {}
+}
+
+/* Named barrier 1 to 15 over `threads` threads (whole warps). */
+__device__ __forceinline__ void bar_sync(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}

@@ -1,0 +1,107 @@
+/*
+ * gdn_range.cuh - 16-bit operand A from fp32 accumulators without leaving fp16's range.
+ *
+ * The rows of an accumulator tile are value columns, and the products that follow are linear in each row, so a row may be
+ * scaled by a power of two before it is rounded and its product scaled back after: exact, whatever the magnitude of v or of
+ * the state. Rows within range (nearly all) are packed as they are; the check costs one maximum a register.
+ */
+#pragma once
+
+#include "gdn_ptx_mbar.cuh"
+
+/* Scales of rows g and g + 8 (powers of two): true value = scale * packed value. */
+struct RowScale {
+    float lo, hi;
+    bool used; /* warp-uniform */
+};
+
+__device__ __forceinline__ u32 max_abs_f16x2(u32 a, u32 b)
+{
+    u32 r;
+    asm("{\n.reg .b32 m;\nabs.f16x2 m, %2;\nmax.NaN.f16x2 %0, %1, m;\n}" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+/* 2^-10 of the power of two at or below x, kept where both it and its inverse are normal; 1 for zero, inf, NaN. */
+__device__ __forceinline__ float scale_for(float x)
+{
+    int e = (int)(__float_as_uint(x) >> 23); /* biased; x >= 0 */
+    if (x == 0.0f || e >= 255) return 1.0f;
+    e = e < 30 ? 30 : e;
+    return __uint_as_float((u32)(e - 10) << 23);
+}
+
+__device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+/* 1 / s of a power of two whose inverse is normal. */
+__device__ __forceinline__ float inverse_scale(float s)
+{
+    return __uint_as_float((254u << 23) - __float_as_uint(s));
+}
+
+template <int BLOCKS>
+__device__ __forceinline__ void scale_rows(float (&x)[BLOCKS][4], float lo, float hi)
+{
+#pragma unroll
+    for (int n = 0; n < BLOCKS; ++n) {
+        x[n][0] *= lo;
+        x[n][1] *= lo;
+        x[n][2] *= hi;
+        x[n][3] *= hi;
+    }
+}
+
+template <int BLOCKS>
+__device__ __forceinline__ void pack_rows_f16(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4], float lo, float hi)
+{
+#pragma unroll
+    for (int n = 0; n < BLOCKS; ++n) {
+        packed[n][0] = pack_f16x2(x[n][0] * lo, x[n][1] * lo);
+        packed[n][1] = pack_f16x2(x[n][2] * hi, x[n][3] * hi);
+    }
+}
+
+template <int BLOCKS>
+__device__ __forceinline__ RowScale rescale(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4])
+{
+    float lo = 0.0f, hi = 0.0f;
+#pragma unroll
+    for (int n = 0; n < BLOCKS; ++n) {
+        lo = fmaxf(lo, fmaxf(fabsf(x[n][0]), fabsf(x[n][1])));
+        hi = fmaxf(hi, fmaxf(fabsf(x[n][2]), fabsf(x[n][3])));
+    }
+    const float s_lo = scale_for(quad_max(lo)), s_hi = scale_for(quad_max(hi));
+    pack_rows_f16(packed, x, inverse_scale(s_lo), inverse_scale(s_hi));
+    return { s_lo, s_hi, true };
+}
+
+/* Largest |value| a row may have, and the least that its largest may have, to be packed as it is. */
+constexpr u32 F16_HIGH = 0x7400; /* 2^14 */
+constexpr u32 F16_LOW = 0x2000;  /* 2^-7: entries 2^-7 below it are still normal */
+
+template <int BLOCKS>
+__device__ __forceinline__ RowScale pack_f16(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4])
+{
+#pragma unroll
+    for (int n = 0; n < BLOCKS; ++n) {
+        packed[n][0] = pack_f16x2(x[n][0], x[n][1]);
+        packed[n][1] = pack_f16x2(x[n][2], x[n][3]);
+    }
+    u32 lo = 0, hi = 0;
+#pragma unroll
+    for (int n = 0; n < BLOCKS; ++n) {
+        lo = max_abs_f16x2(lo, packed[n][0]);
+        hi = max_abs_f16x2(hi, packed[n][1]);
+    }
+    u32 m = max_abs_f16x2(__byte_perm(lo, hi, 0x5410), __byte_perm(lo, hi, 0x7632)); /* low half: row g, high: row g + 8 */
+    m = max_abs_f16x2(m, __shfl_xor_sync(~0u, m, 1));
+    m = max_abs_f16x2(m, __shfl_xor_sync(~0u, m, 2));
+    const u32 first = m & 0xffffu, second = m >> 16;
+    const bool fits = first - F16_LOW <= F16_HIGH - F16_LOW && second - F16_LOW <= F16_HIGH - F16_LOW;
+    if (__all_sync(~0u, fits)) return { 1.0f, 1.0f, false };
+    return rescale(packed, x);
+}

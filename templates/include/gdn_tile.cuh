@@ -1,0 +1,102 @@
+/*
+ * gdn_tile.cuh - 16-bit tiles in shared memory and their fragments.
+ *
+ * A tile has rows of COLUMNS elements (a multiple of 64). Its 16-byte pieces are permuted inside a row, piece ^= row & 7, so
+ * that the eight rows of an 8x8 block lie in different banks, for ldmatrix with and without .trans.
+ */
+#pragma once
+
+#include "gdn_ptx.cuh"
+#include "gdn_ptx_mbar.cuh"
+
+template <int COLUMNS>
+struct Tile {
+    static constexpr int ROW_BYTES = COLUMNS * 2;
+    u32 base; /* shared-memory address */
+
+    /* Address of the 16-byte piece that holds columns 8 * piece .. 8 * piece + 7 of a row. */
+    __device__ __forceinline__ u32 at(int row, int piece) const
+    {
+        return base + row * ROW_BYTES + ((piece ^ (row & 7)) << 4);
+    }
+};
+
+/* Operand A, rows row0..+15, columns 16 * step..+15. */
+template <int C>
+__device__ __forceinline__ void load_a(u32 (&a)[4], Tile<C> tile, int row0, int step, int lane)
+{
+    ldmatrix_x4(a, tile.at(row0 + (lane & 15), 2 * step + (lane >> 4)));
+}
+
+/* Operand B = tile^T for two n-blocks: n = tile rows row0..+15, k = tile columns 16 * step..+15. b[0..1], then b[2..3]. */
+template <int C>
+__device__ __forceinline__ void load_b_rows(u32 (&b)[4], Tile<C> tile, int row0, int step, int lane)
+{
+    ldmatrix_x4(b, tile.at(row0 + (lane & 7) + ((lane >> 4) << 3), 2 * step + ((lane >> 3) & 1)));
+}
+
+/* Operand B = tile for two n-blocks: k = tile rows 16 * step..+15, n = tile columns column0..+15. */
+template <int C>
+__device__ __forceinline__ void load_b_columns(u32 (&b)[4], Tile<C> tile, int step, int column0, int lane)
+{
+    ldmatrix_x4_trans(b, tile.at(16 * step + (lane & 15), column0 / 8 + (lane >> 4)));
+}
+
+/*
+ * Transpose of a 16 x 16 block in accumulator layout: rows = tile columns column0..+15, columns = tile rows row0..+15.
+ * r[0], r[1]: rows g and g + 8 of the first 8 columns; r[2], r[3]: of the second 8.
+ */
+template <int C>
+__device__ __forceinline__ void load_transposed(u32 (&r)[4], Tile<C> tile, int row0, int column0, int lane)
+{
+    ldmatrix_x4_trans(r, tile.at(row0 + (lane & 7) + ((lane >> 4) << 3), column0 / 8 + ((lane >> 3) & 1)));
+}
+
+__device__ __forceinline__ void store_shared(u32 address, u32 value)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(u32 address, float value)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(u32 address, u32 x, u32 y, u32 z, u32 w)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_shared_16(u32 address)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
+__device__ __forceinline__ float4 load_shared_float4(u32 address)
+{
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
+__device__ __forceinline__ float2 load_shared_float2(u32 address)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ float load_shared_float(u32 address)
+{
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+    return v;
+}

@@ -1,0 +1,70 @@
+/*
+ * gdn_types.cuh - 16-bit I/O types as raw bits, and conversions that round to nearest even.
+ *
+ * bf16 and fp16 are told apart by spec::IO_BF16 (gdn_spec.cuh). Pairs travel as one 32-bit register, low half first.
+ */
+#pragma once
+
+#include "gdn_spec.cuh"
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+__device__ __forceinline__ u32 pack_bf16x2(float lo, float hi)
+{
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+
+__device__ __forceinline__ u32 pack_f16x2(float lo, float hi)
+{
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+
+__device__ __forceinline__ float f16_to_float(u16 bits)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(bits));
+    return f;
+}
+
+/* Two values of the I/O type. */
+__device__ __forceinline__ u32 pack_io(float lo, float hi)
+{
+    if constexpr (spec::IO_BF16)
+        return pack_bf16x2(lo, hi);
+    else
+        return pack_f16x2(lo, hi);
+}
+
+__device__ __forceinline__ float io_lo(u32 pair)
+{
+    if constexpr (spec::IO_BF16)
+        return __uint_as_float(pair << 16);
+    else
+        return f16_to_float((u16)pair);
+}
+
+__device__ __forceinline__ float io_hi(u32 pair)
+{
+    if constexpr (spec::IO_BF16)
+        return __uint_as_float(pair & 0xffff0000u);
+    else
+        return f16_to_float((u16)(pair >> 16));
+}
+
+__device__ __forceinline__ float io_to_float(u16 bits)
+{
+    return io_lo(bits);
+}
+
+__device__ __forceinline__ u16 float_to_io(float x)
+{
+    return (u16)pack_io(x, 0.0f);
+}
