@@ -73,11 +73,6 @@ gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefi
     return GDN_OK;
 }
 
-static int64_t conv_channels(const struct gdni_problem *p)
-{
-    return (int64_t)p->head_dim_qk * (p->num_q_heads + p->num_k_heads) + (int64_t)p->head_dim_v * p->num_v_heads;
-}
-
 static gdn_status check_conv_output(const char *name, gdn_devptr value, int32_t heads, bool rows)
 {
     if (heads == 0 && value)
@@ -91,9 +86,9 @@ static gdn_status check_conv_x(const struct gdni_problem *p, const gdn_conv1d_ar
     const struct pointer x = { "x", a->x, rows, p->x_alignment };
     GDN_TRY(check_pointers(&x, 1));
     if (!rows) return GDN_OK;
-    if (a->x_stride < conv_channels(p) || a->x_stride > INT32_MAX)
+    if (a->x_stride < gdni_problem_channels(p) || a->x_stride > INT32_MAX)
         return GDN_FAIL(GDN_E_INVALID, "x_stride is %lld elements: must be at least the %lld channels of a row, and below 2^31",
-                        (long long)a->x_stride, (long long)conv_channels(p));
+                        (long long)a->x_stride, (long long)gdni_problem_channels(p));
     if (a->x_stride * gdni_dtype_bytes(p->io_type) % p->x_alignment)
         return GDN_FAIL(GDN_E_INVALID, "x_stride is %lld elements: rows must keep x_alignment, %d bytes; plan with a smaller one",
                         (long long)a->x_stride, p->x_alignment);

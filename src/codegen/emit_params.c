@@ -37,6 +37,7 @@ static const struct layout {
     [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_params", conv1d_fields, COUNT(conv1d_fields), sizeof(struct gdni_conv1d_params) },
 };
 
+/* __INTADDR__ is the front end's constant form of an address: NVRTC has no offsetof. */
 void gdni_emit_params(struct gdni_strbuf *sb, const struct gdni_spec *spec)
 {
     const struct layout *l = &layouts[spec->kernel];
@@ -44,6 +45,6 @@ void gdni_emit_params(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     for (size_t i = 0; i < l->count; ++i) gdni_sb_fmt(sb, "    %s%s;\n", l->fields[i].declaration, l->fields[i].name);
     gdni_sb_fmt(sb, "};\nstatic_assert(sizeof(%s) == %zu, \"host and device differ\");\n", l->name, l->size);
     for (size_t i = 0; i < l->count; ++i)
-        gdni_sb_fmt(sb, "static_assert(__builtin_offsetof(%s, %s) == %zu, \"host and device differ\");\n", l->name,
+        gdni_sb_fmt(sb, "static_assert(__INTADDR__(&((%s *)0)->%s) == %zu, \"host and device differ\");\n", l->name,
                     l->fields[i].name, l->fields[i].offset);
 }

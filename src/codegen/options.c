@@ -15,7 +15,7 @@ static const struct {
     { "--std=c++17", 1200 },
     { "--minimal", 1200 },
     { "--no-source-include", 1208 },
-    { "--frandom-seed=gdn", 1208 },
+    { "--frandom-seed=gdn", 1209 },
     { "--modify-stack-limit=false", 1200 },
     { "--no-cache", 1209 },
     { "-Xptxas=-v", 1200 },

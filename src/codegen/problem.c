@@ -193,6 +193,11 @@ gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_d
     return GDN_OK;
 }
 
+int64_t gdni_problem_channels(const struct gdni_problem *p)
+{
+    return (int64_t)p->head_dim_qk * (p->num_q_heads + p->num_k_heads) + (int64_t)p->head_dim_v * p->num_v_heads;
+}
+
 static double prefill_bytes(const struct gdni_problem *p, double tokens, double seqs)
 {
     const double io = gdni_dtype_bytes(p->io_type), h = p->num_heads;
@@ -217,8 +222,7 @@ void gdni_problem_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t
         return;
     }
     const double io = gdni_dtype_bytes(p->io_type);
-    const double channels =
-        (double)p->head_dim_qk * (p->num_q_heads + p->num_k_heads) + (double)p->head_dim_v * p->num_v_heads;
+    const double channels = (double)gdni_problem_channels(p);
     *bytes = io * channels * (2 * tokens + p->width + 2 * seqs * (p->width - 1));
     *flops = 2 * channels * tokens * p->width;
 }

@@ -42,6 +42,9 @@ int gdni_dtype_bytes(int32_t dtype);
 const char *gdni_dtype_name(int32_t dtype);
 const char *gdni_op_name(int32_t op);
 
+/* Channels of a packed conv row: Q + K + V. */
+int64_t gdni_problem_channels(const struct gdni_problem *p);
+
 /* Bytes, FLOPs (see gdn_cost). */
 void gdni_problem_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, double *bytes, double *flops);
 

@@ -11,7 +11,7 @@
 static const char *const prefill_headers[] = { "gdn_types.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", NULL };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
-static const char *const conv_headers[] = { "gdn_types.cuh", NULL };
+static const char *const conv_headers[] = { "gdn_types.cuh", "gdn_conv.cuh", NULL };
 static const char *const conv_instrs[] = { NULL };
 
 static const struct gdni_kernel_info kernels[GDNI_NUM_KERNELS] = {
@@ -70,7 +70,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     return GDN_OK;
 }
 
-enum { MAX_GRID_X = 2147483647, MAX_GRID_Y = 65535 };
+enum { MAX_GRID_X = 2147483647 };
 
 static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_seqs,
                                uint32_t grid[3])
@@ -83,14 +83,17 @@ static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_p
     return GDN_OK;
 }
 
-/* templates/conv1d_qkv.cu: x walks token tiles, y groups of 1024 channels (128 threads of 8). */
-static void conv_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens, uint32_t grid[3])
+/* templates/conv1d_qkv.cu: a thread an item, an item 8 channels of one tile of tokens. */
+static gdn_status conv_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
+                            uint32_t grid[3])
 {
-    const int64_t channels = (int64_t)problem->head_dim_qk * (problem->num_q_heads + problem->num_k_heads) +
-                             (int64_t)problem->head_dim_v * problem->num_v_heads;
-    const int64_t per_cta = (int64_t)spec->threads * 8;
-    grid[0] = (uint32_t)((num_tokens + spec->params.tile_tokens - 1) / spec->params.tile_tokens);
-    grid[1] = (uint32_t)((channels + per_cta - 1) / per_cta);
+    const int64_t tiles = (num_tokens + spec->params.tile_tokens - 1) / spec->params.tile_tokens;
+    const int64_t ctas = (tiles * (gdni_problem_channels(problem) / 8) + spec->threads - 1) / spec->threads;
+    if (ctas > MAX_GRID_X)
+        return GDN_FAIL(GDN_E_INVALID, "num_tokens is %lld: that passes CUDA's largest grid, %d; split the batch",
+                        (long long)num_tokens, MAX_GRID_X);
+    grid[0] = (uint32_t)ctas;
+    return GDN_OK;
 }
 
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
@@ -98,6 +101,5 @@ gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_proble
 {
     grid[0] = grid[1] = grid[2] = 1;
     if (spec->kernel == GDNI_KERNEL_PREFILL_GENERIC) return prefill_grid(spec, problem, num_seqs, grid);
-    conv_grid(spec, problem, num_tokens, grid);
-    return GDN_OK;
+    return conv_grid(spec, problem, num_tokens, grid);
 }

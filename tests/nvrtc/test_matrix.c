@@ -1,0 +1,166 @@
+/*
+ * Every kernel compiles for every arch without spills or local memory, and fast. By default a pairwise set of features and
+ * archs; GDN_TEST_FULL=1 takes the whole product. GDN_MATRIX_REPORT names a file that gets one line a compile.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "pairwise.h"
+#include "runtime/compile.h"
+#include "specs.h"
+
+enum { NUM_ARCHS = 8, MAX_COMPILE_MS = 1500 };
+
+static struct gdni_nvrtc *nvrtc;
+static const struct gdni_nvrtc_api *api;
+static FILE *report;
+
+static void open_nvrtc(void)
+{
+    nvrtc = gdni_nvrtc_create(getenv("GDN_JIT_NVRTC"));
+    if (gdni_nvrtc_get(nvrtc, &api) != GDN_OK) cr_assert_fail("%s", gdni_error_text());
+    const char *path = getenv("GDN_MATRIX_REPORT");
+    if (path) report = fopen(path, "a");
+}
+
+static void close_nvrtc(void)
+{
+    if (report) fclose(report);
+    gdni_nvrtc_destroy(nvrtc);
+}
+
+TestSuite(matrix, .init = open_nvrtc, .fini = close_nvrtc, .timeout = 3600);
+
+/* The fastest of three: a busy machine must not fail what the compiler does in time. */
+static struct gdni_facts compile(const struct gdni_unit *unit, const char *what)
+{
+    struct gdni_facts best = { .compile_ms = INT32_MAX };
+    for (int attempt = 0; attempt < 3 && best.compile_ms >= MAX_COMPILE_MS; ++attempt) {
+        struct gdni_compiled c;
+        cr_assert_eq(gdni_compile(nvrtc, unit, &c), GDN_OK, "%s: %s", what, gdni_error_text());
+        if (c.facts.compile_ms < best.compile_ms) best = c.facts;
+        gdni_compiled_free(&c);
+    }
+    return best;
+}
+
+static void check(const struct gdni_spec *spec, const char *what)
+{
+    struct gdni_unit unit;
+    cr_assert_eq(gdni_unit_build(&unit, spec), GDN_OK, "%s: %s", what, gdni_error_text());
+    if (spec->arch->min_nvrtc > api->version) {
+        struct gdni_compiled c;
+        cr_expect_eq(gdni_compile(nvrtc, &unit, &c), GDN_E_NO_NVRTC, "%s", what);
+        cr_expect_not_null(strstr(gdni_error_text(), spec->arch->name), "%s", gdni_error_text());
+    } else {
+        const struct gdni_facts f = compile(&unit, what);
+        cr_expect_eq(f.spill_bytes, 0, "%s: %d bytes of spills", what, f.spill_bytes);
+        cr_expect_eq(f.local_bytes, 0, "%s: %d bytes of local memory", what, f.local_bytes);
+        cr_expect_gt(f.registers, 0, "%s: the build log was not understood", what);
+        cr_expect_leq(f.registers * spec->threads, 65536, "%s: %d registers", what, f.registers);
+        cr_expect_lt(f.compile_ms, MAX_COMPILE_MS, "%s: %d ms", what, f.compile_ms);
+        if (report)
+            fprintf(report, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", f.compiler, what, f.registers, f.spill_bytes, f.local_bytes,
+                    spec->smem_bytes, f.compile_ms);
+    }
+    gdni_unit_free(&unit);
+}
+
+static void run_matrix(const int *levels, int num_factors, pairwise_legal legal, void (*one)(const struct pairwise_row *))
+{
+    if (getenv("GDN_TEST_FULL")) {
+        struct pairwise_row row = { { 0 } };
+        do {
+            if (!legal || legal(&row)) one(&row);
+        } while (pairwise_next(&row, levels, num_factors));
+        return;
+    }
+    static struct pairwise_row rows[PAIRWISE_MAX_ROWS];
+    const int count = pairwise_rows(levels, num_factors, legal, rows);
+    cr_assert_gt(count, 0);
+    for (int i = 0; i < count; ++i) one(&rows[i]);
+}
+
+/* ---- prefill: arch, dtype, head dim, state layout, stages ---- */
+
+static bool prefill_spec(const struct pairwise_row *row, struct gdni_spec *spec)
+{
+    gdn_prefill_desc d = test_prefill_desc();
+    d.io_type = row->level[1] ? GDN_F16 : GDN_BF16;
+    d.head_dim_qk = d.head_dim_v = row->level[2] ? 64 : 128;
+    d.state_layout = row->level[3] ? GDN_STATE_VK : GDN_STATE_KV;
+    struct gdni_problem p;
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
+    const struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = row->level[4] ? 3 : 2 };
+    return gdni_spec_build(spec, &p, gdni_arch_at(row->level[0]), &params) == GDN_OK;
+}
+
+static bool prefill_legal(const struct pairwise_row *row)
+{
+    struct gdni_spec spec;
+    return prefill_spec(row, &spec);
+}
+
+static void prefill_one(const struct pairwise_row *row)
+{
+    struct gdni_spec spec;
+    char what[160];
+    cr_assert(prefill_spec(row, &spec));
+    snprintf(what, sizeof what, "gdn_prefill_generic %s %s dk=dv=%d %s stages=%d", spec.arch->name,
+             gdni_dtype_name(spec.io_type), spec.dk, spec.state_layout == GDN_STATE_KV ? "kv" : "vk", spec.params.stages);
+    check(&spec, what);
+}
+
+Test(matrix, prefill_compiles_everywhere_without_spills_and_in_time)
+{
+    static const int levels[] = { NUM_ARCHS, 2, 2, 2, 2 };
+    run_matrix(levels, 5, prefill_legal, prefill_one);
+}
+
+/* ---- conv: arch, dtype, width, bias, silu, layout, alignment, tile ---- */
+
+static void conv_one(const struct pairwise_row *row)
+{
+    static const int32_t alignments[] = { 2, 4, 8, 16 }, tiles[] = { 4, 8, 16, 32, 64 };
+    gdn_conv1d_desc d = test_conv1d_desc();
+    d.io_type = row->level[1] ? GDN_F16 : GDN_BF16;
+    d.width = 2 + row->level[2];
+    d.flags = (row->level[3] ? GDN_CONV_BIAS : 0u) | (row->level[4] ? GDN_CONV_SILU : 0u);
+    d.state_layout = row->level[5] ? GDN_CONV_STATE_WC : GDN_CONV_STATE_CW;
+    d.x_alignment = alignments[row->level[6]];
+    struct gdni_problem p;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_problem_from_conv1d(&p, &d), GDN_OK);
+    const struct gdni_params params = { .tile_tokens = tiles[row->level[7]] };
+    cr_assert_eq(gdni_spec_build(&spec, &p, gdni_arch_at(row->level[0]), &params), GDN_OK);
+    char what[160];
+    snprintf(what, sizeof what, "conv1d_qkv %s %s width=%d bias=%d silu=%d %s align=%d tile=%d", spec.arch->name,
+             gdni_dtype_name(spec.io_type), spec.width, spec.bias, spec.silu,
+             spec.state_layout == GDN_CONV_STATE_CW ? "cw" : "wc", spec.vector_bytes, spec.params.tile_tokens);
+    check(&spec, what);
+}
+
+Test(matrix, conv1d_compiles_everywhere_without_spills_and_in_time)
+{
+    static const int levels[] = { NUM_ARCHS, 2, 3, 2, 2, 2, 4, 5 };
+    run_matrix(levels, 8, NULL, conv_one);
+}
+
+Test(pairwise, rows_cover_every_pair_and_are_few)
+{
+    static const int levels[] = { NUM_ARCHS, 2, 3, 2, 2, 2, 4, 5 };
+    static struct pairwise_row rows[PAIRWISE_MAX_ROWS];
+    const int count = pairwise_rows(levels, 8, NULL, rows);
+    cr_assert(count >= 40 && count < 80, "%d", count);
+    for (int a = 0; a < 8; ++a)
+        for (int b = a + 1; b < 8; ++b)
+            for (int la = 0; la < levels[a]; ++la)
+                for (int lb = 0; lb < levels[b]; ++lb) {
+                    bool found = false;
+                    for (int i = 0; i < count; ++i) found |= rows[i].level[a] == la && rows[i].level[b] == lb;
+                    cr_expect(found, "factors %d, %d levels %d, %d", a, b, la, lb);
+                }
+}

@@ -1,0 +1,111 @@
+/* Keys: equal where code is equal, different where it is not, and nothing that varies from call to call is in them. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "codegen/key.h"
+#include "specs.h"
+
+static struct gdni_key key_of(const struct gdni_spec *spec)
+{
+    struct gdni_unit unit;
+    struct gdni_key key;
+    cr_assert_eq(gdni_unit_build(&unit, spec), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_key_build(&key, &unit), GDN_OK, "%s", gdni_error_text());
+    gdni_unit_free(&unit);
+    return key;
+}
+
+static struct gdni_key prefill_key(gdn_prefill_desc d, const char *arch)
+{
+    const struct gdni_spec spec = test_prefill_spec(&d, arch, 3);
+    return key_of(&spec);
+}
+
+static struct gdni_key conv_key(gdn_conv1d_desc d, const char *arch, int bucket)
+{
+    const struct gdni_spec spec = test_conv1d_spec(&d, arch, bucket);
+    return key_of(&spec);
+}
+
+Test(key, prefill_does_not_depend_on_bounds_or_head_counts)
+{
+    const struct gdni_key first = prefill_key(test_prefill_desc(), "sm_90a");
+    gdn_prefill_desc d = test_prefill_desc();
+    d.max_tokens = 1 << 20;
+    d.max_seqs = 4096;
+    cr_expect_str_eq(prefill_key(d, "sm_90a").text, first.text);
+    d.num_q_heads = d.num_k_heads = 1;
+    d.num_v_heads = 3;
+    cr_expect_str_eq(prefill_key(d, "sm_90a").text, first.text);
+}
+
+Test(key, conv_does_not_depend_on_bounds_but_on_the_tile_that_they_select)
+{
+    const struct gdni_key first = conv_key(test_conv1d_desc(), "sm_90a", 3);
+    gdn_conv1d_desc d = test_conv1d_desc();
+    d.max_tokens = 1 << 20;
+    d.max_seqs = 4096;
+    cr_expect_str_eq(conv_key(d, "sm_90a", 3).text, first.text);
+    cr_expect_str_neq(conv_key(d, "sm_90a", 0).text, first.text);
+}
+
+Test(key, everything_that_changes_code_changes_the_key)
+{
+    struct gdni_key keys[8];
+    gdn_prefill_desc d[8];
+    for (int i = 0; i < 8; ++i) d[i] = test_prefill_desc();
+    d[1].io_type = GDN_F16;
+    d[2].state_layout = GDN_STATE_VK;
+    d[3].head_dim_qk = d[3].head_dim_v = 64;
+    static const char *const archs[8] = { "sm_90a", "sm_90a", "sm_90a", "sm_90a", "sm_80", "sm_86", "sm_100a", "sm_120a" };
+    for (int i = 0; i < 8; ++i) keys[i] = prefill_key(d[i], archs[i]);
+    for (int i = 0; i < 8; ++i)
+        for (int j = i + 1; j < 8; ++j) {
+            cr_expect_str_neq(keys[i].text, keys[j].text, "%d %d", i, j);
+            cr_expect_str_neq(keys[i].hex, keys[j].hex, "%d %d", i, j);
+        }
+}
+
+Test(key, conv_features_change_the_key)
+{
+    struct gdni_key keys[6];
+    gdn_conv1d_desc d[6];
+    for (int i = 0; i < 6; ++i) d[i] = test_conv1d_desc();
+    d[1].flags = 0;
+    d[2].flags = GDN_CONV_SILU | GDN_CONV_BIAS;
+    d[3].width = 3;
+    d[4].x_alignment = 8;
+    d[5].state_layout = GDN_CONV_STATE_WC;
+    for (int i = 0; i < 6; ++i) keys[i] = conv_key(d[i], "sm_90a", 3);
+    for (int i = 0; i < 6; ++i)
+        for (int j = i + 1; j < 6; ++j) cr_expect_str_neq(keys[i].text, keys[j].text, "%d %d", i, j);
+}
+
+Test(key, a_changed_template_changes_the_key)
+{
+    const gdn_prefill_desc d = test_prefill_desc();
+    const struct gdni_spec spec = test_prefill_spec(&d, "sm_90a", 3);
+    struct gdni_unit unit;
+    struct gdni_key before, after;
+    cr_assert_eq(gdni_unit_build(&unit, &spec), GDN_OK);
+    cr_assert_eq(gdni_key_build(&before, &unit), GDN_OK);
+    unit.main_text = "other";
+    cr_assert_eq(gdni_key_build(&after, &unit), GDN_OK);
+    cr_expect_str_neq(before.text, after.text);
+    gdni_unit_free(&unit);
+}
+
+Test(key, text_names_what_a_person_asks_for_and_no_path)
+{
+    const struct gdni_key key = prefill_key(test_prefill_desc(), "sm_90a");
+    static const char *const wanted[] = { "gdn-jit key v1\n", "arch sm_90a\n", "entry gdn_prefill_generic\n", "int DK = 128;",
+                                          "file gdn_prefill_generic.cu " };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
+        cr_expect_not_null(strstr(key.text, wanted[i]), "%s is not in\n%s", wanted[i], key.text);
+    cr_expect_null(strchr(key.text, '/'), "a path in\n%s", key.text);
+    char hex[GDNI_KEY_HEX];
+    gdni_hash_hex(hex, key.text, key.len);
+    cr_expect_str_eq(hex, key.hex);
+    cr_expect_eq(strlen(key.hex), 32u);
+}

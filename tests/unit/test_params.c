@@ -1,0 +1,131 @@
+/* Parameters: legal values, buckets, and a heuristic that always gives something that fits. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "specs.h"
+
+Test(buckets, edges_are_powers_of_four_and_belong_to_the_bucket_below)
+{
+    cr_expect_eq(gdni_bucket_of(0), 0);
+    cr_expect_eq(gdni_bucket_of(256), 0);
+    cr_expect_eq(gdni_bucket_of(257), 1);
+    cr_expect_eq(gdni_bucket_of(1024), 1);
+    cr_expect_eq(gdni_bucket_of(262144), 5);
+    cr_expect_eq(gdni_bucket_of(262145), 6);
+    cr_expect_eq(gdni_bucket_of(INT64_MAX), GDNI_NUM_BUCKETS - 1);
+    for (int b = 0; b + 1 < GDNI_NUM_BUCKETS; ++b) cr_expect_eq(gdni_bucket_of(gdni_bucket_edge(b)), b);
+}
+
+static struct gdni_problem prefill_problem(void)
+{
+    struct gdni_problem p;
+    const gdn_prefill_desc d = test_prefill_desc();
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
+    return p;
+}
+
+static struct gdni_problem conv_problem(int32_t heads)
+{
+    struct gdni_problem p;
+    gdn_conv1d_desc d = test_conv1d_desc();
+    d.num_q_heads = d.num_k_heads = d.num_v_heads = heads;
+    cr_assert_eq(gdni_problem_from_conv1d(&p, &d), GDN_OK);
+    return p;
+}
+
+Test(heuristic, fits_every_arch_in_every_bucket)
+{
+    const struct gdni_problem problems[] = { prefill_problem(), conv_problem(1), conv_problem(16), conv_problem(64) };
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; ++i)
+        for (int a = 0; gdni_arch_at(a); ++a)
+            for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+                struct gdni_params params;
+                struct gdni_spec spec;
+                gdni_params_heuristic(&params, &problems[i], gdni_arch_at(a), 0, bucket);
+                cr_expect_eq(gdni_spec_build(&spec, &problems[i], gdni_arch_at(a), &params), GDN_OK,
+                             "problem %zu %s bucket %d: %s", i, gdni_arch_at(a)->name, bucket, gdni_error_text());
+            }
+}
+
+Test(heuristic, conv_tiles_grow_with_the_call_and_never_starve_the_gpu)
+{
+    const struct gdni_problem p = conv_problem(16);
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    int32_t last = 0;
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        struct gdni_params params;
+        gdni_params_heuristic(&params, &p, arch, 132, bucket);
+        cr_expect_geq(params.tile_tokens, last, "bucket %d", bucket);
+        last = params.tile_tokens;
+        if (params.tile_tokens > 4 && bucket + 1 < GDNI_NUM_BUCKETS) /* half the edge gives 16 warps an SM */
+            cr_expect_geq(gdni_bucket_edge(bucket) / 2 / params.tile_tokens * (3 * 2048 / 256), 16 * 132, "bucket %d", bucket);
+    }
+    cr_expect_eq(last, 64);
+}
+
+Test(heuristic, prefill_uses_three_stages_where_they_fit_and_two_in_99_KB)
+{
+    const struct gdni_problem p = prefill_problem();
+    static const struct {
+        const char *arch;
+        int32_t stages;
+    } wanted[] = { { "sm_80", 3 }, { "sm_86", 2 }, { "sm_90a", 3 }, { "sm_120a", 2 } };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_arch *arch = NULL;
+        struct gdni_params params;
+        cr_assert_eq(gdni_arch_find(wanted[i].arch, &arch), GDN_OK);
+        gdni_params_heuristic(&params, &p, arch, 0, 3);
+        cr_expect_eq(params.stages, wanted[i].stages, "%s", wanted[i].arch);
+    }
+}
+
+Test(params, an_illegal_value_is_named_with_the_legal_ones)
+{
+    const struct gdni_problem p = prefill_problem();
+    struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 5 };
+    cr_expect_eq(gdni_params_check(&params, &p, gdni_arch_at(0)), GDN_E_INVALID);
+    cr_expect_str_eq(gdni_error_text(), "parameter stages is 5: must be one of 2, 3");
+}
+
+Test(params, a_parameter_of_the_other_operator_is_refused)
+{
+    const struct gdni_problem p = prefill_problem();
+    struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 2, .tile_tokens = 8 };
+    cr_expect_eq(gdni_params_check(&params, &p, gdni_arch_at(0)), GDN_E_INVALID);
+    cr_expect(strstr(gdni_error_text(), "tile_tokens"), "%s", gdni_error_text());
+}
+
+Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
+{
+    const struct gdni_problem p = prefill_problem();
+    const struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 3 };
+    const struct gdni_arch *arch = NULL;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_arch_find("sm_86", &arch), GDN_OK);
+    cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_E_UNSUPPORTED);
+    cr_expect(strstr(gdni_error_text(), "158848") && strstr(gdni_error_text(), "101376"), "%s", gdni_error_text());
+}
+
+Test(params, json_holds_the_operators_own_parameters)
+{
+    struct gdni_strbuf sb = { 0 };
+    const struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 3 };
+    gdni_params_json(&sb, &params, GDNI_OP_PREFILL);
+    cr_expect_str_eq(sb.text, "{\"chunk\": 64, \"block_dv\": 64, \"stages\": 3}");
+    gdni_sb_free(&sb);
+}
+
+Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refuses)
+{
+    const gdn_prefill_desc d = test_prefill_desc();
+    const struct gdni_problem p = prefill_problem();
+    const struct gdni_spec spec = test_prefill_spec(&d, "sm_90a", 3);
+    uint32_t grid[3];
+    cr_assert_eq(gdni_spec_grid(&spec, &p, 1000, 5, grid), GDN_OK);
+    cr_expect_eq(grid[0], 5u * 32 * 2);
+    cr_expect_eq(grid[1] * grid[2], 1u);
+    cr_expect_eq(gdni_spec_grid(&spec, &p, 1, (int64_t)1 << 30, grid), GDN_E_INVALID);
+    cr_expect(strstr(gdni_error_text(), "num_seqs"), "%s", gdni_error_text());
+}
