@@ -11,8 +11,8 @@
  * (the UT transform of Yang et al., arXiv:2412.06464, with the inverse applied once, to what the old state does not explain).
  *
  * Roles, joined by mbarriers:
- *     4 auxiliary warps  cp.async of q, k, v and the gates, STAGES - 2 chunks ahead of themselves; T and P of chunk c + 1
- *                        while the state warps are at chunk c
+ *     2 inverse warps    T of chunk c + 1 while the state warps are at chunk c
+ *     2 score warps      P of chunk c + 1; cp.async of q, k, v and the gates, STAGES - 2 chunks ahead of that
  *     state warps        16 value columns each: S^T (16 x DK, fp32) stays in registers for the whole sequence, and its packed
  *                        accumulators are the A operands of every product (S^T K^T, S^T Q^T, W^T T^T, V'^T P^T, V'^T K)
  *
@@ -35,7 +35,7 @@ namespace {
 constexpr int C = spec::CHUNK, DK = spec::DK, DV = spec::DV, BV = spec::BLOCK_DV, STAGES = spec::STAGES;
 constexpr int TP_STAGES = STAGES - 1;
 constexpr int STATE_WARPS = BV / 16, AUX_WARPS = 4;
-constexpr int GATE_WARP = 2; /* of the auxiliary warps: one that computes scores, which take less time than the inverse */
+constexpr int LOAD_WARPS = 2; /* the score warps, which have less to do than the inverse warps */
 constexpr int LOOKAHEAD = STAGES - 2;
 constexpr int K_STEPS = DK / 16;     /* k16 steps over DK */
 constexpr int KEY_BLOCKS = DK / 8;   /* n8 blocks over DK */
@@ -114,14 +114,14 @@ __device__ __forceinline__ Work find_work(const prefill_params &p)
 
 /* ---- Auxiliary warps: loads ---------------------------------------------------------------------------------------- */
 
-/* Rows row0..+15 of a [tokens, stride] matrix into a tile; rows from `rows` on become zeros. */
+/* One load warp's rows row0..+31 of a [tokens, stride] matrix into a tile; rows from `rows` on become zeros. */
 template <int COLUMNS>
 __device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows, int lane)
 {
     constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
     const int piece = lane % PIECES;
 #pragma unroll
-    for (int r = 0; r < 16; r += ROWS_AT_ONCE) {
+    for (int r = 0; r < C / LOAD_WARPS; r += ROWS_AT_ONCE) {
         const int row = row0 + r + lane / PIECES;
         const bool inside = row < rows;
         cp_async_16(tile.at(row, piece), source + (inside ? row * stride : 0) + piece * 8, inside ? 16u : 0u);
@@ -200,89 +200,103 @@ struct Sources {
     }
 };
 
-/* One auxiliary warp's share of a chunk: 16 rows of each tile, and the gates when it is the gate warp. */
-__device__ __forceinline__ void load_chunk(const prefill_params &p, const Work &w, const Sources &from, const Stage &stage,
-                                           u32 full, int chunk, int aux_warp, int lane)
+/* The load warps' own state: where the next chunk comes from, and its gates, fetched a chunk early. */
+struct Loader {
+    Sources from;
+    Gates gates;
+    int chunk; /* next to load */
+};
+
+/* One load warp's share of the next chunk: half of the rows of each tile, and the gates when it is the first. */
+__device__ __forceinline__ void load_chunk(Loader &next, const prefill_params &p, const Work &w, const Stage &stage, u32 full,
+                                           int load_warp, int lane)
 {
-    const int rows = min(w.len - chunk * C, C);
-    load_rows(stage.k, from.k, p.k_token_stride, 16 * aux_warp, rows, lane);
-    load_rows(stage.q, from.q, p.q_token_stride, 16 * aux_warp, rows, lane);
-    load_rows(stage.v, from.v, p.v_token_stride, 16 * aux_warp, rows, lane);
+    const int rows = min(w.len - next.chunk * C, C), row0 = load_warp * (C / LOAD_WARPS);
+    load_rows(stage.k, next.from.k, p.k_token_stride, row0, rows, lane);
+    load_rows(stage.q, next.from.q, p.q_token_stride, row0, rows, lane);
+    load_rows(stage.v, next.from.v, p.v_token_stride, row0, rows, lane);
     mbar_arrive_cp_async(full);
-    if (aux_warp == GATE_WARP) {
-        store_gates(stage, fetch_gates(p, w, chunk, lane), lane);
+    ++next.chunk;
+    next.from.next_chunk(p);
+    if (load_warp == 0) {
+        store_gates(stage, next.gates, lane);
         mbar_arrive(full);
+        next.gates = fetch_gates(p, w, next.chunk, lane);
     }
 }
 
 /* ---- Auxiliary warps: T and P -------------------------------------------------------------------------------------- */
 
 /*
- * Rows 16 HI.. and 16 LO.. of the lower triangle of A K^T in 16 x 16 blocks, LO = 3 - HI: five blocks a warp, so that the four
- * warps share K K^T and Q K^T evenly.
+ * One warp's part of the lower triangle of A K^T: five of its ten 16 x 16 blocks, so that two warps share a triangle evenly.
+ * The warp with high = 3 has rows 3 and 0 of blocks, the one with high = 2 rows 2 and 1. One code serves all four warps: what
+ * they run must stay in the instruction cache beside the state warps' loop.
  */
-template <int HI>
-struct Triangle {
-    static constexpr int LO = 3 - HI;
-    float hi[HI + 1][2][4], lo[LO + 1][2][4];
+enum { PART_BLOCKS = 5 };
+
+struct Part {
+    float x[PART_BLOCKS][2][4];
 };
 
-template <int HI>
-__device__ __forceinline__ void gram(Triangle<HI> &x, Tile<DK> a, Tile<DK> k, int lane)
+__device__ __forceinline__ int block_row(int n, int high)
 {
-    constexpr int LO = 3 - HI;
+    return n < 3 || (n == 4 && high == 3) ? high : 3 - high;
+}
+
+__device__ __forceinline__ int block_column(int n, int high)
+{
+    return n < 3 ? n : n == 3 ? 0 : high == 3 ? 3 : 1;
+}
+
+__device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int high, int lane)
+{
 #pragma unroll
-    for (int j = 0; j <= HI; ++j)
+    for (int n = 0; n < PART_BLOCKS; ++n)
 #pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                x.hi[j][n][i] = 0.0f;
-                if (j <= LO) x.lo[j < LO ? j : LO][n][i] = 0.0f;
-            }
-#pragma unroll
+        for (int i = 0; i < 8; ++i) part.x[n][i / 4][i % 4] = 0.0f;
+#pragma unroll 2
     for (int step = 0; step < K_STEPS; ++step) {
-        u32 a_hi[4], a_lo[4];
-        load_a(a_hi, a, 16 * HI, step, lane);
-        load_a(a_lo, a, 16 * LO, step, lane);
+        u32 a_high[4], a_low[4], a_last[4], b[4][4];
+        load_a(a_high, a, 16 * high, step, lane);
+        load_a(a_low, a, 16 * (3 - high), step, lane);
 #pragma unroll
-        for (int j = 0; j <= HI; ++j) {
-            u32 b[4];
-            load_b_rows(b, k, 16 * j, step, lane);
-            const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-            mma_io(x.hi[j][0], a_hi, b0);
-            mma_io(x.hi[j][1], a_hi, b1);
-            if (j <= LO) {
-                mma_io(x.lo[j < LO ? j : LO][0], a_lo, b0);
-                mma_io(x.lo[j < LO ? j : LO][1], a_lo, b1);
-            }
+        for (int j = 0; j < 3; ++j) load_b_rows(b[j], k, 16 * j, step, lane);
+        load_b_rows(b[3], k, 16 * block_column(4, high), step, lane);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a_last[i] = high == 3 ? a_high[i] : a_low[i];
+#pragma unroll
+        for (int n = 0; n < PART_BLOCKS; ++n) {
+            const u32(&rows)[4] = n < 3 ? a_high : n == 3 ? a_low : a_last;
+            const u32(&columns)[4] = n == 3 ? b[0] : b[n < 3 ? n : 3];
+            const u32 b0[2] = { columns[0], columns[1] }, b1[2] = { columns[2], columns[3] };
+            mma_io(part.x[n][0], rows, b0);
+            mma_io(part.x[n][1], rows, b1);
         }
     }
 }
 
 /*
- * Multiplies block (I, J) by G_ij and, for the inverse, by beta_i. On the diagonal only i > j (KEEP_DIAGONAL: i >= j) stays;
- * the rest is selected away, not multiplied, since G overflows there.
+ * Multiplies block (I, J) by G_ij and, for the inverse, by beta_i. On the diagonal only i > j (for scores i >= j) stays; the
+ * rest is selected away, not multiplied, since G overflows there.
  */
-template <bool BETA, bool KEEP_DIAGONAL>
-__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, int I, int J, int lane)
+__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, bool scores, int I, int J, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
-    float row_log[2], row_beta[2];
+    const int reach = 16 * (I - J) + g - 2 * t + (scores ? 1 : 0); /* row - column, less what i and n add below */
+    float row_log[2], row_factor[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         row_log[h] = load_shared_float(stage.log_decay + 4 * (16 * I + g + 8 * h));
-        row_beta[h] = BETA ? load_shared_float(stage.beta + 4 * (16 * I + g + 8 * h)) : 1.0f;
+        row_factor[h] = scores ? 1.0f : load_shared_float(stage.beta + 4 * (16 * I + g + 8 * h));
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
         const float2 column_log = load_shared_float2(stage.log_decay + 4 * (16 * J + 8 * n + 2 * t));
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int row = g + 8 * (i >> 1), column = 8 * n + 2 * t + (i & 1);
             const float gate = exp2_approx(row_log[i >> 1] - ((i & 1) ? column_log.y : column_log.x));
-            const bool keep = I > J || (KEEP_DIAGONAL ? row >= column : row > column);
-            x[n][i] = keep ? x[n][i] * (BETA ? gate * row_beta[i >> 1] : gate) : 0.0f;
+            const bool keep = reach > 8 * n + (i & 1) - 8 * (i >> 1);
+            x[n][i] = keep ? x[n][i] * (gate * row_factor[i >> 1]) : 0.0f;
         }
     }
 }
@@ -402,17 +416,17 @@ __device__ __forceinline__ void merge_16(Tile<C> tile, int R, int lane)
 }
 
 /* Column block J (0 or 1) of the lower left 32 x 32: X_21 = -X_22 (L_21 X_11) in 32 x 32 blocks. */
-template <int J>
-__device__ __forceinline__ void merge_32(float (&x)[2][2][4], Tile<C> tile, int lane)
+__device__ __forceinline__ void merge_32(float (&x)[2][2][4], Tile<C> tile, int J, int lane)
 {
     float product[2][2][4] = {};
 #pragma unroll
-    for (int k = J; k < 2; ++k) {
-        u32 b[4];
-        load_b_columns(b, tile, k, 16 * J, lane);
-        mma_tile(product[0], tile, 2, k, b, lane);
-        mma_tile(product[1], tile, 3, k, b, lane);
-    }
+    for (int k = 0; k < 2; ++k)
+        if (k >= J) {
+            u32 b[4];
+            load_b_columns(b, tile, k, 16 * J, lane);
+            mma_tile(product[0], tile, 2, k, b, lane);
+            mma_tile(product[1], tile, 3, k, b, lane);
+        }
     u32 b2[4], b3[4];
     to_b(b2, product[0]);
     to_b(b3, product[1]);
@@ -429,54 +443,48 @@ struct Output {
     u32 empty, parity;
 };
 
-/* T of one chunk, by two warps (HI = 3 and 2). Every warp of the four passes BAR_AUX once. */
-template <int HI>
-__device__ __forceinline__ void inverse(const Stage &stage, const Output &out, int lane)
+/* T from L, by the two inverse warps. */
+__device__ __forceinline__ void invert(const Part &l, const Output &out, int high, int lane)
 {
-    const Tile<C> t = out.t, p = out.p;
-    constexpr int LO = 3 - HI;
-    Triangle<HI> l;
-    gram<HI>(l, stage.k, stage.k, lane);
-#pragma unroll
-    for (int j = 0; j <= HI; ++j) apply_gates<true, false>(l.hi[j], stage, HI, j, lane);
-#pragma unroll
-    for (int j = 0; j <= LO; ++j) apply_gates<true, false>(l.lo[j], stage, LO, j, lane);
     mbar_wait(out.empty, out.parity);
 #pragma unroll
-    for (int j = 0; j < HI; ++j) store_block(t, l.hi[j], HI, j, lane);
-#pragma unroll
-    for (int j = 0; j < LO; ++j) store_block(t, l.lo[j], LO, j, lane);
-    store_diagonal(diagonal_block(p, HI), l.hi[HI], lane);
-    store_diagonal(diagonal_block(p, LO), l.lo[LO], lane);
+    for (int n = 0; n < PART_BLOCKS; ++n) {
+        const int I = block_row(n, high), J = block_column(n, high);
+        if (I > J)
+            store_block(out.t, l.x[n], I, J, lane);
+        else
+            store_diagonal(diagonal_block(out.p, I), l.x[n], lane);
+    }
     __syncwarp();
-    const int mine = lane < 16 ? LO : HI;
-    invert_diagonal(t, diagonal_block(p, mine), mine, lane);
-    bar_sync(BAR_AUX, 32 * AUX_WARPS);
-    merge_16(t, HI == 3 ? 3 : 1, lane);
+    const int mine = lane < 16 ? 3 - high : high;
+    invert_diagonal(out.t, diagonal_block(out.p, mine), mine, lane);
+    bar_sync(BAR_AUX, 32 * AUX_WARPS); /* the diagonal blocks have left P's place */
+    merge_16(out.t, high == 3 ? 3 : 1, lane);
     bar_sync(BAR_INVERSE, 64);
     float x[2][2][4] = {};
-    merge_32<HI == 3 ? 0 : 1>(x, t, lane);
+    const int J = 3 - high;
+    merge_32(x, out.t, J, lane);
     bar_sync(BAR_INVERSE, 64); /* both have read L_21 */
-    store_block(t, x[0], 2, HI == 3 ? 0 : 1, lane);
-    store_block(t, x[1], 3, HI == 3 ? 0 : 1, lane);
+    store_block(out.t, x[0], 2, J, lane);
+    store_block(out.t, x[1], 3, J, lane);
 }
 
-/* P of one chunk, by the other two warps, which write after BAR_AUX: the place is empty and the diagonal blocks have left. */
-template <int HI>
-__device__ __forceinline__ void scores(const Stage &stage, Tile<C> p, int lane)
+/* T (inverse warps) or P (score warps) of one chunk. Each of the four warps passes BAR_AUX once. */
+__device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out, bool scores, int high, int lane)
 {
-    constexpr int LO = 3 - HI;
-    Triangle<HI> x;
-    gram<HI>(x, stage.q, stage.k, lane);
+    Part part;
+    gram(part, scores ? stage.q : stage.k, stage.k, high, lane);
 #pragma unroll
-    for (int j = 0; j <= HI; ++j) apply_gates<false, true>(x.hi[j], stage, HI, j, lane);
-#pragma unroll
-    for (int j = 0; j <= LO; ++j) apply_gates<false, true>(x.lo[j], stage, LO, j, lane);
+    for (int n = 0; n < PART_BLOCKS; ++n)
+        apply_gates(part.x[n], stage, scores, block_row(n, high), block_column(n, high), lane);
+    if (!scores) {
+        invert(part, out, high, lane);
+        return;
+    }
     bar_sync(BAR_AUX, 32 * AUX_WARPS);
 #pragma unroll
-    for (int j = 0; j <= HI; ++j) store_block(p, x.hi[j], HI, j, lane);
-#pragma unroll
-    for (int j = 0; j <= LO; ++j) store_block(p, x.lo[j], LO, j, lane);
+    for (int n = 0; n < PART_BLOCKS; ++n)
+        store_block(out.p, part.x[n], block_row(n, high), block_column(n, high), lane);
 }
 
 /* A position in a ring of SIZE slots; parity flips at each wrap. */
@@ -494,28 +502,24 @@ struct Ring {
     }
 };
 
+/* aux_warp: 0, 1 inverse; 2, 3 scores and loads. */
 __device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w, const Shared &sm, int aux_warp, int lane)
 {
-    Sources from(p, w);
+    const bool scores = aux_warp >= AUX_WARPS - LOAD_WARPS;
+    const int high = 3 - (aux_warp & 1);
+    Loader next = { Sources(p, w), fetch_gates(p, w, 0, lane), 0 };
     Ring<STAGES> fill = { 0, 1 }, use = { 0, 0 };
     Ring<TP_STAGES> out = { 0, 1 };
-    for (int step = -LOOKAHEAD; step < w.chunks; ++step) {
-        if (step + LOOKAHEAD < w.chunks) {
+    for (int chunk = -LOOKAHEAD; chunk < w.chunks; ++chunk) {
+        if (scores && next.chunk < w.chunks) {
             mbar_wait(sm.empty(fill.slot), fill.parity);
-            load_chunk(p, w, from, sm.stage(fill.slot), sm.full(fill.slot), step + LOOKAHEAD, aux_warp, lane);
-            from.next_chunk(p);
+            load_chunk(next, p, w, sm.stage(fill.slot), sm.full(fill.slot), aux_warp & 1, lane);
             fill.advance();
         }
-        if (step < 0) continue;
-        const Stage stage = sm.stage(use.slot);
+        if (chunk < 0) continue;
         mbar_wait(sm.full(use.slot), use.parity);
         const Output to = { sm.t(out.slot), sm.p(out.slot), sm.tp_empty(out.slot), out.parity };
-        switch (aux_warp) {
-        case 0: inverse<3>(stage, to, lane); break;
-        case 1: inverse<2>(stage, to, lane); break;
-        case 2: scores<3>(stage, to.p, lane); break;
-        default: scores<2>(stage, to.p, lane); break;
-        }
+        aux_chunk(sm.stage(use.slot), to, scores, high, lane);
         __syncwarp();
         if (lane == 0) {
             mbar_arrive(sm.tp_full(out.slot));
@@ -774,7 +778,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
 __device__ __forceinline__ void init_barriers(const Shared &sm)
 {
     for (int s = 0; s < STAGES; ++s) {
-        mbar_init(sm.full(s), 32 * AUX_WARPS + 32); /* each auxiliary thread's copies, and the gate warp's gates */
+        mbar_init(sm.full(s), 32 * LOAD_WARPS + 32); /* each load thread's copies, and one warp's gates */
         mbar_init(sm.empty(s), STATE_WARPS + AUX_WARPS);
     }
     for (int b = 0; b < TP_STAGES; ++b) {
