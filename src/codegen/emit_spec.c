@@ -44,5 +44,5 @@ void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec)
         emit_conv(sb, spec);
     constant(sb, "THREADS", spec->threads);
     constant(sb, "SMEM_BYTES", spec->smem_bytes);
-    gdni_sb_str(sb, "} // namespace spec\n");
+    gdni_sb_str(sb, "}\n");
 }

@@ -105,10 +105,10 @@ gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill
     gdn_prefill_desc d = GDN_PREFILL_DESC_INIT;
     int32_t heads = 0;
     GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_prefill_desc", sizeof d));
-    GDN_TRY(check_io_type("io_type", d.io_type));
+    GDN_TRY(check_io_type("io_type", (int32_t)d.io_type));
     if (d.state_type != GDN_F32)
-        return GDN_FAIL(is_dtype(d.state_type) ? GDN_E_UNSUPPORTED : GDN_E_INVALID, "state_type is %d (%s): must be GDN_F32",
-                        d.state_type, gdni_dtype_name(d.state_type));
+        return GDN_FAIL(is_dtype((int32_t)d.state_type) ? GDN_E_UNSUPPORTED : GDN_E_INVALID, "state_type is %d (%s): must be GDN_F32",
+                        d.state_type, gdni_dtype_name((int32_t)d.state_type));
     if (d.state_layout != GDN_STATE_KV && d.state_layout != GDN_STATE_VK)
         return GDN_FAIL(GDN_E_INVALID, "state_layout is %d: must be GDN_STATE_KV or GDN_STATE_VK", d.state_layout);
     GDN_TRY(check_prefill_heads(&d, &heads));
@@ -117,9 +117,9 @@ gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill
     memset(out, 0, sizeof *out);
     *out = (struct gdni_problem){
         .op = GDNI_OP_PREFILL,
-        .io_type = d.io_type,
-        .state_type = d.state_type,
-        .state_layout = d.state_layout,
+        .io_type = (int32_t)d.io_type,
+        .state_type = (int32_t)d.state_type,
+        .state_layout = (int32_t)d.state_layout,
         .num_q_heads = d.num_q_heads,
         .num_k_heads = d.num_k_heads,
         .num_v_heads = d.num_v_heads,
@@ -166,7 +166,7 @@ gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_d
 {
     gdn_conv1d_desc d = GDN_CONV1D_DESC_INIT;
     GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_conv1d_desc", sizeof d));
-    GDN_TRY(check_io_type("io_type", d.io_type));
+    GDN_TRY(check_io_type("io_type", (int32_t)d.io_type));
     GDN_TRY(check_conv_heads(&d));
     GDN_TRY(check_conv_dim("head_dim_qk", d.head_dim_qk));
     GDN_TRY(check_conv_dim("head_dim_v", d.head_dim_v));
@@ -175,9 +175,9 @@ gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_d
     memset(out, 0, sizeof *out);
     *out = (struct gdni_problem){
         .op = GDNI_OP_CONV1D_QKV,
-        .io_type = d.io_type,
-        .state_type = d.io_type,
-        .state_layout = d.state_layout,
+        .io_type = (int32_t)d.io_type,
+        .state_type = (int32_t)d.io_type,
+        .state_layout = (int32_t)d.state_layout,
         .num_q_heads = d.num_q_heads,
         .num_k_heads = d.num_k_heads,
         .num_v_heads = d.num_v_heads,

@@ -83,15 +83,15 @@ static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_p
     return GDN_OK;
 }
 
-/* templates/conv1d_qkv.cu: a thread an item, an item 8 channels of one tile of tokens. */
+/* templates/conv1d_qkv.cu: a thread an item, an item 8 channels of one tile of tokens; it counts items in 32 bits. */
 static gdn_status conv_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
                             uint32_t grid[3])
 {
     const int64_t tiles = (num_tokens + spec->params.tile_tokens - 1) / spec->params.tile_tokens;
     const int64_t ctas = (tiles * (gdni_problem_channels(problem) / 8) + spec->threads - 1) / spec->threads;
-    if (ctas > MAX_GRID_X)
-        return GDN_FAIL(GDN_E_INVALID, "num_tokens is %lld: that passes CUDA's largest grid, %d; split the batch",
-                        (long long)num_tokens, MAX_GRID_X);
+    if (ctas > UINT32_MAX / (uint32_t)spec->threads)
+        return GDN_FAIL(GDN_E_INVALID, "num_tokens is %lld: with %lld channels that passes the kernel's largest grid; split the "
+                        "batch", (long long)num_tokens, (long long)gdni_problem_channels(problem));
     grid[0] = (uint32_t)ctas;
     return GDN_OK;
 }
