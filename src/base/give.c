@@ -1,0 +1,28 @@
+/*
+ * give.c - see give.h. Must not know: which structs there are.
+ */
+#include "base/give.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+enum { LARGEST = 65536 }; /* no struct of this interface comes near; a larger size is an uninitialised one */
+
+gdn_status gdni_check_out(const void *theirs, const char *name, size_t min_size)
+{
+    size_t size;
+    if (!theirs) return GDN_FAIL(GDN_E_INVALID, "%s is null: pass a struct made from its _INIT macro", name);
+    memcpy(&size, theirs, sizeof size);
+    if (size >= min_size && size <= LARGEST) return GDN_OK;
+    return GDN_FAIL(GDN_E_VERSION, "%s.struct_size is %zu: start from its _INIT macro (at least %zu bytes)", name, size,
+                    min_size);
+}
+
+void gdni_give_struct(void *theirs, const void *ours, size_t our_size)
+{
+    size_t size;
+    memcpy(&size, theirs, sizeof size);
+    const size_t common = size < our_size ? size : our_size;
+    memcpy((char *)theirs + sizeof size, (const char *)ours + sizeof size, common - sizeof size);
+}
