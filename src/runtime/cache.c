@@ -1,0 +1,332 @@
+/*
+ * cache.c - owns lookup order, publication and the bookkeeping of the disk cache.
+ * Must not know: what is in a cubin, who compiles, how a file comes to be (fsutil.c), what an entry's bytes mean
+ * (cache_entry.c). `lock` guards the sweep's bookkeeping only; no file is touched and no callback is called under it.
+ *
+ * No lock is needed between processes: an entry appears whole or not at all, its name says its content, and whoever comes
+ * second finds it there.
+ */
+#include "runtime/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/cache_entry.h"
+#include "runtime/cache_scan.h"
+#include "runtime/fsutil.h"
+
+#define DEFAULT_MAX_BYTES (UINT64_C(512) << 20)
+enum { HOUR = 3600 };
+
+struct gdni_cache {
+    struct gdni_cache_dir user;
+    struct gdni_cache_dir *bundles;
+    size_t num_bundles;
+    uint64_t max_bytes;
+    const struct gdni_log *log;
+    struct gdni_counters *counters;
+    atomic_flag warned_bad, warned_unreadable, warned_publish; /* one line a context is enough */
+    pthread_mutex_t lock;
+    bool swept;           /* guarded by lock, as are the next two */
+    time_t last_sweep;    /* CLOCK_MONOTONIC seconds */
+    uint64_t known_total; /* bytes after the last sweep, and what was published since */
+};
+
+/* ---- creation ---- */
+
+static bool add_bundle(struct gdni_cache *cache, const char *path)
+{
+    struct gdni_cache_dir *grown = gdni_realloc(cache->bundles, (cache->num_bundles + 1) * sizeof *grown);
+    if (!grown) return false;
+    cache->bundles = grown;
+    struct gdni_cache_dir *bundle = &grown[cache->num_bundles];
+    if (gdni_cache_dir_bundle(bundle, path))
+        ++cache->num_bundles;
+    else
+        gdni_log(cache->log, GDN_LOG_WARN, "bundle is not used: %s", bundle->problem);
+    return true;
+}
+
+/* Pieces of a ':'-separated list; empty ones are skipped. */
+static bool add_bundle_path(struct gdni_cache *cache, const char *list)
+{
+    char *copy = gdni_strdup(list), *rest = copy;
+    bool ok = copy;
+    for (char *piece; ok && (piece = strsep(&rest, ":"));)
+        if (*piece) ok = add_bundle(cache, piece);
+    gdni_free(copy);
+    return ok;
+}
+
+static bool add_bundles(struct gdni_cache *cache, const gdn_config *cfg, const struct gdni_env *env)
+{
+    if (env->disable_cache) return true;
+    for (size_t i = 0; i < cfg->num_bundle_dirs; ++i)
+        if (!add_bundle(cache, cfg->bundle_dirs[i])) return false;
+    return !env->bundle_path || add_bundle_path(cache, env->bundle_path);
+}
+
+static uint64_t choose_max(const gdn_config *cfg, const struct gdni_env *env)
+{
+    return cfg->cache_max_bytes ? cfg->cache_max_bytes : env->cache_max_bytes ? env->cache_max_bytes : DEFAULT_MAX_BYTES;
+}
+
+struct gdni_cache *gdni_cache_create(const gdn_config *cfg, const struct gdni_env *env, const struct gdni_log *log,
+                                     struct gdni_counters *counters)
+{
+    struct gdni_cache *cache = gdni_calloc(1, sizeof *cache);
+    if (!cache) return NULL;
+    cache->user.fd = -1;
+    cache->log = log;
+    cache->counters = counters;
+    cache->max_bytes = choose_max(cfg, env);
+    if (pthread_mutex_init(&cache->lock, NULL) != 0) {
+        gdni_free(cache);
+        return NULL;
+    }
+    if (gdni_cache_dir_choose(&cache->user, cfg->cache_dir, env, cfg->flags) != GDN_OK || !add_bundles(cache, cfg, env)) {
+        gdni_cache_destroy(cache);
+        return NULL;
+    }
+    if (*cache->user.problem)
+        gdni_log(log, GDN_LOG_WARN, "cubins are kept in memory only: %s", cache->user.problem);
+    return cache;
+}
+
+void gdni_cache_destroy(struct gdni_cache *cache)
+{
+    if (!cache) return;
+    for (size_t i = 0; i < cache->num_bundles; ++i) gdni_cache_dir_close(&cache->bundles[i]);
+    gdni_free(cache->bundles);
+    gdni_cache_dir_close(&cache->user);
+    pthread_mutex_destroy(&cache->lock);
+    gdni_free(cache);
+}
+
+const struct gdni_cache_dir *gdni_cache_user_dir(const struct gdni_cache *cache)
+{
+    return &cache->user;
+}
+
+/* ---- lookup ---- */
+
+/* What is looked for, and where. */
+struct query {
+    const struct gdni_cache_dir *dir;
+    const struct gdni_key *key;
+    const char *arch;
+    int folder; /* v1/<arch>/<2 hex> of dir */
+    bool writable;
+};
+
+static void entry_name(char name[GDNI_ENTRY_NAME], const char *key_hex, const char *tag)
+{
+    snprintf(name, GDNI_ENTRY_NAME, "%.32s.%.8s.gdnk", key_hex, tag);
+}
+
+/* What an errno value says about the thing that has an entry's name; NULL: nothing, it may be a good one. */
+static const char *wrong_kind(int err)
+{
+    static const struct {
+        int err;
+        const char *words;
+    } kinds[] = {
+        { ELOOP, "a symbolic link" }, { EINVAL, "no regular file" }, { EPERM, "owned by another user" },
+        { EFBIG, "file is too long" }, { EIO, "file cannot be read whole" },
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i)
+        if (kinds[i].err == err) return kinds[i].words;
+    return NULL;
+}
+
+/* A bad entry is a miss. In the user's directory it goes, so that a good one can come; a bundle is not ours to change. */
+static void refuse(struct gdni_cache *cache, const struct query *q, const char *name, const char *wrong)
+{
+    atomic_fetch_add_explicit(&cache->counters->corrupt, 1, memory_order_relaxed);
+    const bool gone = q->writable && unlinkat(q->folder, name, 0) == 0;
+    if (!atomic_flag_test_and_set(&cache->warned_bad))
+        gdni_log(cache->log, GDN_LOG_WARN, "cache entry %s/v1/%s/%.2s/%s is refused%s: %s; later ones are only counted",
+                 q->dir->path, q->arch, name, name, gone ? " and removed" : "", wrong);
+}
+
+static void note_unreadable(struct gdni_cache *cache, const struct query *q, const char *what, int err)
+{
+    if (err == ENOENT || err == ESTALE) return;
+    if (!atomic_flag_test_and_set(&cache->warned_unreadable))
+        gdni_log(cache->log, GDN_LOG_WARN, "cache %s: %s cannot be read: %s", q->dir->path, what, gdni_fs_error(err));
+}
+
+/* A hit moves an entry to the young end of the LRU order, at most hourly: readers of a shared disk should not write to it. */
+static void touch(const struct query *q, const char *name, const struct stat *st)
+{
+    const time_t age = time(NULL) - st->st_mtim.tv_sec;
+    if (!q->writable || (age <= HOUR && age >= -HOUR)) return; /* a time far ahead would never grow old */
+    const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
+    utimensat(q->folder, name, times, AT_SYMLINK_NOFOLLOW);
+}
+
+static const char *check_entry(struct gdni_entry *entry, const void *bytes, size_t size, const struct query *q)
+{
+    const char *wrong = gdni_entry_parse(entry, bytes, size, q->key);
+    return wrong ? wrong : strcmp(entry->arch, q->arch) != 0 ? "entry of another arch" : NULL;
+}
+
+/* *out NULL: not there, or not good. */
+static gdn_status load(struct gdni_cache *cache, const struct query *q, const char *name, struct gdni_program **out)
+{
+    void *bytes = NULL;
+    struct stat st;
+    const int err = gdni_cache_dir_read(q->dir, q->folder, name, GDNI_ENTRY_MAX_BYTES, &bytes, &st);
+    if (err == ENOMEM) return GDN_FAIL(GDN_E_NOMEM, "out of memory: reading cache entry %s", name);
+    struct gdni_entry entry;
+    const char *wrong = err ? wrong_kind(err) : check_entry(&entry, bytes, (size_t)st.st_size, q);
+    if (wrong)
+        refuse(cache, q, name, wrong);
+    else if (err)
+        note_unreadable(cache, q, name, err);
+    const bool good = !wrong && !err;
+    if (good && (*out = gdni_program_create(&entry))) touch(q, name, &st);
+    gdni_free(bytes);
+    return good && !*out ? GDN_FAIL(GDN_E_NOMEM, "out of memory: program of cache entry %s", name) : GDN_OK;
+}
+
+/* The first entry name of the key behind `after`, in name order, whoever compiled it. False: no more. */
+static bool next_name(const struct query *q, char name[GDNI_ENTRY_NAME])
+{
+    const int fd = openat(q->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0) close(fd);
+        return false;
+    }
+    char best[GDNI_ENTRY_NAME] = "";
+    for (struct dirent *e; (e = readdir(dir));)
+        if (gdni_is_entry_name(e->d_name) && strncmp(e->d_name, q->key->hex, 32) == 0 && strcmp(e->d_name, name) > 0 &&
+            (!*best || strcmp(e->d_name, best) < 0))
+            memcpy(best, e->d_name, sizeof best);
+    closedir(dir);
+    memcpy(name, best, sizeof best);
+    return *best;
+}
+
+static gdn_status load_any(struct gdni_cache *cache, const struct query *q, struct gdni_program **out)
+{
+    char name[GDNI_ENTRY_NAME] = "";
+    while (!*out && next_name(q, name)) GDN_TRY(load(cache, q, name, out));
+    return GDN_OK;
+}
+
+static gdn_status find_in(struct gdni_cache *cache, struct query *q, const char *tag, struct gdni_program **out)
+{
+    const int err = gdni_cache_dir_open(q->dir, q->arch, q->key->hex, false, &q->folder);
+    if (err) {
+        note_unreadable(cache, q, q->arch, err);
+        return GDN_OK;
+    }
+    char name[GDNI_ENTRY_NAME];
+    if (tag) entry_name(name, q->key->hex, tag);
+    const gdn_status status = tag ? load(cache, q, name, out) : load_any(cache, q, out);
+    close(q->folder);
+    return status;
+}
+
+gdn_status gdni_cache_find_bundle(struct gdni_cache *cache, const struct gdni_key *key, const char *arch,
+                                  struct gdni_program **out)
+{
+    *out = NULL;
+    for (size_t i = 0; i < cache->num_bundles && !*out; ++i) {
+        struct query q = { .dir = &cache->bundles[i], .key = key, .arch = arch };
+        GDN_TRY(find_in(cache, &q, NULL, out));
+    }
+    return GDN_OK;
+}
+
+gdn_status gdni_cache_find_user(struct gdni_cache *cache, const struct gdni_key *key, const char *arch, const char *tag,
+                                struct gdni_program **out)
+{
+    *out = NULL;
+    if (cache->user.fd < 0) return GDN_OK;
+    struct query q = { .dir = &cache->user, .key = key, .arch = arch, .writable = true };
+    return find_in(cache, &q, tag, out);
+}
+
+/* ---- publish ---- */
+
+static void note_unpublished(struct gdni_cache *cache, const char *why)
+{
+    atomic_fetch_add_explicit(&cache->counters->publish_failures, 1, memory_order_relaxed);
+    if (!atomic_flag_test_and_set(&cache->warned_publish))
+        gdni_log(cache->log, GDN_LOG_WARN,
+                 "a cubin could not be kept in %s: %s; it is used from memory, and the next process compiles it again",
+                 cache->user.path, why);
+}
+
+static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *program, const char *tag, const void *bytes,
+                         size_t size, bool replace)
+{
+    int folder;
+    int err = gdni_cache_dir_open(&cache->user, program->arch, program->key_hex, true, &folder);
+    if (err) return err;
+    char name[GDNI_ENTRY_NAME];
+    entry_name(name, program->key_hex, tag);
+    err = gdni_fs_publish(folder, name, bytes, size, (cache->user.mode & 0666) | 0600, replace ? GDNI_FS_REPLACE : 0);
+    close(folder);
+    return err == EEXIST ? 0 : err; /* someone was first, with the same content */
+}
+
+/* Due at the first publish of a context, an hour after the last, and whenever this context's own entries pass the cap. */
+static bool sweep_is_due(struct gdni_cache *cache, uint64_t published)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pthread_mutex_lock(&cache->lock);
+    cache->known_total += published;
+    const bool due = !cache->swept || now.tv_sec - cache->last_sweep >= HOUR || cache->known_total > cache->max_bytes;
+    if (due) {
+        cache->swept = true; /* set before the sweep: one thread does it */
+        cache->last_sweep = now.tv_sec;
+        cache->known_total = 0;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return due;
+}
+
+static void sweep(struct gdni_cache *cache)
+{
+    struct gdni_swept swept;
+    if (gdni_cache_sweep(&cache->user, cache->max_bytes, time(NULL), &swept) != GDN_OK) return; /* another time */
+    atomic_fetch_add_explicit(&cache->counters->evicted, swept.removed, memory_order_relaxed);
+    pthread_mutex_lock(&cache->lock);
+    cache->known_total += swept.total;
+    pthread_mutex_unlock(&cache->lock);
+    if (swept.removed)
+        gdni_log(cache->log, GDN_LOG_INFO, "cache %s: %llu least recently used entries removed, %llu bytes left",
+                 cache->user.path, (unsigned long long)swept.removed, (unsigned long long)swept.total);
+}
+
+void gdni_cache_publish(struct gdni_cache *cache, const struct gdni_program *program, const char *tag, bool replace)
+{
+    if (cache->user.fd < 0) return;
+    struct gdni_entry entry;
+    void *bytes = NULL;
+    size_t size = 0;
+    gdni_program_view(program, &entry);
+    if (gdni_entry_encode(&entry, &bytes, &size) != GDN_OK) {
+        note_unpublished(cache, gdni_error_text());
+        return;
+    }
+    const int err = publish_bytes(cache, program, tag, bytes, size, replace);
+    gdni_free(bytes);
+    if (err)
+        note_unpublished(cache, gdni_fs_error(err));
+    else if (sweep_is_due(cache, size))
+        sweep(cache);
+}

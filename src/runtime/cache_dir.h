@@ -1,0 +1,50 @@
+/*
+ * cache_dir.h - which directory cubins are kept in, and whether it can be trusted.
+ */
+#ifndef GDNI_CACHE_DIR_H
+#define GDNI_CACHE_DIR_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "gdn_jit/gdn_jit.h"
+#include "runtime/env.h"
+
+/* An open directory whose entries may be believed. */
+struct gdni_cache_dir {
+    char *path;        /* as chosen; NULL: memory only */
+    int fd;            /* -1: memory only */
+    mode_t mode;       /* permission bits of the root: what is made inside gets the same */
+    bool any_owner;    /* entries of other users count */
+    char problem[512]; /* why memory only; "" when that was asked for */
+};
+
+/*
+ * configured, else env->cache_dir, else env->xdg_cache_home/gdn-jit, else env->home/.cache/gdn-jit, else memory only.
+ * A directory that was named is used as it is if its owner is this user or root, or with GDN_CTX_SHARED_CACHE; a default
+ * one must be this user's and writable for nobody else. Made, with mode 0700, when missing. An unusable directory is memory
+ * only with a problem, not a failure: GDN_E_NOMEM is the only one.
+ */
+gdn_status gdni_cache_dir_choose(struct gdni_cache_dir *out, const char *configured, const struct gdni_env *env,
+                                 uint32_t flags);
+
+/* A read-only directory that the embedder names, trusted as the embedder's own files are. False when it cannot be opened. */
+bool gdni_cache_dir_bundle(struct gdni_cache_dir *out, const char *path);
+
+void gdni_cache_dir_close(struct gdni_cache_dir *dir);
+
+/* Whether a file or folder of this owner counts in dir: this user's, root's, or anyone's where the embedder said so. */
+bool gdni_cache_dir_trusts(const struct gdni_cache_dir *dir, const struct stat *st);
+
+/*
+ * Reads a whole entry file; *bytes is the caller's (gdni_free). 0 or an errno value; what an entry cannot be is ELOOP (a link),
+ * EINVAL (no regular file), EPERM (a stranger's file), EFBIG (longer than max), EIO (shorter than it said).
+ */
+int gdni_cache_dir_read(const struct gdni_cache_dir *dir, int folder, const char *name, size_t max, void **bytes,
+                        struct stat *st);
+
+/* Opens v1/<arch>/<2 hex>, each folder checked; 0 or an errno value (EPERM: a folder of a stranger). */
+int gdni_cache_dir_open(const struct gdni_cache_dir *dir, const char *arch, const char *key_hex, bool create, int *out);
+
+#endif

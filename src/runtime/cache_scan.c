@@ -1,0 +1,171 @@
+/*
+ * cache_scan.c - owns the walk over a cache directory, and the removal of what is too old or too much.
+ * Must not know: what is in an entry. No lock: other processes publish and remove at the same time, and a name that has gone
+ * is no news.
+ */
+#include "runtime/cache_scan.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/fsutil.h"
+
+enum { TEMP_AGE = 3600, KEEP_PERCENT = 80 };
+
+static bool is_hex(const char *s, size_t len)
+{
+    return strspn(s, "0123456789abcdef") >= len;
+}
+
+bool gdni_is_entry_name(const char *name)
+{
+    return strlen(name) == GDNI_ENTRY_NAME - 1 && is_hex(name, 32) && name[32] == '.' && is_hex(name + 33, 8) &&
+           strcmp(name + 41, ".gdnk") == 0;
+}
+
+static bool is_temp_name(const char *name)
+{
+    return strncmp(name, GDNI_FS_TEMP_PREFIX, strlen(GDNI_FS_TEMP_PREFIX)) == 0 && strlen(name) < GDNI_ENTRY_NAME;
+}
+
+static bool is_arch_folder(const char *name)
+{
+    return strncmp(name, "sm_", 3) == 0 && strlen(name) < 16;
+}
+
+static bool is_hash_folder(const char *name)
+{
+    return strlen(name) == 2 && is_hex(name, 2);
+}
+
+/* ---- scan ---- */
+
+static struct gdni_cache_file *add(struct gdni_cache_scan *scan)
+{
+    if (scan->count == scan->cap) {
+        const size_t cap = scan->cap ? scan->cap * 2 : 64;
+        struct gdni_cache_file *files = gdni_realloc(scan->files, cap * sizeof *files);
+        if (!files) return NULL;
+        scan->files = files;
+        scan->cap = cap;
+    }
+    return &scan->files[scan->count++];
+}
+
+static bool visit_file(struct gdni_cache_scan *scan, int folder, const char *path, const char *name)
+{
+    struct stat st;
+    const bool temporary = is_temp_name(name);
+    if (!temporary && !gdni_is_entry_name(name)) return true;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(st.st_mode)) return true;
+    struct gdni_cache_file *file = add(scan);
+    if (!file) return false;
+    snprintf(file->path, sizeof file->path, "%s/%s", path, name);
+    file->bytes = (uint64_t)st.st_size;
+    file->mtime = st.st_mtim;
+    file->temporary = temporary;
+    return true;
+}
+
+/* Levels of the tree, from the root: which names lead on. The last one holds files. */
+static bool (*const leads_on[])(const char *name) = { is_arch_folder, is_hash_folder };
+enum { FILE_LEVEL = sizeof leads_on / sizeof leads_on[0] };
+
+/* Takes fd over. path is below the root. */
+static bool walk(struct gdni_cache_scan *scan, int fd, const char *path, int level)
+{
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return errno != ENOMEM;
+    }
+    bool ok = true;
+    for (struct dirent *e; ok && (e = readdir(dir));) {
+        char below[64];
+        int child;
+        if (level == FILE_LEVEL)
+            ok = visit_file(scan, dirfd(dir), path, e->d_name);
+        else if (leads_on[level](e->d_name) && gdni_fs_open_folder(dirfd(dir), e->d_name, false, 0, &child) == 0) {
+            snprintf(below, sizeof below, "%.40s/%.16s", path, e->d_name);
+            ok = walk(scan, child, below, level + 1);
+        }
+    }
+    closedir(dir);
+    return ok;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct gdni_cache_file *)a)->path, ((const struct gdni_cache_file *)b)->path);
+}
+
+gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out)
+{
+    *out = (struct gdni_cache_scan){ 0 };
+    int fd;
+    if (dir->fd < 0 || gdni_fs_open_folder(dir->fd, "v1", false, 0, &fd) != 0) return GDN_OK; /* nothing was ever kept */
+    if (!walk(out, fd, "v1", 0)) {
+        gdni_free(out->files);
+        *out = (struct gdni_cache_scan){ 0 };
+        return GDN_FAIL(GDN_E_NOMEM, "out of memory: the list of entries in %s", dir->path);
+    }
+    if (out->count) qsort(out->files, out->count, sizeof *out->files, by_path);
+    return GDN_OK;
+}
+
+/* ---- sweep ---- */
+
+/* Oldest first; equal times by path, so that processes that sweep together agree. */
+static int by_age(const void *a, const void *b)
+{
+    const struct gdni_cache_file *x = a, *y = b;
+    if (x->mtime.tv_sec != y->mtime.tv_sec) return x->mtime.tv_sec < y->mtime.tv_sec ? -1 : 1;
+    if (x->mtime.tv_nsec != y->mtime.tv_nsec) return x->mtime.tv_nsec < y->mtime.tv_nsec ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+static void remove_temporaries(const struct gdni_cache_dir *dir, const struct gdni_cache_scan *scan, time_t now)
+{
+    for (size_t i = 0; i < scan->count; ++i) {
+        const struct gdni_cache_file *file = &scan->files[i];
+        if (file->temporary && now - file->mtime.tv_sec > TEMP_AGE) unlinkat(dir->fd, file->path, 0);
+    }
+}
+
+static uint64_t total_of(const struct gdni_cache_scan *scan)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < scan->count; ++i)
+        if (!scan->files[i].temporary) total += scan->files[i].bytes;
+    return total;
+}
+
+gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes, time_t now, struct gdni_swept *out)
+{
+    *out = (struct gdni_swept){ 0 };
+    struct gdni_cache_scan scan;
+    GDN_TRY(gdni_cache_scan(dir, &scan));
+    remove_temporaries(dir, &scan, now);
+    out->total = total_of(&scan);
+    const uint64_t keep = max_bytes / 100 * KEEP_PERCENT + max_bytes % 100 * KEEP_PERCENT / 100;
+    if (out->total > max_bytes) qsort(scan.files, scan.count, sizeof *scan.files, by_age);
+    const bool over = out->total > max_bytes;
+    for (size_t i = 0; over && i < scan.count && out->total > keep; ++i) {
+        const struct gdni_cache_file *file = &scan.files[i];
+        if (file->temporary) continue;
+        if (unlinkat(dir->fd, file->path, 0) == 0)
+            ++out->removed;
+        else if (errno != ENOENT)
+            continue; /* still there: another entry has to go */
+        out->total -= file->bytes;
+    }
+    gdni_free(scan.files);
+    return GDN_OK;
+}

@@ -1,0 +1,40 @@
+/*
+ * cache_scan.h - everything of ours that lies in a cache directory.
+ */
+#ifndef GDNI_CACHE_SCAN_H
+#define GDNI_CACHE_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "runtime/cache_dir.h"
+
+struct gdni_cache_file {
+    char path[96]; /* below the root: v1/<arch>/<2 hex>/<name> */
+    uint64_t bytes;
+    struct timespec mtime;
+    bool temporary; /* left by a publish that was killed */
+};
+
+struct gdni_cache_scan {
+    struct gdni_cache_file *files; /* gdni_free */
+    size_t count, cap;
+};
+
+/* Names of entries: <32 hex>.<8 hex>.gdnk. */
+enum { GDNI_ENTRY_NAME = 32 + 1 + 8 + 5 + 1 };
+bool gdni_is_entry_name(const char *name);
+
+/* Sorted by path. Only names that this library makes are seen: whatever else lies there is nobody's business here. */
+gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out);
+
+struct gdni_swept {
+    uint64_t total; /* bytes of entries left */
+    uint64_t removed;
+};
+/* Removes temporary files older than an hour and, when entries pass max_bytes, the least recently used down to 80 % of it. */
+gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes, time_t now, struct gdni_swept *out);
+
+#endif

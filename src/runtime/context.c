@@ -1,0 +1,88 @@
+/*
+ * context.c - owns the life of a gdn_ctx: config in, parts made in the order of their needs, and taken down in reverse.
+ * Must not know: what the parts do. No lock: see context.h.
+ */
+#include "runtime/context.h"
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "codegen/problem.h"
+#include "runtime/cache.h"
+#include "runtime/driver.h"
+#include "runtime/nvrtc.h"
+#include "runtime/onecall.h"
+#include "runtime/registry.h"
+
+enum { KNOWN_FLAGS = GDN_CTX_NO_COMPILE | GDN_CTX_NO_ENV | GDN_CTX_SHARED_CACHE };
+
+static gdn_status check_bundles(const gdn_config *cfg)
+{
+    if (cfg->num_bundle_dirs && !cfg->bundle_dirs)
+        return GDN_FAIL(GDN_E_INVALID, "bundle_dirs is null and num_bundle_dirs is %zu: pass that many paths",
+                        cfg->num_bundle_dirs);
+    for (size_t i = 0; i < cfg->num_bundle_dirs; ++i)
+        if (!cfg->bundle_dirs[i]) return GDN_FAIL(GDN_E_INVALID, "bundle_dirs[%zu] is null: pass a path", i);
+    return GDN_OK;
+}
+
+static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
+{
+    *out = (gdn_config)GDN_CONFIG_INIT;
+    if (!cfg) return GDN_OK;
+    GDN_TRY(gdni_take_struct(out, sizeof *out, cfg, "gdn_config", sizeof *out));
+    if (out->flags & ~(uint32_t)KNOWN_FLAGS)
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_CTX_NO_COMPILE, GDN_CTX_NO_ENV and GDN_CTX_SHARED_CACHE are "
+                                       "known", out->flags);
+    if (out->log_level < 0 || out->log_level > GDN_LOG_DEBUG)
+        return GDN_FAIL(GDN_E_INVALID, "log_level is %d: must be GDN_LOG_ERROR to GDN_LOG_DEBUG, or 0 for GDN_LOG_WARN",
+                        out->log_level);
+    return check_bundles(out);
+}
+
+/* What cfg says goes before the environment. */
+static bool read_environment(gdn_ctx *ctx, const gdn_config *cfg)
+{
+    ctx->log = (struct gdni_log){ cfg->log_fn, cfg->log_user, cfg->log_level ? cfg->log_level : GDN_LOG_WARN };
+    if (cfg->flags & GDN_CTX_NO_ENV) return true;
+    if (!gdni_env_read(&ctx->env, &ctx->log)) return false;
+    if (!cfg->log_level && ctx->env.log_level) ctx->log.level = ctx->env.log_level;
+    return true;
+}
+
+static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
+{
+    ctx->flags = cfg->flags;
+    return read_environment(ctx, cfg) &&
+           (ctx->nvrtc = gdni_nvrtc_create(cfg->nvrtc_path ? cfg->nvrtc_path : ctx->env.nvrtc)) != NULL &&
+           (ctx->cache = gdni_cache_create(cfg, &ctx->env, &ctx->log, &ctx->counters)) != NULL &&
+           (ctx->registry = gdni_registry_create()) != NULL &&
+           (ctx->driver = gdni_driver_create(cfg->driver_path)) != NULL &&
+           (ctx->onecall = gdni_onecall_create()) != NULL;
+}
+
+gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg)
+{
+    gdn_config taken;
+    if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_ctx pointer");
+    *out = NULL;
+    GDN_TRY(take_config(&taken, cfg));
+    gdn_ctx *ctx = gdni_calloc(1, sizeof *ctx);
+    if (!ctx || !make_parts(ctx, &taken)) {
+        gdn_ctx_destroy(ctx);
+        return GDN_FAIL(GDN_E_NOMEM, "out of memory for a context");
+    }
+    *out = ctx;
+    return GDN_OK;
+}
+
+void gdn_ctx_destroy(gdn_ctx *ctx)
+{
+    if (!ctx) return;
+    gdni_onecall_destroy(ctx->onecall); /* unloads through the driver's table and logs */
+    gdni_driver_destroy(ctx->driver);
+    gdni_registry_destroy(ctx->registry);
+    gdni_cache_destroy(ctx->cache);
+    gdni_nvrtc_destroy(ctx->nvrtc);
+    gdni_env_free(&ctx->env);
+    gdni_free(ctx);
+}

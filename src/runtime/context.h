@@ -1,0 +1,37 @@
+/*
+ * context.h - what a gdn_ctx holds. Each part has its own file and its own lock; this struct has none: it is filled by
+ * gdn_ctx_create() and read-only after, but for the parts' own state behind their locks.
+ */
+#ifndef GDNI_CONTEXT_H
+#define GDNI_CONTEXT_H
+
+#include <stdatomic.h>
+
+#include "gdn_jit/gdn_jit.h"
+#include "runtime/env.h"
+#include "runtime/log.h"
+
+struct gdni_driver;   /* driver.h: libcuda, opened at first use */
+struct gdni_nvrtc;    /* nvrtc.h: libnvrtc, opened at first use */
+struct gdni_cache;    /* cache.h: directory and bundles; decided at creation */
+struct gdni_registry; /* registry.h: programs in memory, single flight */
+struct gdni_onecall;  /* onecall.h: plans of the one-call functions */
+
+/* Relaxed counters: statistics, no synchronisation. */
+struct gdni_counters {
+    _Atomic uint64_t memory_hits, disk_hits, misses, compiles, compile_usec, corrupt, evicted, publish_failures;
+};
+
+struct gdn_ctx {
+    uint32_t flags; /* GDN_CTX_* */
+    struct gdni_env env;
+    struct gdni_log log;
+    struct gdni_counters counters;
+    struct gdni_nvrtc *nvrtc;
+    struct gdni_cache *cache;
+    struct gdni_registry *registry;
+    struct gdni_driver *driver;
+    struct gdni_onecall *onecall;
+};
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * driver.h - libcuda by dlopen and cuGetProcAddress: the few entry points that this library calls, as a table, and our own
+ * prototypes for them. The one file that knows CUDA's types.
+ */
+#ifndef GDNI_DRIVER_H
+#define GDNI_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gdn_jit/gdn_jit.h"
+
+typedef int gdni_curesult; /* CUresult; 0 is success */
+typedef int gdni_cudevice;
+typedef struct gdni_cuctx_opaque *gdni_cuctx;
+typedef struct gdni_culib_opaque *gdni_culib;
+typedef struct gdni_cukernel_opaque *gdni_cukernel;
+typedef struct gdni_cufunc_opaque *gdni_cufunc;
+
+/* X(symbol, arguments) of every entry point; driver.c resolves exactly these. */
+#define GDNI_DRIVER_CALLS(X)                                                                                            \
+    X(cuInit, (unsigned flags))                                                                                         \
+    X(cuDriverGetVersion, (int *version))                                                                               \
+    X(cuDeviceGetCount, (int *count))                                                                                   \
+    X(cuDeviceGet, (gdni_cudevice * device, int ordinal))                                                               \
+    X(cuDeviceGetName, (char *name, int len, gdni_cudevice device))                                                     \
+    X(cuDeviceGetAttribute, (int *value, int attribute, gdni_cudevice device))                                          \
+    X(cuDevicePrimaryCtxRetain, (gdni_cuctx * ctx, gdni_cudevice device))                                               \
+    X(cuDevicePrimaryCtxRelease, (gdni_cudevice device))                                                                \
+    X(cuCtxPushCurrent, (gdni_cuctx ctx))                                                                               \
+    X(cuCtxPopCurrent, (gdni_cuctx * ctx))                                                                              \
+    X(cuCtxGetCurrent, (gdni_cuctx * ctx))                                                                              \
+    X(cuCtxGetDevice, (gdni_cudevice * device))                                                                         \
+    X(cuLibraryLoadData, (gdni_culib * library, const void *code, const void *jit_options, const void **jit_values,     \
+                          unsigned num_jit, const void *library_options, const void **library_values,                   \
+                          unsigned num_library))                                                                        \
+    X(cuLibraryUnload, (gdni_culib library))                                                                            \
+    X(cuLibraryGetKernel, (gdni_cukernel * kernel, gdni_culib library, const char *name))                               \
+    X(cuKernelGetFunction, (gdni_cufunc * function, gdni_cukernel kernel))                                              \
+    X(cuKernelSetAttribute, (int attribute, int value, gdni_cukernel kernel, gdni_cudevice device))                     \
+    X(cuStreamIsCapturing, (gdn_stream stream, int *status))                                                            \
+    X(cuLaunchKernel, (gdni_cufunc function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,       \
+                       unsigned block_y, unsigned block_z, unsigned smem, gdn_stream stream, void **params,             \
+                       void **extra))                                                                                   \
+    X(cuGetErrorString, (gdni_curesult result, const char **text))
+
+struct gdni_cuda {
+#define X(name, arguments) gdni_curesult(*name) arguments;
+    GDNI_DRIVER_CALLS(X)
+#undef X
+};
+
+struct gdni_driver;
+
+/* path NULL: libcuda.so.1. Opens nothing yet. NULL when out of memory. */
+struct gdni_driver *gdni_driver_create(const char *path);
+void gdni_driver_destroy(struct gdni_driver *driver);
+
+/*
+ * The table, after dlopen, resolution and cuInit, once; GDN_E_NO_DRIVER (GDN_E_NO_DEVICE when the driver finds no GPU) with
+ * what failed and the remedy, also on later calls. The table lives as long as the driver object.
+ */
+gdn_status gdni_driver_get(struct gdni_driver *driver, const struct gdni_cuda **out);
+
+/* GDN_E_CUDA with the call's name and the driver's words. */
+gdn_status gdni_cuda_fail(const struct gdni_cuda *cuda, gdni_curesult result, const char *call);
+
+#endif

@@ -1,0 +1,258 @@
+/*
+ * dump.c - what a plan consists of, as text: gdn_plan_dump(), and what a call costs: gdn_plan_cost().
+ *
+ * Must not know: devices. JSON is printed by strbuf: integers and strings only, so no locale and no rounding. No lock of its
+ * own: programs are read through references that module.c hands out.
+ */
+#include "base/error.h"
+#include "base/give.h"
+#include "base/mem.h"
+#include "base/strbuf.h"
+#include "codegen/unit.h"
+#include "runtime/compile.h"
+#include "runtime/context.h"
+#include "runtime/plan.h"
+
+/* One variant while it is printed. */
+struct view {
+    const gdn_plan *plan;
+    int index;
+    const struct gdni_spec *spec;
+    const struct gdni_program *program;
+    enum gdni_origin origin;
+};
+
+/* ---- JSON ---- */
+
+static void text_member(struct gdni_strbuf *sb, const char *name, const char *value)
+{
+    gdni_sb_fmt(sb, ", \"%s\": ", name);
+    gdni_sb_json_str(sb, value);
+}
+
+static void int_member(struct gdni_strbuf *sb, const char *name, int64_t value)
+{
+    gdni_sb_fmt(sb, ", \"%s\": %lld", name, (long long)value);
+}
+
+static void json_target(struct gdni_strbuf *sb, const gdn_target *target)
+{
+    gdni_sb_str(sb, ", \"target\": {\"gpu_name\": ");
+    gdni_sb_json_str(sb, target->gpu_name);
+    text_member(sb, "arch", target->arch);
+    int_member(sb, "num_sms", target->num_sms);
+    int_member(sb, "smem_per_block", target->smem_per_block);
+    int_member(sb, "l2_bytes", target->l2_bytes);
+    int_member(sb, "dram_gbps", target->dram_gbps);
+    int_member(sb, "tensor_tflops", target->tensor_tflops);
+    gdni_sb_str(sb, "}");
+}
+
+/* Of each bucket that the variant serves, the most tokens that a call of this plan can have there. */
+static void json_buckets(struct gdni_strbuf *sb, const struct view *v)
+{
+    const char *comma = "";
+    gdni_sb_str(sb, ", \"buckets\": [");
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        if (v->plan->variant_of_bucket[bucket] != v->index) continue;
+        const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
+        gdni_sb_fmt(sb, "%s%lld", comma, (long long)(edge < bound ? edge : bound));
+        comma = ", ";
+    }
+    gdni_sb_str(sb, "]");
+}
+
+static const char *origin_name(enum gdni_origin origin)
+{
+    static const char *const names[] = {
+        [GDNI_FROM_MEMORY] = "memory",
+        [GDNI_FROM_BUNDLE] = "bundle",
+        [GDNI_FROM_DISK] = "disk",
+        [GDNI_FROM_COMPILER] = "compiler",
+    };
+    return names[origin];
+}
+
+static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
+{
+    const struct gdni_facts *facts = &v->program->facts;
+    gdni_sb_str(sb, v->index ? ",\n  {\"kernel\": " : "\n  {\"kernel\": ");
+    gdni_sb_json_str(sb, v->program->entry);
+    text_member(sb, "arch", v->program->arch);
+    gdni_sb_str(sb, ", \"params\": ");
+    gdni_params_json(sb, &v->spec->params, v->plan->problem.op);
+    text_member(sb, "params_origin", "heuristic");
+    json_buckets(sb, v);
+    int_member(sb, "registers", facts->registers);
+    int_member(sb, "spill_bytes", facts->spill_bytes);
+    int_member(sb, "local_bytes", facts->local_bytes);
+    int_member(sb, "static_smem", facts->static_smem);
+    int_member(sb, "dynamic_smem", v->spec->smem_bytes);
+    int_member(sb, "threads", v->spec->threads);
+    int_member(sb, "cubin_bytes", (int64_t)v->program->cubin_size);
+    text_member(sb, "origin", origin_name(v->origin));
+    int_member(sb, "compile_ms", facts->compile_ms);
+    text_member(sb, "compiler", facts->compiler);
+    text_member(sb, "key", v->program->key_hex);
+    gdni_sb_str(sb, "}");
+    return GDN_OK;
+}
+
+/* ---- Texts of one variant ---- */
+
+static void banner(struct gdni_strbuf *sb, const struct view *v)
+{
+    if (v->plan->num_variants == 1) return;
+    gdni_sb_fmt(sb, "// ---- variant %d of %d: %s %s %s ----\n", v->index + 1, v->plan->num_variants, v->program->entry,
+                v->program->arch, v->program->key_hex);
+}
+
+static gdn_status text_spec(struct gdni_strbuf *sb, const struct view *v)
+{
+    banner(sb, v);
+    gdni_emit_spec(sb, v->spec);
+    return GDN_OK;
+}
+
+static void source_file(struct gdni_strbuf *sb, const char *name, const char *text)
+{
+    gdni_sb_fmt(sb, "// ---- %s ----\n", name);
+    gdni_sb_str(sb, text);
+    gdni_sb_str(sb, "\n");
+}
+
+/* A unit's headers stand in the order in which the program includes them. */
+static gdn_status text_source(struct gdni_strbuf *sb, const struct view *v)
+{
+    struct gdni_unit unit = { 0 };
+    GDN_TRY(gdni_unit_build(&unit, v->spec));
+    banner(sb, v);
+    for (int i = 0; i < unit.num_files; ++i) source_file(sb, unit.files[i].name, unit.files[i].text);
+    source_file(sb, unit.main_name, unit.main_text);
+    gdni_unit_free(&unit);
+    return GDN_OK;
+}
+
+static gdn_status text_key(struct gdni_strbuf *sb, const struct view *v)
+{
+    banner(sb, v);
+    gdni_sb_str(sb, v->program->key_text);
+    return GDN_OK;
+}
+
+static gdn_status text_build_log(struct gdni_strbuf *sb, const struct view *v)
+{
+    banner(sb, v);
+    gdni_sb_str(sb, v->program->build_log);
+    return GDN_OK;
+}
+
+static gdn_status text_ptx(struct gdni_strbuf *sb, const struct view *v)
+{
+    struct gdni_unit unit = { 0 };
+    char *ptx = NULL;
+    GDN_TRY(gdni_unit_build(&unit, v->spec));
+    const gdn_status status = gdni_compile_ptx(v->plan->ctx->nvrtc, &unit, &ptx);
+    gdni_unit_free(&unit);
+    if (status != GDN_OK) return status;
+    banner(sb, v);
+    gdni_sb_str(sb, ptx);
+    gdni_free(ptx);
+    return GDN_OK;
+}
+
+static gdn_status bytes_cubin(struct gdni_strbuf *sb, const struct view *v)
+{
+    if (v->index == 0) gdni_sb_bytes(sb, v->program->cubin, v->program->cubin_size);
+    return GDN_OK;
+}
+
+/* ---- The dump ---- */
+
+static const struct {
+    gdn_dump_kind kind;
+    gdn_status (*print)(struct gdni_strbuf *sb, const struct view *v);
+} kinds[] = {
+    { GDN_DUMP_JSON, json_variant },   { GDN_DUMP_SPEC, text_spec },           { GDN_DUMP_SOURCE, text_source },
+    { GDN_DUMP_KEY, text_key },        { GDN_DUMP_BUILD_LOG, text_build_log }, { GDN_DUMP_PTX, text_ptx },
+    { GDN_DUMP_CUBIN, bytes_cubin },
+};
+enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
+
+static int row_of_kind(gdn_dump_kind kind)
+{
+    for (int i = 0; i < NUM_KINDS; ++i)
+        if (kinds[i].kind == kind) return i;
+    return -1;
+}
+
+static gdn_status print_variants(struct gdni_strbuf *sb, const gdn_plan *plan, int row)
+{
+    for (int i = 0; i < plan->num_variants; ++i) {
+        struct view v = { .plan = plan, .index = i, .spec = &plan->specs[i] };
+        struct gdni_program *program = gdni_modules_program(plan->modules, i, &v.origin);
+        v.program = program;
+        const gdn_status status = kinds[row].print(sb, &v);
+        gdni_program_release(program);
+        if (status != GDN_OK) return status;
+    }
+    return GDN_OK;
+}
+
+static gdn_status print_plan(struct gdni_strbuf *sb, const gdn_plan *plan, int row)
+{
+    if (kinds[row].kind != GDN_DUMP_JSON) return print_variants(sb, plan, row);
+    gdni_sb_str(sb, "{\"op\": ");
+    gdni_sb_json_str(sb, gdni_op_name(plan->problem.op));
+    json_target(sb, &plan->target);
+    gdni_sb_str(sb, ", \"variants\": [");
+    GDN_TRY(print_variants(sb, plan, row));
+    gdni_sb_str(sb, "\n]}\n");
+    return GDN_OK;
+}
+
+static gdn_status hand_over(const struct gdni_strbuf *sb, gdn_write_fn write, void *user)
+{
+    if (sb->failed) return GDN_FAIL(GDN_E_NOMEM, "out of memory while printing a plan");
+    if (sb->len == 0) return GDN_OK;
+    const gdn_status status = write(user, sb->text, sb->len);
+    if (status == GDN_OK) return GDN_OK;
+    return GDN_FAIL(status, "the write function of gdn_plan_dump() stopped it with %s", gdn_status_name(status));
+}
+
+gdn_status gdn_plan_dump(const gdn_plan *plan, gdn_dump_kind kind, gdn_write_fn write, void *user)
+{
+    struct gdni_strbuf sb = { 0 };
+    const int row = row_of_kind(kind);
+    if (!plan) return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
+    if (row < 0) return GDN_FAIL(GDN_E_INVALID, "kind is %d: must be one of GDN_DUMP_JSON to GDN_DUMP_CUBIN", (int)kind);
+    if (!write) return GDN_FAIL(GDN_E_INVALID, "write is null: pass a function that takes the text");
+    gdn_status status = print_plan(&sb, plan, row);
+    if (status == GDN_OK) status = hand_over(&sb, write, user);
+    gdni_sb_free(&sb);
+    return status;
+}
+
+/* ---- Cost ---- */
+
+/* 10^9 bytes/s are 10^3 bytes/us; 10^12 FLOP/s are 10^6 FLOP/us. 0 when a peak is unknown. */
+static double floor_us(const gdn_target *target, double bytes, double flops)
+{
+    if (target->dram_gbps <= 0 || target->tensor_tflops <= 0) return 0;
+    const double moving = bytes / (target->dram_gbps * 1e3), computing = flops / (target->tensor_tflops * 1e6);
+    return moving > computing ? moving : computing;
+}
+
+gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_cost *out)
+{
+    gdn_cost cost = GDN_COST_INIT;
+    if (!plan) return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
+    if (num_tokens < 0 || num_seqs < 0)
+        return GDN_FAIL(GDN_E_INVALID, "num_tokens is %lld, num_seqs is %lld: must not be negative", (long long)num_tokens,
+                        (long long)num_seqs);
+    GDN_TRY(gdni_check_out(out, "gdn_cost", sizeof *out));
+    gdni_problem_cost(&plan->problem, num_tokens, num_seqs, &cost.bytes, &cost.flops);
+    cost.floor_us = floor_us(&plan->target, cost.bytes, cost.flops);
+    gdni_give_struct(out, &cost, sizeof cost);
+    return GDN_OK;
+}

@@ -1,0 +1,29 @@
+/*
+ * env.h - every environment variable that the library reads, read once, when a context is made. The one file with getenv.
+ *
+ *   GDN_JIT_CACHE_DIR, GDN_JIT_BUNDLE_PATH (':'-separated), GDN_JIT_CACHE_MAX_BYTES, GDN_JIT_DISABLE_COMPILE=1,
+ *   GDN_JIT_DISABLE_CACHE=1 (memory only), GDN_JIT_NVRTC, GDN_JIT_LOG=error|warn|info|debug; XDG_CACHE_HOME, HOME
+ *
+ * GDN_JIT_LOG only sets the level of the embedder's callback. A value that cannot be understood is reported and ignored.
+ */
+#ifndef GDNI_ENV_H
+#define GDNI_ENV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gdni_log;
+
+/* Copies of the values; NULL, 0 or false where unset. */
+struct gdni_env {
+    char *cache_dir, *bundle_path, *nvrtc, *xdg_cache_home, *home;
+    uint64_t cache_max_bytes;
+    int log_level; /* GDN_LOG_*; 0 unset */
+    bool disable_compile, disable_cache;
+};
+
+/* Uses secure_getenv. false when out of memory. log may be NULL. */
+bool gdni_env_read(struct gdni_env *env, const struct gdni_log *log);
+void gdni_env_free(struct gdni_env *env);
+
+#endif

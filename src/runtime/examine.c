@@ -1,0 +1,82 @@
+/*
+ * examine.c - what a context can do on this machine: driver, compiler, cache directory, one line each.
+ * Must not know: plans, kernels. A part that is missing is an answer here, never a failure.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/give.h"
+#include "runtime/cache.h"
+#include "runtime/context.h"
+#include "runtime/nvrtc.h"
+#include "runtime/target.h"
+
+/* Cuts what does not fit, and keeps it one line. */
+static void put_line(char *out, size_t size, const char *text)
+{
+    const size_t len = strnlen(text, size - 1);
+    memcpy(out, text, len);
+    out[len] = '\0';
+    for (char *c = out; *c; ++c)
+        if (*c == '\n' || *c == '\r') *c = ' ';
+}
+
+static gdn_status describe_devices(const struct gdni_cuda *cuda, gdn_doctor *d)
+{
+    gdni_cudevice device = 0;
+    gdn_target target = GDN_TARGET_INIT;
+    int version = 0;
+    gdni_curesult result = cuda->cuDriverGetVersion(&version);
+    if (result != 0) return gdni_cuda_fail(cuda, result, "cuDriverGetVersion");
+    result = cuda->cuDeviceGetCount(&d->num_devices);
+    if (result != 0) return gdni_cuda_fail(cuda, result, "cuDeviceGetCount");
+    const int len = snprintf(d->driver, sizeof d->driver, "CUDA %d.%d, %d device%s", version / 1000, version % 1000 / 10,
+                       d->num_devices, d->num_devices == 1 ? "" : "s");
+    if (d->num_devices == 0)
+        return GDN_FAIL(GDN_E_NO_DEVICE, "the driver sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES");
+    GDN_TRY(gdni_device_find(cuda, 0, &device));
+    GDN_TRY(gdni_device_target(cuda, device, &target));
+    snprintf(d->driver + len, sizeof d->driver - (size_t)len, "%s %s (%s)", d->num_devices == 1 ? ":" : ", the first is",
+             target.gpu_name, target.arch);
+    return GDN_OK;
+}
+
+static void examine_driver(gdn_ctx *ctx, gdn_doctor *d)
+{
+    const struct gdni_cuda *cuda = NULL;
+    gdn_status status = gdni_driver_get(ctx->driver, &cuda);
+    if (status == GDN_OK) status = describe_devices(cuda, d);
+    if (status != GDN_OK) put_line(d->driver_problem, sizeof d->driver_problem, gdni_error_text());
+}
+
+static void examine_nvrtc(gdn_ctx *ctx, gdn_doctor *d)
+{
+    const struct gdni_nvrtc_api *api = NULL;
+    if (gdni_nvrtc_get(ctx->nvrtc, &api) == GDN_OK)
+        put_line(d->nvrtc, sizeof d->nvrtc, api->identity);
+    else
+        put_line(d->nvrtc_problem, sizeof d->nvrtc_problem, gdni_error_text());
+}
+
+static void examine_cache(const gdn_ctx *ctx, gdn_doctor *d)
+{
+    const struct gdni_cache_dir *dir = gdni_cache_user_dir(ctx->cache);
+    if (dir->path)
+        put_line(d->cache, sizeof d->cache, dir->path);
+    else
+        put_line(d->cache_problem, sizeof d->cache_problem,
+                 dir->problem[0] ? dir->problem : "kept in memory only, as configured: each process compiles anew");
+}
+
+gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out)
+{
+    gdn_doctor doctor = GDN_DOCTOR_INIT;
+    if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
+    GDN_TRY(gdni_check_out(out, "gdn_doctor", sizeof *out));
+    examine_driver(ctx, &doctor);
+    examine_nvrtc(ctx, &doctor);
+    examine_cache(ctx, &doctor);
+    gdni_give_struct(out, &doctor, sizeof doctor);
+    return GDN_OK;
+}

@@ -1,0 +1,208 @@
+/*
+ * fsutil.c - owns how bytes get from and to a file system. Must not know: what the bytes mean.
+ * No lock; no descriptor outlives a failure.
+ */
+#include "runtime/fsutil.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+const char *gdni_fs_error(int err)
+{
+    const char *words = strerrordesc_np(err);
+    return words ? words : "unknown error";
+}
+
+/* ---- folders ---- */
+
+static int make_one(const char *path, mode_t mode)
+{
+    return mkdir(path, mode) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+int gdni_fs_make_path(const char *path, mode_t mode)
+{
+    char *copy = gdni_strdup(path);
+    if (!copy) return ENOMEM;
+    int err = 0;
+    for (char *p = copy + 1; *copy && *p && !err; ++p) {
+        if (*p != '/') continue;
+        *p = '\0';
+        err = make_one(copy, mode);
+        /* A parent that we may not make but that is there is found out when the path is opened. */
+        if (err == EACCES || err == EROFS || err == EPERM) err = 0;
+        *p = '/';
+    }
+    if (!err) err = make_one(copy, mode);
+    gdni_free(copy);
+    return err;
+}
+
+int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out)
+{
+    const bool made = create && mkdirat(dir, name, mode) == 0;
+    if (create && !made && errno != EEXIST) return errno;
+    const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return errno;
+    if (made && fchmod(fd, mode) != 0) { /* umask took bits that a group which shares the cache needs */
+        const int err = errno;
+        close(fd);
+        return err;
+    }
+    *out = fd;
+    return 0;
+}
+
+/* ---- read ---- */
+
+int gdni_fs_open_file(int dir, const char *name, int *out, struct stat *st)
+{
+    const int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return errno == ENXIO ? EINVAL : errno; /* ENXIO: a socket or a device */
+    int err = fstat(fd, st) == 0 ? 0 : errno;
+    if (!err && !S_ISREG(st->st_mode)) err = EINVAL;
+    if (err) {
+        close(fd);
+        return err;
+    }
+    *out = fd;
+    return 0;
+}
+
+int gdni_fs_read(int fd, void *bytes, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        const ssize_t n = read(fd, (char *)bytes + done, size - done);
+        if (n == 0) return EIO;
+        if (n < 0 && errno != EINTR) return errno;
+        if (n > 0) done += (size_t)n;
+    }
+    return 0;
+}
+
+/* ---- publish ---- */
+
+static int write_bytes(int fd, const void *bytes, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        const ssize_t n = write(fd, (const char *)bytes + done, size - done);
+        if (n < 0 && errno != EINTR) return errno;
+        if (n > 0) done += (size_t)n;
+    }
+    return 0;
+}
+
+/*
+ * Under RLIMIT_FSIZE a write that passes the limit is a signal first, which would end the embedder's process over a cache
+ * entry. It is blocked in this thread for the write, and the one that our write raised is taken off again.
+ */
+static int write_quietly(int fd, const void *bytes, size_t size)
+{
+    sigset_t only, before, pending;
+    sigemptyset(&only);
+    sigaddset(&only, SIGXFSZ);
+    sigpending(&pending);
+    const bool was_pending = sigismember(&pending, SIGXFSZ) == 1;
+    if (pthread_sigmask(SIG_BLOCK, &only, &before) != 0) return EAGAIN;
+    const int err = write_bytes(fd, bytes, size);
+    if (err == EFBIG && !was_pending) {
+        const struct timespec now = { 0 };
+        while (sigtimedwait(&only, NULL, &now) < 0 && errno == EINTR) {}
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return err;
+}
+
+/* fchmod: the cache's mode, not the umask of the moment. */
+static int fill(int fd, const void *bytes, size_t size, mode_t mode)
+{
+    const int err = write_quietly(fd, bytes, size);
+    if (err) return err;
+    return fchmod(fd, mode) == 0 && fsync(fd) == 0 ? 0 : errno;
+}
+
+enum { TEMP_NAME = sizeof GDNI_FS_TEMP_PREFIX + 16 };
+
+/* Unlike any name that another process picks, on this host or another; O_EXCL and EEXIST settle what is left to chance. */
+static void temp_name(char name[TEMP_NAME])
+{
+    uint64_t bits = 0;
+    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != (ssize_t)sizeof bits) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        bits = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16 ^ (uint64_t)(uintptr_t)name;
+    }
+    snprintf(name, TEMP_NAME, GDNI_FS_TEMP_PREFIX "%016llx", (unsigned long long)bits);
+}
+
+static int move_into_place(int dir, const char *temp, const char *name)
+{
+    if (renameat(dir, temp, dir, name) == 0) return 0;
+    const int err = errno;
+    unlinkat(dir, temp, 0);
+    return err;
+}
+
+/* Links an unnamed file. /proc/self/fd, because AT_EMPTY_PATH needs a capability. */
+static int link_fd(int fd, int dir, const char *name)
+{
+    char source[32];
+    snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
+    return linkat(AT_FDCWD, source, dir, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+}
+
+/* What O_TMPFILE and linkat say where they do not work; the named way may. */
+static bool wants_named(int err)
+{
+    return err == EOPNOTSUPP || err == EISDIR || err == EINVAL || err == ENOSYS || err == ENOENT || err == EXDEV;
+}
+
+static int publish_unnamed(int dir, const char *name, const void *bytes, size_t size, mode_t mode, bool replace)
+{
+    const int fd = openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
+    if (fd < 0) return errno;
+    int err = fill(fd, bytes, size, mode);
+    if (!err && !replace) err = link_fd(fd, dir, name);
+    if (!err && replace) { /* nothing links over a name: by way of a temporary one */
+        char temp[TEMP_NAME];
+        temp_name(temp);
+        err = link_fd(fd, dir, temp);
+        if (!err) err = move_into_place(dir, temp, name);
+    }
+    close(fd);
+    return err;
+}
+
+static int publish_named(int dir, const char *name, const void *bytes, size_t size, mode_t mode)
+{
+    char temp[TEMP_NAME];
+    int fd, tries = 0;
+    do {
+        temp_name(temp);
+        fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    } while (fd < 0 && errno == EEXIST && ++tries < 16);
+    if (fd < 0) return errno;
+    int err = fill(fd, bytes, size, mode);
+    if (close(fd) != 0 && !err) err = errno; /* NFS says here that the disk is full */
+    if (!err) return move_into_place(dir, temp, name);
+    unlinkat(dir, temp, 0);
+    return err;
+}
+
+int gdni_fs_publish(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags)
+{
+    if (!(flags & GDNI_FS_NAMED)) {
+        const int err = publish_unnamed(dir, name, bytes, size, mode, flags & GDNI_FS_REPLACE);
+        if (!wants_named(err)) return err;
+    }
+    return publish_named(dir, name, bytes, size, mode);
+}

@@ -1,0 +1,39 @@
+/*
+ * fsutil.h - the few things that the cache does with files. Functions that return an int return 0 or an errno value.
+ */
+#ifndef GDNI_FSUTIL_H
+#define GDNI_FSUTIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#define GDNI_FS_TEMP_PREFIX ".gdnk-tmp-"
+
+/* The words for an errno value. Static storage; unlike strerror(), from any thread. */
+const char *gdni_fs_error(int err);
+
+/* Makes path and what is missing above it, with mode; fine when it exists. */
+int gdni_fs_make_path(const char *path, mode_t mode);
+
+/* Opens a folder inside dir, not through a link. create: with exactly mode, umask or not, unless it exists. */
+int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out);
+
+/* Opens a regular file inside dir for reading: ELOOP for a link, EINVAL for what is no regular file. Never blocks. */
+int gdni_fs_open_file(int dir, const char *name, int *out, struct stat *st);
+
+/* Reads exactly size bytes into bytes: EIO when the file is shorter. */
+int gdni_fs_read(int fd, void *bytes, size_t size);
+
+enum {
+    GDNI_FS_REPLACE = 1u, /* take the place of what has the name; without it EEXIST */
+    GDNI_FS_NAMED = 2u    /* do as on a file system without O_TMPFILE */
+};
+/*
+ * A file of exactly these bytes appears under name, whole and synced, or not at all: O_TMPFILE and linkat, or where a file
+ * system has no O_TMPFILE (or /proc is not mounted) a temporary name and rename, which replaces.
+ */
+int gdni_fs_publish(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags);
+
+#endif

@@ -1,0 +1,281 @@
+/*
+ * module.c - owns driver libraries, kernels' functions and retained primary contexts of one plan.
+ *
+ * Must not know: what a kernel computes, where cubins are kept. `lock` guards parts[].program, origin, library and
+ * the appending of devices. devices[i] is complete before num_devices, stored with release, covers it; nothing published
+ * changes until gdni_modules_destroy(), which the caller keeps apart from every execute.
+ *
+ * No callback runs with `lock` held: a cubin that the driver refuses is rebuilt (which logs) between two attempts.
+ */
+#include "runtime/module.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/context.h"
+
+enum { MAX_DEVICES = 64 };
+enum { FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE = 8, SMEM_WITHOUT_OPT_IN = 48 * 1024, CUDA_ERROR_DEINITIALIZED = 4 };
+
+struct part {
+    const struct gdni_spec *spec;
+    struct gdni_program *program;
+    enum gdni_origin origin;
+    gdni_culib library; /* NULL until the first load, or after a rebuild */
+};
+
+struct gdni_modules {
+    struct gdn_ctx *ctx;
+    bool may_compile;
+    pthread_mutex_t lock;
+    const struct gdni_cuda *cuda; /* final before num_devices is above 0 */
+    int num_parts;                /* final before the first load */
+    struct part parts[GDNI_MAX_VARIANTS];
+    atomic_int num_devices;
+    struct gdni_loaded devices[MAX_DEVICES];
+};
+
+struct gdni_modules *gdni_modules_create(struct gdn_ctx *ctx, bool may_compile)
+{
+    struct gdni_modules *m = gdni_calloc(1, sizeof *m);
+    if (!m) return NULL;
+    if (pthread_mutex_init(&m->lock, NULL) != 0) {
+        gdni_free(m);
+        return NULL;
+    }
+    m->ctx = ctx;
+    m->may_compile = may_compile;
+    return m;
+}
+
+void gdni_modules_add(struct gdni_modules *modules, const struct gdni_spec *spec, struct gdni_program *program,
+                      enum gdni_origin origin)
+{
+    struct part *part = &modules->parts[modules->num_parts++];
+    part->spec = spec;
+    part->program = program;
+    part->origin = origin;
+}
+
+/* A call that gives something back: nobody could act on its failure, and at process exit the driver may be gone already. */
+static void note(const struct gdni_modules *m, gdni_curesult result, const char *call)
+{
+    if (result == 0 || result == CUDA_ERROR_DEINITIALIZED) return;
+    const char *text = NULL;
+    if (m->cuda->cuGetErrorString(result, &text) != 0 || !text) text = "unknown error";
+    gdni_log(&m->ctx->log, GDN_LOG_WARN, "unloading a plan: %s failed: %s (%d)", call, text, result);
+}
+
+void gdni_modules_destroy(struct gdni_modules *modules)
+{
+    if (!modules) return;
+    for (int i = 0; i < modules->num_parts; ++i) {
+        struct part *part = &modules->parts[i];
+        if (part->library) note(modules, modules->cuda->cuLibraryUnload(part->library), "cuLibraryUnload");
+        gdni_program_release(part->program);
+    }
+    for (int i = 0; i < atomic_load_explicit(&modules->num_devices, memory_order_acquire); ++i)
+        note(modules, modules->cuda->cuDevicePrimaryCtxRelease(modules->devices[i].device), "cuDevicePrimaryCtxRelease");
+    pthread_mutex_destroy(&modules->lock);
+    gdni_free(modules);
+}
+
+const struct gdni_cuda *gdni_modules_cuda(const struct gdni_modules *modules)
+{
+    return atomic_load_explicit(&modules->num_devices, memory_order_acquire) ? modules->cuda : NULL;
+}
+
+const struct gdni_loaded *gdni_modules_find(const struct gdni_modules *modules, gdni_cuctx ctx)
+{
+    const int count = atomic_load_explicit(&modules->num_devices, memory_order_acquire);
+    for (int i = 0; i < count; ++i)
+        if (modules->devices[i].ctx == ctx) return &modules->devices[i];
+    return NULL;
+}
+
+struct gdni_program *gdni_modules_program(struct gdni_modules *modules, int i, enum gdni_origin *origin)
+{
+    pthread_mutex_lock(&modules->lock);
+    struct gdni_program *program = gdni_program_retain(modules->parts[i].program);
+    *origin = modules->parts[i].origin;
+    pthread_mutex_unlock(&modules->lock);
+    return program;
+}
+
+/* ---- Loading: the lock is held ---- */
+
+/* An attempt to load, and the variant whose cubin the driver would not have; -1: another failure. */
+struct attempt {
+    struct gdni_modules *m;
+    gdni_cudevice device;
+    struct gdni_loaded loaded;
+    int refused;
+};
+
+/* Results that say something about the bytes rather than about the machine. */
+static bool about_image(gdni_curesult result)
+{
+    static const gdni_curesult results[] = {
+        200, /* INVALID_IMAGE */
+        209, /* NO_BINARY_FOR_GPU */
+        218, /* INVALID_PTX */
+        300, /* INVALID_SOURCE */
+        500, /* NOT_FOUND: the kernel's name */
+    };
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; ++i)
+        if (results[i] == result) return true;
+    return false;
+}
+
+static gdn_status fail_part(struct attempt *a, int i, gdni_curesult result, const char *call)
+{
+    const struct part *part = &a->m->parts[i];
+    /* On a second device the bytes are known to be good: they serve the first. */
+    const bool first = atomic_load_explicit(&a->m->num_devices, memory_order_relaxed) == 0;
+    if (first && about_image(result) && part->origin != GDNI_FROM_COMPILER) a->refused = i;
+    gdni_cuda_fail(a->m->cuda, result, call);
+    return gdni_fail_in(GDN_E_CUDA, "loading %s for %s", part->program->entry, part->program->arch);
+}
+
+static gdn_status open_library(struct attempt *a, int i)
+{
+    struct part *part = &a->m->parts[i];
+    if (part->library) return GDN_OK;
+    gdni_culib library = NULL;
+    const gdni_curesult result =
+        a->m->cuda->cuLibraryLoadData(&library, part->program->cubin, NULL, NULL, 0, NULL, NULL, 0);
+    if (result != 0) return fail_part(a, i, result, "cuLibraryLoadData");
+    part->library = library;
+    return GDN_OK;
+}
+
+static gdn_status load_part(struct attempt *a, int i)
+{
+    const struct gdni_cuda *cuda = a->m->cuda;
+    const struct part *part = &a->m->parts[i];
+    gdni_cukernel kernel = NULL;
+    GDN_TRY(open_library(a, i));
+    gdni_curesult result = cuda->cuLibraryGetKernel(&kernel, part->library, part->program->entry);
+    if (result != 0) return fail_part(a, i, result, "cuLibraryGetKernel");
+    result = cuda->cuKernelGetFunction(&a->loaded.functions[i], kernel);
+    if (result != 0) return fail_part(a, i, result, "cuKernelGetFunction");
+    if (part->spec->smem_bytes <= SMEM_WITHOUT_OPT_IN) return GDN_OK;
+    result = cuda->cuKernelSetAttribute(FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE, part->spec->smem_bytes, kernel, a->device);
+    return result == 0 ? GDN_OK : fail_part(a, i, result, "cuKernelSetAttribute");
+}
+
+static gdn_status load_parts(struct attempt *a)
+{
+    for (int i = 0; i < a->m->num_parts; ++i) GDN_TRY(load_part(a, i));
+    return GDN_OK;
+}
+
+static gdn_status load_in_context(struct attempt *a)
+{
+    const struct gdni_cuda *cuda = a->m->cuda;
+    gdni_cuctx popped = NULL;
+    gdni_curesult result = cuda->cuCtxPushCurrent(a->loaded.ctx);
+    if (result != 0) return gdni_cuda_fail(cuda, result, "cuCtxPushCurrent");
+    const gdn_status status = load_parts(a);
+    result = cuda->cuCtxPopCurrent(&popped);
+    if (status != GDN_OK || result == 0) return status;
+    return gdni_cuda_fail(cuda, result, "cuCtxPopCurrent");
+}
+
+static gdn_status load_on_device(struct attempt *a)
+{
+    const struct gdni_cuda *cuda = a->m->cuda;
+    a->loaded.device = a->device;
+    const gdni_curesult result = cuda->cuDevicePrimaryCtxRetain(&a->loaded.ctx, a->device);
+    if (result != 0) return gdni_cuda_fail(cuda, result, "cuDevicePrimaryCtxRetain");
+    const gdn_status status = load_in_context(a);
+    if (status != GDN_OK) cuda->cuDevicePrimaryCtxRelease(a->device); /* the first failure is the one to report */
+    return status;
+}
+
+static bool is_loaded(const struct gdni_modules *m, gdni_cudevice device)
+{
+    for (int i = 0; i < atomic_load_explicit(&m->num_devices, memory_order_relaxed); ++i)
+        if (m->devices[i].device == device) return true;
+    return false;
+}
+
+static gdn_status load_locked(struct attempt *a)
+{
+    struct gdni_modules *m = a->m;
+    const int count = atomic_load_explicit(&m->num_devices, memory_order_relaxed);
+    if (is_loaded(m, a->device)) return GDN_OK;
+    if (count == MAX_DEVICES)
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "the plan is loaded on %d devices, the most that one plan serves: make another plan",
+                        MAX_DEVICES);
+    GDN_TRY(load_on_device(a));
+    m->devices[count] = a->loaded;
+    atomic_store_explicit(&m->num_devices, count + 1, memory_order_release);
+    return GDN_OK;
+}
+
+/* ---- A cached cubin that the driver refuses counts as damaged, once ---- */
+
+static gdn_status compile_again(struct gdni_modules *m, const struct gdni_spec *spec, struct gdni_program **out)
+{
+    struct gdni_unit unit = { 0 };
+    struct gdni_key key = { 0 };
+    GDN_TRY(gdni_unit_build(&unit, spec));
+    gdn_status status = gdni_key_build(&key, &unit);
+    if (status == GDN_OK) status = gdni_programs_rebuild(m->ctx, &unit, &key, out);
+    gdni_key_free(&key);
+    gdni_unit_free(&unit);
+    return status;
+}
+
+/* Unless another thread replaced it meanwhile: then its program is the one to try. Takes over fresh. */
+static void replace(struct gdni_modules *m, int i, const struct gdni_program *refused, struct gdni_program *fresh)
+{
+    struct part *part = &m->parts[i];
+    gdni_culib library = NULL;
+    pthread_mutex_lock(&m->lock);
+    struct gdni_program *old = fresh;
+    if (part->program == refused) {
+        old = part->program;
+        library = part->library;
+        part->program = fresh;
+        part->origin = GDNI_FROM_COMPILER;
+        part->library = NULL;
+    }
+    pthread_mutex_unlock(&m->lock);
+    if (library) note(m, m->cuda->cuLibraryUnload(library), "cuLibraryUnload");
+    gdni_program_release(old);
+}
+
+static gdn_status rebuild(struct gdni_modules *m, int i)
+{
+    enum gdni_origin origin;
+    if (!m->may_compile)
+        return gdni_fail_in(GDN_E_CUDA, "the cached cubin is damaged or not for this driver, and strict mode compiles none: "
+                                        "warm the cache again");
+    struct gdni_program *refused = gdni_modules_program(m, i, &origin), *fresh = NULL;
+    gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its cached entry %s counts as damaged and is compiled anew", gdni_error_text(),
+             refused->key_hex);
+    const gdn_status status = compile_again(m, m->parts[i].spec, &fresh);
+    if (status == GDN_OK)
+        replace(m, i, refused, fresh);
+    else
+        gdni_fail_in(status, "the driver refused the cached cubin %s and it could not be built again", refused->key_hex);
+    gdni_program_release(refused);
+    return status;
+}
+
+gdn_status gdni_modules_load(struct gdni_modules *modules, const struct gdni_cuda *cuda, gdni_cudevice device)
+{
+    for (;;) { /* ends: a variant that was built again has its origin in the compiler, and is not refused a second time */
+        struct attempt a = { .m = modules, .device = device, .refused = -1 };
+        pthread_mutex_lock(&modules->lock);
+        if (!modules->cuda) modules->cuda = cuda; /* the same table each time: it belongs to ctx */
+        const gdn_status status = load_locked(&a);
+        pthread_mutex_unlock(&modules->lock);
+        if (status == GDN_OK || a.refused < 0) return status;
+        GDN_TRY(rebuild(modules, a.refused));
+    }
+}

@@ -1,0 +1,195 @@
+/*
+ * onecall.c - plan for the current device, load, execute: the embedded JIT of a quick start.
+ *
+ * Owns a table of loaded plans by (problem, device). Must not know: how plans are made. `lock` guards the table and is held
+ * for a search or an insertion only, never while planning: two threads that miss together share one compile (programs.c) and
+ * the later one drops its plan. Plans in the table live until the context goes, so execute needs no lock.
+ */
+#include "runtime/onecall.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "codegen/params.h"
+#include "runtime/context.h"
+#include "runtime/plan.h"
+#include "runtime/target.h"
+
+enum { CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906 };
+
+struct entry {
+    struct gdni_problem problem;
+    gdni_cudevice device;
+    gdn_plan *plan;
+};
+
+struct gdni_onecall {
+    pthread_mutex_t lock;
+    struct entry *entries;
+    size_t count, capacity;
+};
+
+struct gdni_onecall *gdni_onecall_create(void)
+{
+    struct gdni_onecall *o = gdni_calloc(1, sizeof *o);
+    if (o && pthread_mutex_init(&o->lock, NULL) != 0) {
+        gdni_free(o);
+        o = NULL;
+    }
+    return o;
+}
+
+void gdni_onecall_destroy(struct gdni_onecall *onecall)
+{
+    if (!onecall) return;
+    for (size_t i = 0; i < onecall->count; ++i) gdn_plan_destroy(onecall->entries[i].plan);
+    gdni_free(onecall->entries);
+    pthread_mutex_destroy(&onecall->lock);
+    gdni_free(onecall);
+}
+
+/* A call on the way to its plan. */
+struct request {
+    gdn_ctx *ctx;
+    const struct gdni_cuda *cuda;
+    gdni_cudevice device;
+    struct gdni_problem problem;
+    gdn_stream stream;
+};
+
+/* The lock is held. */
+static gdn_plan *find(const struct gdni_onecall *o, const struct request *r)
+{
+    for (size_t i = 0; i < o->count; ++i)
+        if (o->entries[i].device == r->device && memcmp(&o->entries[i].problem, &r->problem, sizeof r->problem) == 0)
+            return o->entries[i].plan;
+    return NULL;
+}
+
+static gdn_plan *lookup(struct gdni_onecall *o, const struct request *r)
+{
+    pthread_mutex_lock(&o->lock);
+    gdn_plan *plan = find(o, r);
+    pthread_mutex_unlock(&o->lock);
+    return plan;
+}
+
+static bool reserve(struct gdni_onecall *o)
+{
+    if (o->count < o->capacity) return true;
+    const size_t capacity = o->capacity ? 2 * o->capacity : 8;
+    struct entry *grown = gdni_realloc(o->entries, capacity * sizeof *grown);
+    if (!grown) return false;
+    o->entries = grown;
+    o->capacity = capacity;
+    return true;
+}
+
+/* Takes over plan. The plan in the table: plan, or the one that another thread put there first. NULL: out of memory. */
+static gdn_plan *insert(struct gdni_onecall *o, const struct request *r, gdn_plan *plan)
+{
+    pthread_mutex_lock(&o->lock);
+    gdn_plan *kept = find(o, r);
+    if (!kept && reserve(o)) {
+        o->entries[o->count++] = (struct entry){ r->problem, r->device, plan };
+        kept = plan;
+    }
+    pthread_mutex_unlock(&o->lock);
+    if (kept != plan) gdn_plan_destroy(plan);
+    return kept;
+}
+
+/* Loading during capture would break the capture. Asking about the null stream while another one captures is an error of its
+ * own, and means the same. */
+static gdn_status refuse_capture(const struct request *r)
+{
+    int capturing = 0;
+    const gdni_curesult result = r->cuda->cuStreamIsCapturing(r->stream, &capturing);
+    if (result != 0 && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return gdni_cuda_fail(r->cuda, result, "cuStreamIsCapturing");
+    if (result == 0 && !capturing) return GDN_OK;
+    return GDN_FAIL(GDN_E_NOT_LOADED,
+                    "stream is capturing and %s was not called with this desc on this device before: call it once outside the "
+                    "capture, or use gdn_plan_*() and gdn_plan_load()",
+                    gdni_op_name(r->problem.op));
+}
+
+static gdn_status make(const struct request *r, gdn_plan **out)
+{
+    gdn_target target = GDN_TARGET_INIT;
+    gdn_plan *plan = NULL;
+    GDN_TRY(refuse_capture(r));
+    GDN_TRY(gdni_device_target(r->cuda, r->device, &target));
+    GDN_TRY(gdni_plan_create(r->ctx, &target, &r->problem, 0, &plan));
+    const gdn_status status = gdni_plan_load_device(plan, r->cuda, r->device);
+    if (status != GDN_OK) {
+        gdn_plan_destroy(plan);
+        return status;
+    }
+    *out = insert(r->ctx->onecall, r, plan);
+    return *out ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory for the table of one-call plans");
+}
+
+static gdn_status current_device(const struct gdni_cuda *cuda, gdni_cudevice *out)
+{
+    gdni_cuctx current = NULL;
+    gdni_curesult result = cuda->cuCtxGetCurrent(&current);
+    if (result != 0) return gdni_cuda_fail(cuda, result, "cuCtxGetCurrent");
+    if (!current)
+        return GDN_FAIL(GDN_E_NOT_LOADED,
+                        "this thread has no current CUDA context: call cudaSetDevice() or cuCtxSetCurrent() in it first");
+    result = cuda->cuCtxGetDevice(out);
+    return result == 0 ? GDN_OK : gdni_cuda_fail(cuda, result, "cuCtxGetDevice");
+}
+
+/*
+ * Descs that differ in their bounds only share plans: max_tokens and max_seqs are widened to powers of four, so that a caller
+ * who puts each call's sizes there does not make a plan per call.
+ */
+static int64_t widened(int64_t bound)
+{
+    int64_t wide = 256;
+    while (wide < bound) wide *= 4;
+    return wide < INT32_MAX ? wide : INT32_MAX;
+}
+
+static gdn_status get_plan(gdn_ctx *ctx, const struct gdni_problem *problem, gdn_stream stream, gdn_plan **out)
+{
+    struct request r = { .ctx = ctx, .problem = *problem, .stream = stream };
+    r.problem.max_tokens = widened(problem->max_tokens);
+    r.problem.max_seqs = widened(problem->max_seqs);
+    GDN_TRY(gdni_driver_get(ctx->driver, &r.cuda));
+    GDN_TRY(current_device(r.cuda, &r.device));
+    *out = lookup(ctx->onecall, &r);
+    return *out ? GDN_OK : make(&r, out);
+}
+
+static gdn_status check_ctx(const gdn_ctx *ctx)
+{
+    return ctx ? GDN_OK : GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
+}
+
+gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_prefill_args *args, gdn_devptr workspace,
+                       size_t workspace_size, gdn_stream stream)
+{
+    struct gdni_problem problem;
+    gdn_plan *plan = NULL;
+    GDN_TRY(check_ctx(ctx));
+    GDN_TRY(gdni_problem_from_prefill(&problem, desc));
+    GDN_TRY(gdni_check_prefill_args(&problem, args)); /* against desc's own bounds; the plan's are wider */
+    GDN_TRY(get_plan(ctx, &problem, stream, &plan));
+    return gdn_execute_prefill(plan, args, workspace, workspace_size, stream);
+}
+
+gdn_status gdn_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_conv1d_args *args, gdn_stream stream)
+{
+    struct gdni_problem problem;
+    gdn_plan *plan = NULL;
+    GDN_TRY(check_ctx(ctx));
+    GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
+    GDN_TRY(gdni_check_conv1d_args(&problem, args));
+    GDN_TRY(get_plan(ctx, &problem, stream, &plan));
+    return gdn_execute_conv1d_qkv(plan, args, stream);
+}

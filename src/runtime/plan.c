@@ -1,0 +1,167 @@
+/*
+ * plan.c - problem -> per bucket: params -> spec -> unit -> key -> program, and then the device. Orchestration only.
+ *
+ * Must not know: files, NVRTC, what kernels compute. No lock: a plan under construction belongs to one thread.
+ */
+#include "runtime/plan.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "codegen/key.h"
+#include "codegen/unit.h"
+#include "runtime/context.h"
+#include "runtime/target.h"
+
+/* Equal specs are equal code: they share a variant. */
+static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
+{
+    for (int i = 0; i < plan->num_variants; ++i)
+        if (memcmp(&plan->specs[i], spec, sizeof *spec) == 0) return i;
+    memcpy(&plan->specs[plan->num_variants], spec, sizeof *spec); /* a copy by member could lose the zeros of padding */
+    return plan->num_variants++;
+}
+
+static gdn_status choose_variants(gdn_plan *plan)
+{
+    const int last = gdni_bucket_of(plan->problem.max_tokens);
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        plan->variant_of_bucket[bucket] = -1;
+        if (bucket > last) continue;
+        struct gdni_params params;
+        struct gdni_spec spec;
+        gdni_params_heuristic(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket);
+        GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
+        plan->variant_of_bucket[bucket] = variant_of_spec(plan, &spec);
+    }
+    return GDN_OK;
+}
+
+static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
+{
+    struct gdni_unit unit = { 0 };
+    struct gdni_key key = { 0 };
+    struct gdni_program *program = NULL;
+    enum gdni_origin origin = GDNI_FROM_MEMORY;
+    gdn_status status = gdni_unit_build(&unit, spec);
+    if (status == GDN_OK) status = gdni_key_build(&key, &unit);
+    if (status == GDN_OK) status = gdni_programs_get(plan->ctx, &unit, &key, program_flags, &program, &origin);
+    if (status == GDN_OK) gdni_modules_add(plan->modules, spec, program, origin);
+    gdni_key_free(&key);
+    gdni_unit_free(&unit);
+    return status;
+}
+
+static bool may_compile(const gdn_ctx *ctx, uint32_t flags)
+{
+    return !(flags & GDN_PLAN_CACHED_ONLY) && !(ctx->flags & GDN_CTX_NO_COMPILE) && !ctx->env.disable_compile;
+}
+
+static gdn_status fill(gdn_plan *plan, uint32_t flags)
+{
+    const bool compile = may_compile(plan->ctx, flags);
+    GDN_TRY(choose_variants(plan));
+    plan->modules = gdni_modules_create(plan->ctx, compile);
+    if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
+    for (int i = 0; i < plan->num_variants; ++i)
+        GDN_TRY(find_program(plan, &plan->specs[i], compile ? 0 : GDNI_NO_COMPILE));
+    return GDN_OK;
+}
+
+gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
+                            gdn_plan **out)
+{
+    gdn_plan *plan = gdni_calloc(1, sizeof *plan);
+    if (!plan) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan (%zu bytes)", sizeof *plan);
+    plan->ctx = ctx;
+    plan->target = *target;
+    plan->problem = *problem;
+    gdn_status status = gdni_arch_find(target->arch, &plan->arch);
+    if (status == GDN_OK) status = fill(plan, flags);
+    if (status != GDN_OK) {
+        gdn_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return GDN_OK;
+}
+
+static gdn_status take_target(gdn_target *out, const gdn_target *target)
+{
+    *out = (gdn_target)GDN_TARGET_INIT;
+    GDN_TRY(gdni_take_struct(out, sizeof *out, target, "gdn_target", sizeof *out));
+    if (!memchr(out->arch, '\0', sizeof out->arch) || !memchr(out->gpu_name, '\0', sizeof out->gpu_name))
+        return GDN_FAIL(GDN_E_INVALID, "target.arch or target.gpu_name has no terminating zero: fill target by "
+                                       "gdn_target_from_name() or gdn_target_from_device()");
+    if (out->num_sms < 0)
+        return GDN_FAIL(GDN_E_INVALID, "target.num_sms is %d: must be positive, or 0 for the arch's common GPU", out->num_sms);
+    return GDN_OK;
+}
+
+/* Checks what does not depend on the operator; *out is NULL from here on, until there is a plan. */
+static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, gdn_plan **out)
+{
+    if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_plan pointer");
+    *out = NULL;
+    if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
+    if (flags & ~(uint32_t)GDN_PLAN_CACHED_ONLY)
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY is known", flags);
+    return GDN_OK;
+}
+
+gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags,
+                            gdn_plan **out)
+{
+    gdn_target taken;
+    struct gdni_problem problem;
+    GDN_TRY(check_call(ctx, flags, out));
+    GDN_TRY(take_target(&taken, target));
+    GDN_TRY(gdni_problem_from_prefill(&problem, desc));
+    return gdni_plan_create(ctx, &taken, &problem, flags, out);
+}
+
+gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn_conv1d_desc *desc, uint32_t flags,
+                               gdn_plan **out)
+{
+    gdn_target taken;
+    struct gdni_problem problem;
+    GDN_TRY(check_call(ctx, flags, out));
+    GDN_TRY(take_target(&taken, target));
+    GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
+    return gdni_plan_create(ctx, &taken, &problem, flags, out);
+}
+
+void gdn_plan_destroy(gdn_plan *plan)
+{
+    if (!plan) return;
+    gdni_modules_destroy(plan->modules);
+    gdni_free(plan);
+}
+
+gdn_status gdni_plan_load_device(const gdn_plan *plan, const struct gdni_cuda *cuda, gdni_cudevice device)
+{
+    int cc = 0;
+    GDN_TRY(gdni_device_cc(cuda, device, &cc));
+    if (cc != plan->arch->cc)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "the device has compute capability %d.%d and the plan is for %s: plan with the target that "
+                        "gdn_target_from_device() gives",
+                        cc / 10, cc % 10, plan->arch->name);
+    return gdni_modules_load(plan->modules, cuda, device);
+}
+
+gdn_status gdn_plan_load(gdn_plan *plan, int device)
+{
+    const struct gdni_cuda *cuda = NULL;
+    gdni_cudevice found = 0;
+    if (!plan) return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
+    GDN_TRY(gdni_driver_get(plan->ctx->driver, &cuda));
+    GDN_TRY(gdni_device_find(cuda, device, &found));
+    return gdni_plan_load_device(plan, cuda, found);
+}
+
+size_t gdn_plan_workspace_size(const gdn_plan *plan)
+{
+    return plan ? plan->workspace_size : 0;
+}

@@ -1,0 +1,31 @@
+/*
+ * plan.h - a plan: the problem, the variants that its buckets need, and their loaded form.
+ */
+#ifndef GDNI_PLAN_H
+#define GDNI_PLAN_H
+
+#include "codegen/problem.h"
+#include "codegen/spec.h"
+#include "runtime/module.h"
+
+/* Immutable once made; what loading changes is behind `modules`. */
+struct gdn_plan {
+    gdn_ctx *ctx;
+    gdn_target target;
+    struct gdni_problem problem;
+    const struct gdni_arch *arch;
+    int num_variants;
+    struct gdni_spec specs[GDNI_MAX_VARIANTS];
+    int variant_of_bucket[GDNI_NUM_BUCKETS]; /* -1 past the bucket of problem.max_tokens */
+    size_t workspace_size;
+    struct gdni_modules *modules;
+};
+
+/* gdn_plan_*() after desc has become a problem and target was checked. */
+gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
+                            gdn_plan **out);
+
+/* gdn_plan_load() after the ordinal has become a device. */
+gdn_status gdni_plan_load_device(const gdn_plan *plan, const struct gdni_cuda *cuda, gdni_cudevice device);
+
+#endif

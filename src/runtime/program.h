@@ -1,0 +1,59 @@
+/*
+ * program.h - a compiled kernel in memory: cubin and facts, by key. Where it came from is the business of programs.c
+ * (memory, bundle, disk, NVRTC); what it is loaded into is the business of module.c.
+ */
+#ifndef GDNI_PROGRAM_H
+#define GDNI_PROGRAM_H
+
+#include <stdint.h>
+
+#include "codegen/key.h"
+#include "codegen/unit.h"
+
+/* Read off the build log once, kept in the entry's trailer. */
+struct gdni_facts {
+    int32_t registers, spill_bytes, local_bytes, static_smem;
+    int32_t compile_ms;
+    char compiler[64]; /* "nvrtc 13.0 <build id>" */
+};
+
+enum gdni_origin { GDNI_FROM_MEMORY, GDNI_FROM_BUNDLE, GDNI_FROM_DISK, GDNI_FROM_COMPILER };
+
+/* Immutable once made; shared between plans by reference count. */
+struct gdni_program {
+    char *key_text;
+    char key_hex[GDNI_KEY_HEX];
+    char arch[16];
+    char entry[64];
+    void *cubin;
+    size_t cubin_size;
+    char *build_log; /* "" when it came from a cache without one */
+    struct gdni_facts facts;
+    _Atomic int refs;
+};
+
+struct gdn_ctx;
+
+enum { GDNI_NO_COMPILE = 1u };
+
+/*
+ * The program of a unit: from this context's memory, a bundle, the disk cache, or NVRTC; single flight per key. On success
+ * the caller owns one reference. *origin tells where it was found.
+ */
+gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key, uint32_t flags,
+                             struct gdni_program **out, enum gdni_origin *origin);
+
+/* As above, but compiles although an entry exists and replaces it: for a cubin that the driver refused. */
+gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
+                                 struct gdni_program **out);
+
+void gdni_program_release(struct gdni_program *program);
+
+/* program.c: copies every part of the entry; one reference for the caller. NULL when out of memory. */
+struct gdni_entry;
+struct gdni_program *gdni_program_create(const struct gdni_entry *entry);
+struct gdni_program *gdni_program_retain(struct gdni_program *program); /* the same program */
+/* *out leads into program. */
+void gdni_program_view(const struct gdni_program *program, struct gdni_entry *out);
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * registry.h - the programs that this context has in memory, by key text, and single flight per key.
+ */
+#ifndef GDNI_REGISTRY_H
+#define GDNI_REGISTRY_H
+
+#include <stdbool.h>
+
+#include "codegen/key.h"
+#include "runtime/program.h"
+
+struct gdni_registry;
+struct gdni_flight;
+
+struct gdni_registry *gdni_registry_create(void); /* NULL when out of memory */
+void gdni_registry_destroy(struct gdni_registry *registry);
+
+enum {
+    GDNI_ENTER_STRICT = 1u, /* this caller will not compile */
+    GDNI_ENTER_FRESH = 2u   /* a program that is there does not count */
+};
+/*
+ * Exactly one of three: *program (one reference for the caller) when the key is there or another thread just built it;
+ * *flight when it is the caller who must build it, and then call gdni_registry_settle(); or the failure of the thread that
+ * tried, with its sentence. A caller that may compile is not given the failure of one that may not: it takes its turn.
+ */
+gdn_status gdni_registry_enter(struct gdni_registry *registry, const struct gdni_key *key, unsigned flags,
+                               struct gdni_program **program, struct gdni_flight **flight);
+
+/*
+ * Ends the caller's turn and wakes who waits. program: what was built, of which the registry takes a reference of its own;
+ * NULL: failed with status, and this thread's sentence is everybody's. Returns status.
+ */
+gdn_status gdni_registry_settle(struct gdni_registry *registry, struct gdni_flight *flight, gdn_status status,
+                                struct gdni_program *program);
+
+#endif

@@ -1,0 +1,565 @@
+/*
+ * fakecuda.c - see fakecuda.h. Must not know: plans, caches, compilers. It knows the launch structs, to copy as many bytes of
+ * a parameter as a kernel would read (a memory checker then sees a host that passes fewer).
+ */
+#include "fakecuda.h"
+
+#include <elf.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/kernel_params.h"
+#include "runtime/driver.h"
+
+enum { OK, INVALID_VALUE, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201,
+       NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum { DEVICE_BASE = 7 }; /* CUdevice of ordinal 0: a host that takes one for the other is found out */
+enum { MAX_STACK = 16, MAX_CALLS = 32, MAX_LAUNCHES = 4096, EM_CUDA_MACHINE = 190, SMEM_WITHOUT_OPT_IN = 48 * 1024 };
+
+struct gdni_cuctx_opaque {
+    int ordinal;
+    bool primary;
+};
+
+struct gdni_culib_opaque {
+    const unsigned char *image;
+    int cc;
+    struct gdni_cukernel_opaque *kernels;
+};
+
+/* One kernel; what cuKernelGetFunction gives for it on a device. */
+struct gdni_cufunc_opaque {
+    struct gdni_cukernel_opaque *kernel;
+    int ordinal;
+    int max_smem;
+};
+
+struct gdni_cukernel_opaque {
+    struct gdni_cukernel_opaque *next;
+    struct gdni_culib_opaque *library;
+    char name[64];
+    struct gdni_cufunc_opaque functions[FAKE_MAX_DEVICES];
+};
+
+static struct {
+    bool initialised;
+    int num_devices;
+    struct fake_device devices[FAKE_MAX_DEVICES];
+    int retained[FAKE_MAX_DEVICES];
+    int libraries;
+    int capture;
+    char hidden[64];
+    char failing[64];
+    int fail_at, fail_result;
+    struct {
+        const char *name;
+        int count;
+    } calls[MAX_CALLS];
+    struct fake_launch launches[MAX_LAUNCHES];
+    int num_launches;
+} fake;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `fake` */
+static struct gdni_cuctx_opaque primaries[FAKE_MAX_DEVICES], others[FAKE_MAX_DEVICES];
+static _Thread_local gdni_cuctx stack[MAX_STACK];
+static _Thread_local int depth, floor_depth; /* contexts on the stack; of those, how many the test put there itself */
+
+/* ---- Counting and failing ---- */
+
+static int *count_of(const char *call)
+{
+    for (int i = 0; i < MAX_CALLS; ++i) {
+        if (!fake.calls[i].name) fake.calls[i].name = call;
+        if (strcmp(fake.calls[i].name, call) == 0) return &fake.calls[i].count;
+    }
+    abort(); /* MAX_CALLS is too small for GDNI_DRIVER_CALLS: a bug of this file */
+}
+
+/* Counts the call; the result it is told to fail with, or 0. The lock is held. */
+static gdni_curesult enter(const char *call)
+{
+    ++*count_of(call);
+    if (strcmp(fake.failing, call) != 0) return OK;
+    if (fake.fail_at == 0) return fake.fail_result;
+    return --fake.fail_at == 0 ? (fake.failing[0] = '\0', fake.fail_result) : OK;
+}
+
+#define ENTER(call)                                  \
+    pthread_mutex_lock(&lock);                       \
+    gdni_curesult result = enter(call);              \
+    if (result == OK && !fake.initialised && strcmp(call, "cuInit") != 0) result = NOT_INITIALIZED
+#define LEAVE()                    \
+    pthread_mutex_unlock(&lock);   \
+    return result
+
+/* ---- Devices ---- */
+
+static gdni_curesult fake_cuInit(unsigned flags)
+{
+    ENTER("cuInit");
+    if (result == OK && flags != 0) result = INVALID_VALUE;
+    if (result == OK && fake.num_devices == 0) result = 100;
+    if (result == OK) fake.initialised = true;
+    LEAVE();
+}
+
+static gdni_curesult fake_cuDriverGetVersion(int *version)
+{
+    ENTER("cuDriverGetVersion");
+    if (result == OK) *version = 13000;
+    LEAVE();
+}
+
+static gdni_curesult fake_cuDeviceGetCount(int *count)
+{
+    ENTER("cuDeviceGetCount");
+    if (result == OK) *count = fake.num_devices;
+    LEAVE();
+}
+
+static gdni_curesult fake_cuDeviceGet(gdni_cudevice *device, int ordinal)
+{
+    ENTER("cuDeviceGet");
+    if (result == OK && (ordinal < 0 || ordinal >= fake.num_devices)) result = INVALID_DEVICE;
+    if (result == OK) *device = DEVICE_BASE + ordinal;
+    LEAVE();
+}
+
+/* -1 for what is no device. */
+static int ordinal_of(gdni_cudevice device)
+{
+    const int ordinal = device - DEVICE_BASE;
+    return ordinal >= 0 && ordinal < fake.num_devices ? ordinal : -1;
+}
+
+static gdni_curesult fake_cuDeviceGetName(char *name, int len, gdni_cudevice device)
+{
+    ENTER("cuDeviceGetName");
+    const int ordinal = ordinal_of(device);
+    if (result == OK && ordinal < 0) result = INVALID_DEVICE;
+    if (result == OK) snprintf(name, (size_t)len, "%s", fake.devices[ordinal].name);
+    LEAVE();
+}
+
+static gdni_curesult attribute_of(const struct fake_device *device, int attribute, int *value)
+{
+    const struct {
+        int attribute, value;
+    } table[] = {
+        { 75, device->major },      { 76, device->minor },    { 16, device->num_sms },
+        { 97, device->smem_optin }, { 38, device->l2_bytes }, { 36, device->memory_clock_khz },
+        { 37, device->bus_bits },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; ++i)
+        if (table[i].attribute == attribute) {
+            *value = table[i].value;
+            return OK;
+        }
+    return INVALID_VALUE;
+}
+
+static gdni_curesult fake_cuDeviceGetAttribute(int *value, int attribute, gdni_cudevice device)
+{
+    ENTER("cuDeviceGetAttribute");
+    const int ordinal = ordinal_of(device);
+    if (result == OK && ordinal < 0) result = INVALID_DEVICE;
+    if (result == OK) result = attribute_of(&fake.devices[ordinal], attribute, value);
+    LEAVE();
+}
+
+/* ---- Contexts ---- */
+
+static gdni_curesult fake_cuDevicePrimaryCtxRetain(gdni_cuctx *ctx, gdni_cudevice device)
+{
+    ENTER("cuDevicePrimaryCtxRetain");
+    const int ordinal = ordinal_of(device);
+    if (result == OK && ordinal < 0) result = INVALID_DEVICE;
+    if (result == OK) {
+        ++fake.retained[ordinal];
+        *ctx = &primaries[ordinal];
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuDevicePrimaryCtxRelease(gdni_cudevice device)
+{
+    ENTER("cuDevicePrimaryCtxRelease");
+    const int ordinal = ordinal_of(device);
+    if (ordinal < 0)
+        result = INVALID_DEVICE;
+    else
+        --fake.retained[ordinal]; /* below zero is a balance that tests see */
+    LEAVE();
+}
+
+static gdni_curesult fake_cuCtxPushCurrent(gdni_cuctx ctx)
+{
+    ENTER("cuCtxPushCurrent");
+    if (result == OK && (!ctx || depth == MAX_STACK)) result = INVALID_CONTEXT;
+    if (result == OK) stack[depth++] = ctx;
+    LEAVE();
+}
+
+static gdni_curesult fake_cuCtxPopCurrent(gdni_cuctx *ctx)
+{
+    ENTER("cuCtxPopCurrent");
+    if (depth == 0)
+        result = INVALID_CONTEXT;
+    else {
+        --depth;
+        if (ctx) *ctx = stack[depth];
+    }
+    LEAVE();
+}
+
+static gdni_cuctx current(void)
+{
+    return depth ? stack[depth - 1] : NULL;
+}
+
+static gdni_curesult fake_cuCtxGetCurrent(gdni_cuctx *ctx)
+{
+    ENTER("cuCtxGetCurrent");
+    if (result == OK) *ctx = current();
+    LEAVE();
+}
+
+static gdni_curesult fake_cuCtxGetDevice(gdni_cudevice *device)
+{
+    ENTER("cuCtxGetDevice");
+    if (result == OK && !current()) result = INVALID_CONTEXT;
+    if (result == OK) *device = DEVICE_BASE + current()->ordinal;
+    LEAVE();
+}
+
+/* ---- Libraries ---- */
+
+/* The image must look like a cubin whose tables can be followed, as far as a driver would read it. */
+static bool plausible(const unsigned char *image, int *cc)
+{
+    Elf64_Ehdr header;
+    memcpy(&header, image, EI_NIDENT);
+    if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) return false;
+    memcpy(&header, image, sizeof header);
+    *cc = (int)(header.e_flags >> (header.e_ident[EI_ABIVERSION] >= 8 ? 8 : 0) & 0xff);
+    return header.e_machine == EM_CUDA_MACHINE && header.e_shoff != 0 && header.e_shnum != 0;
+}
+
+static gdni_curesult fake_cuLibraryLoadData(gdni_culib *library, const void *code, const void *jit_options,
+                                            const void **jit_values, unsigned num_jit, const void *library_options,
+                                            const void **library_values, unsigned num_library)
+{
+    ENTER("cuLibraryLoadData");
+    int cc = 0;
+    (void)jit_values, (void)library_values;
+    if (result == OK && (jit_options || num_jit || library_options || num_library)) result = INVALID_VALUE;
+    if (result == OK && !plausible(code, &cc)) result = INVALID_IMAGE;
+    if (result == OK) {
+        *library = calloc(1, sizeof **library);
+        (*library)->image = code; /* the host must keep it; cuLibraryGetKernel reads it */
+        (*library)->cc = cc;
+        ++fake.libraries;
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuLibraryUnload(gdni_culib library)
+{
+    ENTER("cuLibraryUnload");
+    while (library->kernels) {
+        struct gdni_cukernel_opaque *next = library->kernels->next;
+        free(library->kernels);
+        library->kernels = next;
+    }
+    free(library);
+    --fake.libraries;
+    LEAVE();
+}
+
+/* Whether the image has the section ".text.<name>". */
+static bool has_kernel(const unsigned char *image, const char *name)
+{
+    Elf64_Ehdr header;
+    Elf64_Shdr names, section;
+    char wanted[128];
+    memcpy(&header, image, sizeof header);
+    snprintf(wanted, sizeof wanted, ".text.%s", name);
+    memcpy(&names, image + header.e_shoff + (size_t)header.e_shstrndx * sizeof names, sizeof names);
+    for (int i = 0; i < header.e_shnum; ++i) {
+        memcpy(&section, image + header.e_shoff + (size_t)i * sizeof section, sizeof section);
+        if (strcmp((const char *)image + names.sh_offset + section.sh_name, wanted) == 0) return true;
+    }
+    return false;
+}
+
+static gdni_curesult fake_cuLibraryGetKernel(gdni_cukernel *kernel, gdni_culib library, const char *name)
+{
+    ENTER("cuLibraryGetKernel");
+    if (result == OK && !has_kernel(library->image, name)) result = NOT_FOUND;
+    if (result == OK) {
+        *kernel = calloc(1, sizeof **kernel);
+        snprintf((*kernel)->name, sizeof (*kernel)->name, "%s", name);
+        (*kernel)->library = library;
+        (*kernel)->next = library->kernels;
+        library->kernels = *kernel;
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuKernelGetFunction(gdni_cufunc *function, gdni_cukernel kernel)
+{
+    ENTER("cuKernelGetFunction");
+    if (result == OK && !current()) result = INVALID_CONTEXT;
+    if (result == OK) {
+        const int ordinal = current()->ordinal;
+        const struct fake_device *device = &fake.devices[ordinal];
+        if (kernel->library->cc != device->major * 10 + device->minor) result = NO_BINARY_FOR_GPU;
+        kernel->functions[ordinal].kernel = kernel;
+        kernel->functions[ordinal].ordinal = ordinal;
+        *function = &kernel->functions[ordinal];
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuKernelSetAttribute(int attribute, int value, gdni_cukernel kernel, gdni_cudevice device)
+{
+    ENTER("cuKernelSetAttribute");
+    const int ordinal = ordinal_of(device);
+    if (result == OK && ordinal < 0) result = INVALID_DEVICE;
+    if (result == OK && (attribute != 8 || value < 0 || value > fake.devices[ordinal].smem_optin)) result = INVALID_VALUE;
+    if (result == OK) kernel->functions[ordinal].max_smem = value;
+    LEAVE();
+}
+
+/* ---- Streams and launches ---- */
+
+static gdni_curesult fake_cuStreamIsCapturing(gdn_stream stream, int *status)
+{
+    ENTER("cuStreamIsCapturing");
+    (void)stream;
+    if (result == OK) *status = fake.capture;
+    LEAVE();
+}
+
+static gdni_curesult check_launch(gdni_cufunc function, const unsigned grid[3], const unsigned block[3], unsigned smem)
+{
+    if (!current()) return INVALID_CONTEXT;
+    if (!current()->primary || current()->ordinal != function->ordinal) return INVALID_HANDLE;
+    if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535) return INVALID_VALUE;
+    if (!block[0] || !block[1] || !block[2] || (uint64_t)block[0] * block[1] * block[2] > 1024) return INVALID_VALUE;
+    if (smem > SMEM_WITHOUT_OPT_IN && smem > (unsigned)function->max_smem) return INVALID_VALUE;
+    return OK;
+}
+
+static size_t params_size(const char *kernel)
+{
+    return strstr(kernel, "prefill") ? sizeof(struct gdni_prefill_params) : sizeof(struct gdni_conv1d_params);
+}
+
+static void record(gdni_cufunc function, const unsigned grid[3], const unsigned block[3], unsigned smem, void *stream,
+                   const void *params)
+{
+    struct fake_launch *launch = &fake.launches[fake.num_launches++ % MAX_LAUNCHES];
+    memset(launch, 0, sizeof *launch);
+    snprintf(launch->kernel, sizeof launch->kernel, "%s", function->kernel->name);
+    launch->device = function->ordinal;
+    memcpy(launch->grid, grid, sizeof launch->grid);
+    memcpy(launch->block, block, sizeof launch->block);
+    launch->smem = smem;
+    launch->stream = stream;
+    launch->params_size = params_size(launch->kernel);
+    memcpy(launch->params, params, launch->params_size);
+}
+
+static gdni_curesult fake_cuLaunchKernel(gdni_cufunc function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned smem,
+                                         gdn_stream stream, void **params, void **extra)
+{
+    ENTER("cuLaunchKernel");
+    const unsigned grid[3] = { grid_x, grid_y, grid_z }, block[3] = { block_x, block_y, block_z };
+    if (result == OK && (!params || extra)) result = INVALID_VALUE;
+    if (result == OK) result = check_launch(function, grid, block, smem);
+    if (result == OK) record(function, grid, block, smem, stream, params[0]);
+    LEAVE();
+}
+
+static gdni_curesult fake_cuGetErrorString(gdni_curesult code, const char **text)
+{
+    static const struct {
+        gdni_curesult code;
+        const char *text;
+    } table[] = {
+        { OK, "no error" },
+        { INVALID_VALUE, "invalid argument" },
+        { NOT_INITIALIZED, "initialization error" },
+        { 100, "no CUDA-capable device is detected" },
+        { INVALID_DEVICE, "invalid device ordinal" },
+        { INVALID_IMAGE, "device kernel image is invalid" },
+        { INVALID_CONTEXT, "invalid device context" },
+        { NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device" },
+        { INVALID_HANDLE, "invalid resource handle" },
+        { NOT_FOUND, "named symbol not found" },
+        { 700, "an illegal memory access was encountered" },
+        { 803, "system has unsupported display driver / cuda driver combination" },
+        { 999, "unknown error" },
+    };
+    pthread_mutex_lock(&lock);
+    const gdni_curesult result = enter("cuGetErrorString");
+    pthread_mutex_unlock(&lock);
+    if (result != OK) return result;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; ++i)
+        if (table[i].code == code) {
+            *text = table[i].text;
+            return OK;
+        }
+    return INVALID_VALUE;
+}
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* ---- The one entry point that a host looks up by name ---- */
+
+static const struct {
+    const char *name;
+    void (*function)(void);
+} symbols[] = {
+#define X(name, arguments) { #name, (void (*)(void))fake_##name },
+    GDNI_DRIVER_CALLS(X)
+#undef X
+};
+
+EXPORTED gdni_curesult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status);
+
+gdni_curesult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)
+{
+    *function = NULL;
+    *status = 1;
+    if (version < 12000 || version > 13000 || flags > 2) return INVALID_VALUE;
+    if (strcmp(symbol, fake.hidden) == 0) return OK;
+    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; ++i)
+        if (strcmp(symbols[i].name, symbol) == 0) {
+            memcpy(function, &symbols[i].function, sizeof *function);
+            *status = 0;
+        }
+    return OK;
+}
+
+/* ---- Controls ---- */
+
+static const struct fake_device h200 = { "NVIDIA H200", 9, 0, 132, 227 * 1024, 60 * 1024 * 1024, 3201000, 6144 };
+
+static void set_devices(int count)
+{
+    pthread_mutex_lock(&lock);
+    fake.num_devices = count;
+    for (int i = 0; i < count; ++i) fake.devices[i] = h200;
+    pthread_mutex_unlock(&lock);
+}
+
+static void reset(void)
+{
+    pthread_mutex_lock(&lock);
+    memset(&fake, 0, sizeof fake);
+    for (int i = 0; i < FAKE_MAX_DEVICES; ++i) {
+        primaries[i] = (struct gdni_cuctx_opaque){ i, true };
+        others[i] = (struct gdni_cuctx_opaque){ i, false };
+    }
+    pthread_mutex_unlock(&lock);
+    depth = floor_depth = 0;
+    set_devices(1);
+}
+
+static struct fake_device *device_at(int ordinal)
+{
+    return &fake.devices[ordinal];
+}
+
+static void fail_call(const char *call, int nth, int result)
+{
+    pthread_mutex_lock(&lock);
+    snprintf(fake.failing, sizeof fake.failing, "%s", call ? call : "");
+    fake.fail_at = nth;
+    fake.fail_result = result;
+    pthread_mutex_unlock(&lock);
+}
+
+static void hide(const char *symbol)
+{
+    snprintf(fake.hidden, sizeof fake.hidden, "%s", symbol ? symbol : "");
+}
+
+static void set_capture(int status)
+{
+    fake.capture = status;
+}
+
+static void set_current(gdni_cuctx ctx)
+{
+    depth = 0;
+    if (ctx) stack[depth++] = ctx;
+    floor_depth = depth;
+}
+
+static void make_current(int ordinal)
+{
+    set_current(ordinal < 0 ? NULL : &primaries[ordinal]);
+}
+
+static void make_other_current(int ordinal)
+{
+    set_current(&others[ordinal]);
+}
+
+static int calls(const char *call)
+{
+    pthread_mutex_lock(&lock);
+    const int count = *count_of(call);
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+static int num_launches(void)
+{
+    pthread_mutex_lock(&lock);
+    const int count = fake.num_launches;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+static struct fake_launch launch_at(int index)
+{
+    pthread_mutex_lock(&lock);
+    const struct fake_launch launch = fake.launches[index % MAX_LAUNCHES];
+    pthread_mutex_unlock(&lock);
+    return launch;
+}
+
+static struct fake_balance balance(void)
+{
+    struct fake_balance sum = { 0 };
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FAKE_MAX_DEVICES; ++i) sum.retained_contexts += fake.retained[i];
+    sum.loaded_libraries = fake.libraries;
+    pthread_mutex_unlock(&lock);
+    sum.pushed_contexts = depth - floor_depth;
+    return sum;
+}
+
+EXPORTED extern const struct fake_controls fake_controls;
+const struct fake_controls fake_controls = {
+    .reset = reset,
+    .set_devices = set_devices,
+    .device = device_at,
+    .fail = fail_call,
+    .hide = hide,
+    .set_capture = set_capture,
+    .make_current = make_current,
+    .make_other_current = make_other_current,
+    .calls = calls,
+    .num_launches = num_launches,
+    .launch = launch_at,
+    .balance = balance,
+};

@@ -1,0 +1,58 @@
+/*
+ * fakecuda.h - controls of libfakecuda.so, a libcuda that executes nothing: it keeps count, checks what a driver would check,
+ * records launches, and fails where it is told to. Tests open the library by dlopen and take one symbol, `fake_controls`.
+ *
+ * State is per process and guarded by one lock; the stack of current contexts is per thread, as CUDA's is.
+ */
+#ifndef FAKECUDA_H
+#define FAKECUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FAKE_MAX_DEVICES = 80, FAKE_PARAM_BYTES = 512 };
+
+struct fake_device {
+    char name[64];
+    int major, minor;
+    int num_sms, smem_optin, l2_bytes;
+    int memory_clock_khz, bus_bits;
+};
+
+struct fake_launch {
+    char kernel[64];
+    int device; /* ordinal */
+    unsigned grid[3], block[3], smem;
+    void *stream;
+    unsigned char params[FAKE_PARAM_BYTES]; /* the first kernel parameter, params_size bytes of it */
+    size_t params_size;
+};
+
+/* What must be zero when everything was given back. */
+struct fake_balance {
+    int retained_contexts, loaded_libraries, pushed_contexts; /* the last one of the calling thread */
+};
+
+struct fake_controls {
+    /* One H200, nothing current, nothing failing, nothing recorded. */
+    void (*reset)(void);
+    void (*set_devices)(int count); /* copies of the H200 */
+    struct fake_device *(*device)(int ordinal);
+
+    /* The nth call of `call` from now on (1 is the next; 0: every one) returns `result`. Calls that give something back
+     * (unload, release, pop) fail after they did it, as CUDA reports earlier errors there. */
+    void (*fail)(const char *call, int nth, int result);
+    void (*hide)(const char *symbol); /* cuGetProcAddress does not find it; NULL hides nothing */
+    void (*set_capture)(int status);  /* what cuStreamIsCapturing says */
+
+    /* Current context of the calling thread: a device's primary one, one that is not primary, or none (ordinal < 0). */
+    void (*make_current)(int ordinal);
+    void (*make_other_current)(int ordinal);
+
+    int (*calls)(const char *call); /* since reset */
+    int (*num_launches)(void);
+    struct fake_launch (*launch)(int index);
+    struct fake_balance (*balance)(void);
+};
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * fakenvrtc.h - a libnvrtc for tests: compiles anything at once into a small ELF file that depends on source and arch alone,
+ * counts, waits, and fails when told to.
+ */
+#ifndef FAKENVRTC_H
+#define FAKENVRTC_H
+
+#include <stdatomic.h>
+
+/* Of the process. A test program runs each test in a process of its own. */
+struct fake_nvrtc {
+    atomic_int major, minor; /* 13, 0 */
+    atomic_int delay_ms;     /* of a compile */
+    atomic_int result;       /* of a compile: an nvrtcResult, 6 is a compile error */
+    atomic_int fail_log, fail_cubin; /* results of nvrtcGetProgramLog and nvrtcGetCUBIN */
+    atomic_int compiles;     /* that were asked for */
+    atomic_int running, most_running;
+    atomic_int programs; /* created and not destroyed */
+};
+
+/* Opens the library at path (GDN_FAKE_NVRTC_PATH); ends the test when it cannot. In support/store.c. */
+struct fake_nvrtc *fake_nvrtc_open(const char *path);
+
+#define FAKE_NVRTC_LOG                                                                                                  \
+    "ptxas info    : 0 bytes gmem\n"                                                                                    \
+    "ptxas info    : Compiling entry function 'tiny' for 'sm_90a'\n"                                                    \
+    "ptxas info    : Function properties for tiny\n"                                                                    \
+    "ptxas         .     16 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads\n"                             \
+    "ptxas info    : Used 42 registers, used 1 barriers, 16 bytes cumulative stack size, 1024 bytes smem\n"
+
+#endif
