@@ -43,9 +43,10 @@ constexpr int TOKEN_BLOCKS = C / 8;  /* n8 blocks over a chunk */
 constexpr int TOKEN_STEPS = C / 16;  /* k16 steps over a chunk */
 constexpr float LOG2E = 1.4426950408889634f;
 constexpr float LOG2_DECAY_MIN = -150.0f; /* 2^-150 is 0 in fp32: alpha = 0 and g = -inf without inf - inf */
+constexpr float LOG2_DECAY_MILD = -64.0f; /* down to here a float's ulp, 2^-18, is nothing beside an fp16's */
 
 constexpr int QK_BYTES = C * DK * 2, V_BYTES = C * BV * 2, GATE_BYTES = C * 4, TP_BYTES = C * C * 2;
-constexpr int STAGE_BYTES = 2 * QK_BYTES + V_BYTES + 4 * GATE_BYTES;
+constexpr int STAGE_BYTES = 2 * QK_BYTES + V_BYTES + 5 * GATE_BYTES;
 constexpr int TP_OFFSET = STAGES * STAGE_BYTES;
 constexpr int BAR_OFFSET = TP_OFFSET + TP_STAGES * 2 * TP_BYTES;
 
@@ -56,11 +57,14 @@ static_assert((2 * STAGES + 2 * TP_STAGES) * 8 <= 128, "barriers fit");
 
 enum { BAR_AUX = 1, BAR_INVERSE = 2 }; /* named barriers */
 
-/* One stage of shared memory. Gates: c_i (log2), e_i, d_i, beta_i. */
+/*
+ * One stage of shared memory. Gates: c_i (log2) as a float and what the float leaves out, e_i, d_i, beta_i. Under strong decay
+ * c_i reaches thousands, where a float's ulp would be an error of 2^-12 in G_ij of neighbours.
+ */
 struct Stage {
     Tile<DK> k, q;
     Tile<BV> v;
-    u32 log_decay, decay_in, decay_out, beta;
+    u32 log_decay, log_decay_rest, decay_in, decay_out, beta;
 };
 
 struct Shared {
@@ -75,7 +79,8 @@ struct Shared {
                  gates,
                  gates + GATE_BYTES,
                  gates + 2 * GATE_BYTES,
-                 gates + 3 * GATE_BYTES };
+                 gates + 3 * GATE_BYTES,
+                 gates + 4 * GATE_BYTES };
     }
     __device__ __forceinline__ Tile<C> t(int b) const { return { base + TP_OFFSET + b * 2 * TP_BYTES }; }
     __device__ __forceinline__ Tile<C> p(int b) const { return { base + TP_OFFSET + b * 2 * TP_BYTES + TP_BYTES }; }
@@ -153,31 +158,31 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-/* Inclusive sum over the chunk, two tokens a lane; writes the four arrays. */
+/* Inclusive sum over the chunk, two tokens a lane, in double: 64 values a chunk cost little. Writes the five arrays. */
 __device__ __forceinline__ void store_gates(const Stage &stage, const Gates &gates, int lane)
 {
-    float l[2];
+    double l[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        l[i] = gates.g[i] * LOG2E;
-        l[i] = l[i] < LOG2_DECAY_MIN ? LOG2_DECAY_MIN : l[i]; /* not fmaxf: a NaN gate must show */
+        const float decay = gates.g[i] * LOG2E;
+        l[i] = decay < LOG2_DECAY_MIN ? LOG2_DECAY_MIN : decay; /* not fmaxf: a NaN gate must show */
     }
-    float sum = l[0] + l[1];
+    double sum = l[0] + l[1];
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
-        const float other = __shfl_up_sync(~0u, sum, d);
+        const double other = __shfl_up_sync(~0u, sum, d);
         if (lane >= d) sum += other;
     }
-    float before = __shfl_up_sync(~0u, sum, 1);
-    if (lane == 0) before = 0.0f;
-    const float total = __shfl_sync(~0u, sum, 31);
+    const double total = __shfl_sync(~0u, sum, 31);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const float c = i == 0 ? before + l[0] : sum;
+        const double c = i == 0 ? sum - l[1] : sum;
+        const float rounded = (float)c;
         const u32 at = 4 * (2 * lane + i);
-        store_shared(stage.log_decay + at, c);
-        store_shared(stage.decay_in + at, exp2_approx(c));
-        store_shared(stage.decay_out + at, exp2_approx(total - c));
+        store_shared(stage.log_decay + at, rounded);
+        store_shared(stage.log_decay_rest + at, (float)(c - rounded));
+        store_shared(stage.decay_in + at, exp2_approx(rounded));
+        store_shared(stage.decay_out + at, exp2_approx((float)(total - c)));
         store_shared(stage.beta + at, gates.beta[i]);
     }
 }
@@ -275,30 +280,40 @@ __device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int hig
     }
 }
 
+/* x = c_i - c_j over block (I, J), from one of the two arrays that make up c. */
+__device__ __forceinline__ void add_differences(float (&x)[2][4], u32 array, int I, int J, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+    const float row[2] = { load_shared_float(array + 4 * (16 * I + g)), load_shared_float(array + 4 * (16 * I + g + 8)) };
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const float2 column = load_shared_float2(array + 4 * (16 * J + 8 * n + 2 * t));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[n][i] += row[i >> 1] - ((i & 1) ? column.y : column.x);
+    }
+}
+
 /*
  * Multiplies block (I, J) by G_ij and, for the inverse, by beta_i. On the diagonal only i > j (for scores i >= j) stays; the
  * rest is selected away, not multiplied, since G overflows there.
  */
-__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, bool scores, int I, int J, int lane)
+__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, bool scores, bool mild, int I, int J, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
     const int reach = 16 * (I - J) + g - 2 * t + (scores ? 1 : 0); /* row - column, less what i and n add below */
-    float row_log[2], row_factor[2];
+    float difference[2][4] = {}, beta[2] = { 1.0f, 1.0f };
+    add_differences(difference, stage.log_decay, I, J, lane);
+    if (!mild) add_differences(difference, stage.log_decay_rest, I, J, lane);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        row_log[h] = load_shared_float(stage.log_decay + 4 * (16 * I + g + 8 * h));
-        row_factor[h] = scores ? 1.0f : load_shared_float(stage.beta + 4 * (16 * I + g + 8 * h));
-    }
+    for (int h = 0; h < 2; ++h)
+        if (!scores) beta[h] = load_shared_float(stage.beta + 4 * (16 * I + g + 8 * h));
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-        const float2 column_log = load_shared_float2(stage.log_decay + 4 * (16 * J + 8 * n + 2 * t));
+    for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const float gate = exp2_approx(row_log[i >> 1] - ((i & 1) ? column_log.y : column_log.x));
             const bool keep = reach > 8 * n + (i & 1) - 8 * (i >> 1);
-            x[n][i] = keep ? x[n][i] * (gate * row_factor[i >> 1]) : 0.0f;
+            x[n][i] = keep ? x[n][i] * (exp2_approx(difference[n][i]) * beta[i >> 1]) : 0.0f;
         }
-    }
 }
 
 /* Block (I, J) of a tile from accumulators, as fp16. */
@@ -474,9 +489,10 @@ __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out,
 {
     Part part;
     gram(part, scores ? stage.q : stage.k, stage.k, high, lane);
+    const bool mild = load_shared_float(stage.log_decay + 4 * (C - 1)) >= LOG2_DECAY_MILD;
 #pragma unroll
     for (int n = 0; n < PART_BLOCKS; ++n)
-        apply_gates(part.x[n], stage, scores, block_row(n, high), block_column(n, high), lane);
+        apply_gates(part.x[n], stage, scores, mild, block_row(n, high), block_column(n, high), lane);
     if (!scores) {
         invert(part, out, high, lane);
         return;

@@ -5,7 +5,6 @@
  */
 #include "codegen/arch.h"
 
-#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,12 +93,18 @@ static bool is_space(char c)
     return c == ' ' || c == '-' || c == '_';
 }
 
+/* Not tolower(), which follows the locale: in a Turkish one "NVIDIA" has no i. */
+static char to_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
 /* Lower case, one kind of space, without the vendor's word and "GeForce": "NVIDIA A100-SXM4-80GB" -> "a100 sxm4 80gb". */
 static void plain_name(const char *name, char *out, size_t size)
 {
     static const char *const dropped[] = { "nvidia ", "geforce " };
     size_t len = 0;
-    for (; *name && len + 1 < size; ++name) out[len++] = is_space(*name) ? ' ' : (char)tolower((unsigned char)*name);
+    for (; *name && len + 1 < size; ++name) out[len++] = is_space(*name) ? ' ' : to_lower(*name);
     out[len] = '\0';
     for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; ++i) {
         const size_t n = strlen(dropped[i]);

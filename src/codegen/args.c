@@ -90,7 +90,8 @@ static gdn_status check_conv_x(const struct gdni_problem *p, const gdn_conv1d_ar
         return GDN_FAIL(GDN_E_INVALID, "x_stride is %lld elements: must be at least the %lld channels of a row, and below 2^31",
                         (long long)a->x_stride, (long long)gdni_problem_channels(p));
     if (a->x_stride * gdni_dtype_bytes(p->io_type) % p->x_alignment)
-        return GDN_FAIL(GDN_E_INVALID, "x_stride is %lld elements: rows must keep x_alignment, %d bytes; plan with a smaller one",
+        return GDN_FAIL(GDN_E_INVALID,
+                        "x_stride is %lld elements: rows must keep x_alignment, %d bytes; plan with a smaller one",
                         (long long)a->x_stride, p->x_alignment);
     return GDN_OK;
 }

@@ -2,7 +2,6 @@
  * emit_ptx.c - instruction rows -> gdn_ptx.cuh: inline-asm wrappers with operands numbered in order of declaration.
  * Must not know: kernels, problems, tuning.
  */
-#include <ctype.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -43,6 +42,11 @@ static void numbers(struct gdni_strbuf *sb, int first, int count)
     for (int i = 0; i < count; ++i) gdni_sb_fmt(sb, "%s%%%d", i ? ", " : "", first + i);
 }
 
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 static gdn_status body(struct gdni_strbuf *sb, const struct gdni_instr *instr, const char *type)
 {
     for (const char *s = instr->ptx; *s;) {
@@ -51,7 +55,7 @@ static gdn_status body(struct gdni_strbuf *sb, const struct gdni_instr *instr, c
             continue;
         }
         size_t len = 0;
-        for (++s; isalpha((unsigned char)s[len]); ++len) {}
+        for (++s; is_letter(s[len]); ++len) {}
         int first;
         const struct gdni_operand *op = find_operand(instr, s, len, &first);
         if (op)
@@ -59,7 +63,8 @@ static gdn_status body(struct gdni_strbuf *sb, const struct gdni_instr *instr, c
         else if (len == 4 && strncmp(s, "type", 4) == 0)
             gdni_sb_str(sb, type);
         else
-            return GDN_FAIL(GDN_E_INVALID, "instruction %s: its text uses $%.*s, which is no operand", instr->name, (int)len, s);
+            return GDN_FAIL(GDN_E_INVALID, "instruction %s: its text uses $%.*s, which is no operand", instr->name,
+                            (int)len, s);
         s += len;
     }
     return GDN_OK;

@@ -107,8 +107,8 @@ gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill
     GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_prefill_desc", sizeof d));
     GDN_TRY(check_io_type("io_type", (int32_t)d.io_type));
     if (d.state_type != GDN_F32)
-        return GDN_FAIL(is_dtype((int32_t)d.state_type) ? GDN_E_UNSUPPORTED : GDN_E_INVALID, "state_type is %d (%s): must be GDN_F32",
-                        d.state_type, gdni_dtype_name((int32_t)d.state_type));
+        return GDN_FAIL(is_dtype((int32_t)d.state_type) ? GDN_E_UNSUPPORTED : GDN_E_INVALID,
+                        "state_type is %d (%s): must be GDN_F32", d.state_type, gdni_dtype_name((int32_t)d.state_type));
     if (d.state_layout != GDN_STATE_KV && d.state_layout != GDN_STATE_VK)
         return GDN_FAIL(GDN_E_INVALID, "state_layout is %d: must be GDN_STATE_KV or GDN_STATE_VK", d.state_layout);
     GDN_TRY(check_prefill_heads(&d, &heads));

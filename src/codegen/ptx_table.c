@@ -17,7 +17,8 @@ static const struct gdni_instr instrs[] = {
     { "mma_io", "mma.sync.aligned.m16n8k16.row.col.f32.$type.$type.f32 {$d}, {$a}, {$b}, {$d};", false, MMA_OPERANDS },
     { "mma_f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$d}, {$a}, {$b}, {$d};", false, MMA_OPERANDS },
     { "ldmatrix_x4", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$r}, [$address];", true, LDMATRIX_OPERANDS },
-    { "ldmatrix_x4_trans", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$r}, [$address];", true, LDMATRIX_OPERANDS },
+    { "ldmatrix_x4_trans", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$r}, [$address];", true,
+      LDMATRIX_OPERANDS },
     { "movmatrix_trans",
       "movmatrix.sync.aligned.m8n8.trans.b16 $d, $a;",
       false,
@@ -26,7 +27,9 @@ static const struct gdni_instr instrs[] = {
     { "cp_async_16",
       "cp.async.cg.shared.global [$address], [$source], 16, $bytes;",
       true,
-      { { "address", "u32", 'r', GDNI_IN, 1 }, { "source", "const void *", 'l', GDNI_IN, 1 }, { "bytes", "u32", 'r', GDNI_IN, 1 } } },
+      { { "address", "u32", 'r', GDNI_IN, 1 },
+        { "source", "const void *", 'l', GDNI_IN, 1 },
+        { "bytes", "u32", 'r', GDNI_IN, 1 } } },
 };
 enum { NUM_INSTRS = sizeof instrs / sizeof instrs[0] };
 

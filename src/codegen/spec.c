@@ -27,7 +27,7 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
 /* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
 static void derive_prefill(struct gdni_spec *s)
 {
-    enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 4, BARRIERS = 128 };
+    enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 5, BARRIERS = 128 };
     const struct gdni_params *p = &s->params;
     const int32_t io = gdni_dtype_bytes(s->io_type);
     const int32_t stage = p->chunk * (2 * s->dk + p->block_dv) * io + p->chunk * GATE_ARRAYS * (int32_t)sizeof(float);
@@ -90,8 +90,10 @@ static gdn_status conv_grid(const struct gdni_spec *spec, const struct gdni_prob
     const int64_t tiles = (num_tokens + spec->params.tile_tokens - 1) / spec->params.tile_tokens;
     const int64_t ctas = (tiles * (gdni_problem_channels(problem) / 8) + spec->threads - 1) / spec->threads;
     if (ctas > UINT32_MAX / (uint32_t)spec->threads)
-        return GDN_FAIL(GDN_E_INVALID, "num_tokens is %lld: with %lld channels that passes the kernel's largest grid; split the "
-                        "batch", (long long)num_tokens, (long long)gdni_problem_channels(problem));
+        return GDN_FAIL(GDN_E_INVALID,
+                        "num_tokens is %lld: with %lld channels that passes the kernel's largest grid; split the "
+                        "batch",
+                        (long long)num_tokens, (long long)gdni_problem_channels(problem));
     grid[0] = (uint32_t)ctas;
     return GDN_OK;
 }
