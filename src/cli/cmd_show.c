@@ -1,0 +1,334 @@
+/*
+ * cmd_show.c - owns `show`: what is known about the kernels of a shape, or about one entry of the cache.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/entries.h"
+#include "cli/plan_facts.h"
+#include "cli/say.h"
+#include "cli/targets.h"
+
+static const char doc[] = "Shows the kernels of a shape for one GPU: parameters and what chose them, registers, "
+                          "shared memory, spills, generated source, PTX, build log; and what a call must move "
+                          "and compute. Compiles what is in no cache. With --key: the facts of one entry of the "
+                          "cache.\v"
+                          "Examples:\n"
+                          "  gdn-jit-cache show -m qwen3-next-80b-a3b --gpu \"NVIDIA H200\" --tokens 32768\n"
+                          "  gdn-jit-cache show -m qwen3.5-27b --tp 2 --op gdn_prefill -a sm_90a -w source\n"
+                          "  gdn-jit-cache show --key 3f09c2\n"
+                          "\n"
+                          "summary and json take any number of shapes; the other kinds take one: choose it with "
+                          "--op. --tp is 1 unless given.\n"
+                          "\n"
+                          "Exit status: 0, or 1 when a kernel could not be built "
+                          "or an entry is not there, or 2 for a wrong command line.";
+
+/* A plan's facts in words or as JSON; every other kind of dump is the library's text. */
+static bool is_summary(const struct cli_options *o)
+{
+    return o->what == CLI_WHAT_SUMMARY || o->what == GDN_DUMP_JSON;
+}
+
+/* ---- a plan ---- */
+
+/* "256 1k 4k": the largest call of each bucket that the variant serves. */
+static void buckets_text(char out[64], const cJSON *variant)
+{
+    static const struct {
+        int64_t size;
+        const char *unit;
+    } units[] = { { 1 << 20, "M" }, { 1 << 10, "k" }, { 1, "" } };
+    size_t len = 0;
+    const cJSON *bucket;
+    out[0] = '\0';
+    cJSON_ArrayForEach(bucket, cJSON_GetObjectItemCaseSensitive(variant, "buckets"))
+    {
+        const int64_t tokens = (int64_t)bucket->valuedouble;
+        size_t unit = 0;
+        while (tokens % units[unit].size)
+            ++unit;
+        if (len < 64)
+            len += (size_t)snprintf(out + len, 64 - len, "%s%lld%s", len ? " " : "",
+                                    (long long)(tokens / units[unit].size), units[unit].unit);
+    }
+}
+
+static void params_text(char out[128], const cJSON *variant)
+{
+    size_t len = 0;
+    const cJSON *p;
+    out[0] = '\0';
+    cJSON_ArrayForEach(p, cJSON_GetObjectItemCaseSensitive(variant, "params"))
+    {
+        if (len >= 128) return;
+        len +=
+            (size_t)snprintf(out + len, 128 - len, "%s%s=%lld", len ? " " : "", p->string, (long long)p->valuedouble);
+    }
+}
+
+static void print_variant(const cJSON *v)
+{
+    char buckets[64], params[128], size[CLI_SHORT];
+    buckets_text(buckets, v);
+    params_text(params, v);
+    cli_format_bytes(size, (uint64_t)cli_fact_int(v, "cubin_bytes"));
+    printf("\n  kernel         %s for %s\n", cli_fact_text(v, "kernel"), cli_fact_text(v, "arch"));
+    printf("  calls up to    %s tokens\n", buckets);
+    printf("  parameters     %s (%s)\n", params, cli_fact_text(v, "params_origin"));
+    printf("  threads        %lld of %lld registers each\n", (long long)cli_fact_int(v, "threads"),
+           (long long)cli_fact_int(v, "registers"));
+    printf("  spills         %lld bytes, local memory %lld bytes\n", (long long)cli_fact_int(v, "spill_bytes"),
+           (long long)cli_fact_int(v, "local_bytes"));
+    printf("  shared memory  %lld bytes static, %lld bytes dynamic\n", (long long)cli_fact_int(v, "static_smem"),
+           (long long)cli_fact_int(v, "dynamic_smem"));
+    printf("  cubin          %s, compiled in %lld ms by %s, found in: %s\n", size,
+           (long long)cli_fact_int(v, "compile_ms"), cli_fact_text(v, "compiler"), cli_fact_text(v, "origin"));
+    printf("  key            %s\n", cli_fact_text(v, "key"));
+}
+
+static void print_variants(const cJSON *plan)
+{
+    const cJSON *v;
+    cJSON_ArrayForEach(v, cJSON_GetObjectItemCaseSensitive(plan, "variants")) print_variant(v);
+}
+
+static void print_cost(const gdn_cost *cost, const gdn_target *target, const struct cli_options *o)
+{
+    printf("\na call of %lld tokens in %lld sequence%s moves %.6g MB and computes %.6g GFLOP\n", (long long)o->tokens,
+           (long long)o->seqs, o->seqs == 1 ? "" : "s", cost->bytes / 1e6, cost->flops / 1e9);
+    if (cost->floor_us > 0)
+        printf("floor: %.4g us (%d GB/s, %d TFLOP/s)\n", cost->floor_us, target->dram_gbps, target->tensor_tflops);
+    else if (target->gpu_name[0])
+        printf("floor: unknown: the peaks of %s are not in the library's table\n", target->gpu_name);
+    else
+        printf("floor: unknown for %s: name a GPU with --gpu\n", target->arch);
+}
+
+static cJSON *cost_json(const gdn_cost *cost, const struct cli_options *o)
+{
+    cJSON *c = cJSON_CreateObject();
+    cJSON_AddNumberToObject(c, "tokens", (double)o->tokens);
+    cJSON_AddNumberToObject(c, "seqs", (double)o->seqs);
+    cJSON_AddNumberToObject(c, "bytes", cost->bytes);
+    cJSON_AddNumberToObject(c, "flops", cost->flops);
+    cJSON_AddNumberToObject(c, "floor_ns", (double)(int64_t)(cost->floor_us * 1000 + 0.5));
+    return c;
+}
+
+/* One shape's plan, and what it is printed with. */
+struct view {
+    const struct cli_options *options;
+    const gdn_target *target;
+    const struct cli_shape *shape;
+    gdn_plan *plan;
+    cJSON *array; /* of --json; NULL: text */
+};
+
+static int view_summary(const struct view *v)
+{
+    const struct cli_options *o = v->options;
+    gdn_cost cost = GDN_COST_INIT;
+    char what[CLI_SHAPE_TEXT], where[96];
+    cJSON *facts = NULL;
+    if (o->tokens && gdn_plan_cost(v->plan, o->tokens, o->seqs, &cost) != GDN_OK)
+        return cli_fail(CLI_USAGE, "--tokens, --seqs: %s", gdn_last_error());
+    CLI_TRY(cli_plan_json(v->plan, &facts));
+    cli_shape_text(what, v->shape);
+    if (v->array) {
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "label", v->shape->label);
+        cJSON_AddStringToObject(object, "shape", what);
+        cJSON_AddItemToObject(object, "plan", facts);
+        if (o->tokens) cJSON_AddItemToObject(object, "cost", cost_json(&cost, o));
+        cJSON_AddItemToArray(v->array, object);
+        return CLI_OK;
+    }
+    printf("%s: %s\nfor %s\n", v->shape->label, what, cli_target_text(where, v->target));
+    print_variants(facts);
+    if (o->tokens) print_cost(&cost, v->target, o);
+    cJSON_Delete(facts);
+    return CLI_OK;
+}
+
+static int view_shape(struct view *v, gdn_ctx *ctx)
+{
+    char text[CLI_SHAPE_TEXT];
+    if (cli_shape_plan(ctx, v->target, v->shape, &v->plan) != GDN_OK)
+        return cli_fail(CLI_FAILED, "%s, %s: %s", v->shape->label, cli_shape_text(text, v->shape), gdn_last_error());
+    const int code =
+        is_summary(v->options) ? view_summary(v) : cli_plan_print(v->plan, (gdn_dump_kind)v->options->what);
+    gdn_plan_destroy(v->plan);
+    v->plan = NULL;
+    return code;
+}
+
+static int view_shapes(struct view *v, gdn_ctx *ctx, const struct cli_shapes *shapes)
+{
+    for (size_t i = 0; i < shapes->count; ++i) {
+        if (i && !v->array) puts("");
+        v->shape = &shapes->items[i];
+        CLI_TRY(view_shape(v, ctx));
+    }
+    return CLI_OK;
+}
+
+static int show_shapes(gdn_ctx *ctx, const struct cli_options *o, const gdn_target *target,
+                       const struct cli_shapes *shapes)
+{
+    const bool json = o->what == GDN_DUMP_JSON;
+    struct view view = { .options = o, .target = target, .array = json ? cJSON_CreateArray() : NULL };
+    const int code = view_shapes(&view, ctx, shapes);
+    if (!json) return code;
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddItemToObject(root, "shapes", view.array);
+    if (code == CLI_OK)
+        cli_print_json(root);
+    else
+        cJSON_Delete(root);
+    return code;
+}
+
+/* ---- an entry ---- */
+
+static int ambiguous(const struct cli_entries *entries, const char *key)
+{
+    struct cli_names keys = { 0 };
+    enum { SHOWN = 8 };
+    for (size_t i = 0; i < entries->count && i < SHOWN; ++i)
+        cli_names_add(&keys, entries->items[i].key, strlen(entries->items[i].key));
+    char *list = cli_names_join(&keys);
+    const int code = cli_fail(CLI_USAGE, "--key %s is the beginning of %zu entries: give more digits (%s%s)", key,
+                              entries->count, list, entries->count > SHOWN ? ", ..." : "");
+    cli_free(list);
+    cli_names_free(&keys);
+    return code;
+}
+
+/* One key may have an entry of each compiler: those are shown one after the other. */
+static bool one_key(const struct cli_entries *entries)
+{
+    for (size_t i = 1; i < entries->count; ++i)
+        if (strcmp(entries->items[i].key, entries->items[0].key) != 0) return false;
+    return true;
+}
+
+static void print_entry(const struct cli_entry *e)
+{
+    char size[CLI_SHORT];
+    printf("key        %s\npath       %s\nsize       %s\n", e->key, e->path, cli_format_bytes(size, e->bytes));
+    if (!e->valid) {
+        puts("damaged    the library removes it when it meets it; warm builds it again");
+        return;
+    }
+    printf("kernel     %s\narch       %s\ncompiler   %s\n", e->kernel, e->arch, e->compiler);
+    printf("registers  %d\nspills     %d bytes\nlocal      %d bytes\n", e->registers, e->spill_bytes, e->local_bytes);
+    printf("smem       %d bytes, static\n", e->static_smem);
+}
+
+static void print_entries(const struct cli_entries *entries)
+{
+    for (size_t i = 0; i < entries->count; ++i) {
+        if (i) puts("");
+        print_entry(&entries->items[i]);
+    }
+}
+
+static void print_entries_json(const struct cli_entries *entries)
+{
+    cJSON *root = cJSON_CreateObject(), *array = cJSON_CreateArray();
+    for (size_t i = 0; i < entries->count; ++i)
+        cJSON_AddItemToArray(array, cli_entry_json(&entries->items[i]));
+    cJSON_AddItemToObject(root, "entries", array);
+    cli_print_json(root);
+}
+
+static int show_entry(gdn_ctx *ctx, const struct cli_options *o)
+{
+    struct cli_entries entries = { 0 };
+    int code = cli_entries_find(ctx, o->key, &entries);
+    if (code == CLI_OK && !entries.count)
+        code = cli_fail(CLI_FAILED, "--key %s: no such entry in %s; gdn-jit-cache list shows what is there", o->key,
+                        gdn_cache_dir(ctx));
+    else if (code == CLI_OK && !one_key(&entries))
+        code = ambiguous(&entries, o->key);
+    if (code == CLI_OK) (o->what == GDN_DUMP_JSON ? print_entries_json : print_entries)(&entries);
+    cli_entries_free(&entries);
+    return code;
+}
+
+/* ---- the command ---- */
+
+static int check_key_options(const struct cli_options *o)
+{
+    if (o->models.count || o->shapes_file || o->model_option || o->ops || o->archs.count || o->gpus.count || o->tokens)
+        return cli_fail(CLI_USAGE,
+                        "--key names an entry, and the other options a shape or a target: give one or the other");
+    if (!is_summary(o))
+        return cli_fail(CLI_USAGE, "--what %s needs a shape (--model or --shapes): with --key there is summary or json",
+                        cli_word_name(cli_what_words, o->what));
+    return CLI_OK;
+}
+
+static int check_options(struct cli_options *o)
+{
+    if (o->json && !is_summary(o))
+        return cli_fail(CLI_USAGE, "--json and --what %s: what is asked for is no JSON; leave one out",
+                        cli_word_name(cli_what_words, o->what));
+    if (o->json) o->what = GDN_DUMP_JSON;
+    if (o->seqs && !o->tokens) return cli_fail(CLI_USAGE, "--seqs is given without --tokens: name both");
+    if (o->tokens && !is_summary(o))
+        return cli_fail(CLI_USAGE, "--tokens adds to summary and json only: leave out --what %s",
+                        cli_word_name(cli_what_words, o->what));
+    if (o->what == GDN_DUMP_CUBIN && isatty(STDOUT_FILENO))
+        return cli_fail(CLI_USAGE, "--what cubin is binary: send it to a file or a pipe");
+    if (!o->seqs) o->seqs = 1;
+    if (!o->how.tp.count) o->how.tp = (struct cli_ints){ .count = 1, .values = { 1 } };
+    return o->key ? check_key_options(o) : CLI_OK;
+}
+
+static int check_one_shape(const struct cli_options *o, const struct cli_shapes *shapes)
+{
+    if (shapes->count == 1 || is_summary(o)) return CLI_OK;
+    return cli_fail(CLI_USAGE,
+                    "--what %s shows one shape, and %zu are named: choose with --op, --tp, --dtype and the like",
+                    cli_word_name(cli_what_words, o->what), shapes->count);
+}
+
+static int check_one_target(const struct cli_targets *targets)
+{
+    if (targets->count == 1) return CLI_OK;
+    char first[96], second[96];
+    return cli_fail(CLI_USAGE, "show is for one target, and there are %zu (%s, %s): name one with --gpu or --arch",
+                    targets->count, cli_target_text(first, &targets->items[0]),
+                    cli_target_text(second, &targets->items[1]));
+}
+
+static int show_named(gdn_ctx *ctx, const struct cli_options *o)
+{
+    struct cli_shapes shapes = { 0 };
+    struct cli_targets targets = { 0 };
+    int code = cli_options_shapes(o, &shapes);
+    if (code == CLI_OK) code = check_one_shape(o, &shapes);
+    if (code == CLI_OK) code = cli_targets_find(ctx, o, false, &targets);
+    if (code == CLI_OK) code = check_one_target(&targets);
+    if (code == CLI_OK) code = show_shapes(ctx, o, &targets.items[0], &shapes);
+    cli_targets_free(&targets);
+    cli_shapes_free(&shapes);
+    return code;
+}
+
+int cli_cmd_show(int argc, char **argv)
+{
+    struct cli_options options;
+    gdn_ctx *ctx = NULL;
+    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_SHOW, doc, argc, argv);
+    int code = check_options(&options);
+    if (code == CLI_OK) code = (options.key ? cli_options_context_to_read : cli_options_context)(&options, &ctx);
+    if (code == CLI_OK) code = options.key ? show_entry(ctx, &options) : show_named(ctx, &options);
+    gdn_ctx_destroy(ctx);
+    cli_options_free(&options);
+    return code;
+}

@@ -1,0 +1,93 @@
+/*
+ * entries.c - owns copies of cache entries. Must not know: how they are printed.
+ */
+#include "cli/entries.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/options.h"
+
+struct search {
+    const char *prefix;
+    struct cli_entries *out;
+};
+
+/* dir/<key>.<compiler>.gdnk -> key: a damaged entry has nothing else to go by. */
+static void key_of_path(char out[40], const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    snprintf(out, 40, "%.*s", (int)strcspn(name, "."), name);
+}
+
+static char *copy(const char *text)
+{
+    return cli_strdup(text ? text : "");
+}
+
+static int on_entry(void *user, const gdn_cache_entry *e)
+{
+    const struct search *search = user;
+    struct cli_entries *out = search->out;
+    char key[40];
+    key_of_path(key, e->path);
+    if (strncmp(key, search->prefix, strlen(search->prefix)) != 0) return 0;
+    out->items = cli_realloc(out->items, (out->count + 1) * sizeof *out->items);
+    struct cli_entry *entry = &out->items[out->count++];
+    *entry = (struct cli_entry){
+        .path = copy(e->path),
+        .arch = copy(e->arch),
+        .kernel = copy(e->entry_name),
+        .compiler = copy(e->compiler),
+        .bytes = e->bytes,
+        .mtime = e->mtime,
+        .registers = e->registers,
+        .spill_bytes = e->spill_bytes,
+        .local_bytes = e->local_bytes,
+        .static_smem = e->static_smem,
+        .valid = e->valid != 0,
+    };
+    memcpy(entry->key, key, sizeof key);
+    return 0;
+}
+
+int cli_entries_find(gdn_ctx *ctx, const char *prefix, struct cli_entries *out)
+{
+    CLI_TRY(cli_require_cache(ctx));
+    struct search search = { prefix, out };
+    if (gdn_cache_list(ctx, on_entry, &search) == GDN_OK) return CLI_OK;
+    return cli_fail(CLI_FAILED, "%s", gdn_last_error());
+}
+
+void cli_entries_free(struct cli_entries *entries)
+{
+    for (size_t i = 0; i < entries->count; ++i) {
+        const struct cli_entry *e = &entries->items[i];
+        cli_free(e->path);
+        cli_free(e->arch);
+        cli_free(e->kernel);
+        cli_free(e->compiler);
+    }
+    cli_free(entries->items);
+    *entries = (struct cli_entries){ 0 };
+}
+
+cJSON *cli_entry_json(const struct cli_entry *e)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "path", e->path);
+    cJSON_AddStringToObject(o, "key", e->key);
+    cJSON_AddBoolToObject(o, "valid", e->valid);
+    cJSON_AddNumberToObject(o, "bytes", (double)e->bytes);
+    cJSON_AddNumberToObject(o, "last_use", (double)e->mtime);
+    if (!e->valid) return o;
+    cJSON_AddStringToObject(o, "arch", e->arch);
+    cJSON_AddStringToObject(o, "kernel", e->kernel);
+    cJSON_AddStringToObject(o, "compiler", e->compiler);
+    cJSON_AddNumberToObject(o, "registers", e->registers);
+    cJSON_AddNumberToObject(o, "spill_bytes", e->spill_bytes);
+    cJSON_AddNumberToObject(o, "local_bytes", e->local_bytes);
+    cJSON_AddNumberToObject(o, "static_smem", e->static_smem);
+    return o;
+}

@@ -1,0 +1,29 @@
+/*
+ * entries.h - the entries of the cache directory, copied out of gdn_cache_list().
+ */
+#ifndef GDN_CLI_ENTRIES_H
+#define GDN_CLI_ENTRIES_H
+
+#include "cli/json.h"
+
+struct cli_entry {
+    char *path, *arch, *kernel, *compiler; /* "" in a damaged entry, but for path */
+    char key[40];                          /* hex digits, which are also what the file is called */
+    uint64_t bytes;
+    int64_t mtime;
+    int32_t registers, spill_bytes, local_bytes, static_smem;
+    bool valid;
+};
+
+struct cli_entries {
+    struct cli_entry *items;
+    size_t count;
+};
+
+/* Entries whose key begins with prefix; "" is all. */
+int cli_entries_find(gdn_ctx *ctx, const char *prefix, struct cli_entries *out);
+void cli_entries_free(struct cli_entries *entries);
+
+cJSON *cli_entry_json(const struct cli_entry *entry);
+
+#endif

@@ -1,0 +1,88 @@
+/*
+ * gdn_jit_cache.c - main: finds the command and prints how it failed. Must not know: what commands do.
+ */
+#include <argp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/say.h"
+
+static const struct command {
+    const char *name, *argv0; /* argv0: what messages of the command begin with */
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    { "warm", "gdn-jit-cache warm", cli_cmd_warm },
+    { "list", "gdn-jit-cache list", cli_cmd_list },
+    { "show", "gdn-jit-cache show", cli_cmd_show },
+    { "doctor", "gdn-jit-cache doctor", cli_cmd_doctor },
+};
+
+static const char doc[] = "Fills and inspects the kernel cache of libgdnjit.\n"
+                          "\n"
+                          "  warm     compile the kernels of a model ahead of time, on any machine\n"
+                          "  list     what the cache holds\n"
+                          "  show     one kernel: parameters, registers, source, PTX, build log, cost\n"
+                          "  doctor   what works here, what is missing, how to get it\n"
+                          "\v"
+                          "Begin with:\n"
+                          "  gdn-jit-cache doctor\n"
+                          "  gdn-jit-cache warm --model qwen3-next-80b-a3b --gpu \"NVIDIA H200\"\n"
+                          "  gdn-jit-cache list\n"
+                          "\n"
+                          "Each command has a --help of its own. Exit status: 0 all went well, 1 something "
+                          "failed, 2 the command line or a file it names is wrong.";
+
+struct choice {
+    const struct command *command;
+    int index; /* of the command in argv */
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; ++i)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct choice *choice = state->input;
+    if (key == ARGP_KEY_NO_ARGS) argp_error(state, "no command given: use one of warm, list, show, doctor");
+    if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
+    choice->command = find_command(arg);
+    if (!choice->command) argp_error(state, "\"%s\" is no command: use one of warm, list, show, doctor", arg);
+    choice->index = state->next - 1;
+    state->next = state->argc; /* the rest is the command's */
+    return 0;
+}
+
+static void print_version(FILE *out, struct argp_state *state)
+{
+    (void)state;
+    const uint32_t v = gdn_version();
+    fprintf(out, "gdn-jit-cache %d.%d.%d, libgdnjit %u.%u.%u\n", GDN_VERSION_MAJOR, GDN_VERSION_MINOR,
+            GDN_VERSION_PATCH, v / 10000, v / 100 % 100, v % 100);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = { NULL, parse, "COMMAND [OPTION...]", doc, NULL, NULL, NULL };
+    struct choice choice = { 0 };
+    argp_program_version_hook = print_version;
+    argp_err_exit_status = CLI_USAGE;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL,
+               &choice); /* ends the process on an error, --help and --version */
+    char name[32];
+    snprintf(name, sizeof name, "%s", choice.command->argv0);
+    argv[choice.index] = name;
+    int code = choice.command->run(argc - choice.index, argv + choice.index);
+    cli_progress(NULL);
+    if (code != CLI_OK && cli_error()[0]) cli_say("%s", cli_error());
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        cli_say("cannot write standard output");
+        code = code ? code : CLI_FAILED;
+    }
+    return code;
+}

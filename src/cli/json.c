@@ -1,0 +1,162 @@
+/*
+ * json.c - owns strict reading of JSON. Must not know: what the members mean.
+ */
+#include "cli/json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static int read_all(const char *path, FILE *file, char **text, size_t *len)
+{
+    char *buf = cli_alloc(CLI_JSON_MAX_BYTES + 2); /* one more than the cap shows that there is more, and a NUL */
+    *len = fread(buf, 1, CLI_JSON_MAX_BYTES + 1, file);
+    const int error = ferror(file) ? errno : 0;
+    if (error || *len > CLI_JSON_MAX_BYTES) {
+        cli_free(buf);
+        return error ? cli_fail(CLI_USAGE, "cannot read %s: %s", path, strerror(error))
+                     : cli_fail(CLI_USAGE, "%s is larger than 1 MiB: split it into several files", path);
+    }
+    *text = buf;
+    return CLI_OK;
+}
+
+int cli_json_read(const char *path, cJSON **out)
+{
+    const bool from_stdin = strcmp(path, "-") == 0;
+    FILE *file = from_stdin ? stdin : fopen(path, "re");
+    if (!file) return cli_fail(CLI_USAGE, "cannot open %s: %s", path, strerror(errno));
+    char *text = NULL;
+    size_t len = 0;
+    int code = read_all(path, file, &text, &len);
+    if (!from_stdin) fclose(file);
+    if (code == CLI_OK) code = cli_json_parse(from_stdin ? "standard input" : path, text, len, out);
+    cli_free(text);
+    return code;
+}
+
+static int line_of(const char *text, const char *at)
+{
+    int line = 1;
+    for (const char *p = text; p < at; ++p)
+        line += *p == '\n';
+    return line;
+}
+
+int cli_json_parse(const char *name, const char *text, size_t len, cJSON **out)
+{
+    /* cJSON would take a NUL for the end of the text. */
+    const char *nul = memchr(text, '\0', len);
+    if (nul) return cli_fail(CLI_USAGE, "%s, line %d: a NUL byte is no JSON", name, line_of(text, nul));
+    const char *end = text;
+    *out = cJSON_ParseWithLengthOpts(text, len + 1, &end, 1); /* the length that it wants counts the NUL */
+    if (*out) return CLI_OK;
+    return cli_fail(CLI_USAGE, "%s, line %d: not valid JSON near \"%.16s\"", name, line_of(text, end), end);
+}
+
+static const struct cli_json_field *find_field(const struct cli_json_field *fields, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; ++i)
+        if (strcmp(fields[i].name, name) == 0) return &fields[i];
+    return NULL;
+}
+
+static int unknown_member(const char *where, const char *name, const struct cli_json_field *fields, size_t count)
+{
+    struct cli_names known = { 0 };
+    for (size_t i = 0; i < count; ++i)
+        cli_names_add(&known, fields[i].name, strlen(fields[i].name));
+    char *list = cli_names_join(&known);
+    const int code = cli_fail(CLI_USAGE, "%s: \"%.64s\" is no member here: use %s", where, name, list);
+    cli_free(list);
+    cli_names_free(&known);
+    return code;
+}
+
+static int take_int(const char *where, const cJSON *item, const struct cli_json_field *field)
+{
+    const double value = item->valuedouble;
+    /* Up to 2^53 a double holds every integer; the range check comes first, for infinities and for the conversion. */
+    const bool exact = value >= -0x1p53 && value <= 0x1p53 && (double)(int64_t)value == value;
+    if (!cJSON_IsNumber(item) || !exact)
+        return cli_fail(CLI_USAGE, "%s: \"%s\" must be an integer", where, field->name);
+    const int64_t n = (int64_t)value;
+    if (n < field->low || n > field->high)
+        return cli_fail(CLI_USAGE, "%s: \"%s\" is %lld: must be from %lld to %lld", where, field->name, (long long)n,
+                        (long long)field->low, (long long)field->high);
+    *(int64_t *)field->out = n;
+    return CLI_OK;
+}
+
+static int take_bool(const char *where, const cJSON *item, const struct cli_json_field *field)
+{
+    if (!cJSON_IsBool(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be true or false", where, field->name);
+    *(bool *)field->out = cJSON_IsTrue(item);
+    return CLI_OK;
+}
+
+static int take_string(const char *where, const cJSON *item, const struct cli_json_field *field)
+{
+    if (!cJSON_IsString(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be a string", where, field->name);
+    *(const char **)field->out = item->valuestring;
+    return CLI_OK;
+}
+
+static int take_word(const char *where, const cJSON *item, const struct cli_json_field *field)
+{
+    char list[128];
+    cli_word_list(field->words, list, sizeof list);
+    if (!cJSON_IsString(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be a string: %s", where, field->name, list);
+    const char *text = item->valuestring;
+    if (cli_word_find(field->words, text, strlen(text), field->out)) return CLI_OK;
+    return cli_fail(CLI_USAGE, "%s: \"%s\" is \"%.64s\": must be %s", where, field->name, text, list);
+}
+
+static int take_object(const char *where, const cJSON *item, const struct cli_json_field *field)
+{
+    if (!cJSON_IsObject(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be an object", where, field->name);
+    *(const cJSON **)field->out = item;
+    return CLI_OK;
+}
+
+static int take_array(const char *where, const cJSON *item, const struct cli_json_field *field)
+{
+    if (!cJSON_IsArray(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be an array", where, field->name);
+    *(const cJSON **)field->out = item;
+    return CLI_OK;
+}
+
+typedef int (*take_fn)(const char *where, const cJSON *item, const struct cli_json_field *field);
+static const take_fn takers[] = {
+    [CLI_JSON_INT] = take_int,   [CLI_JSON_BOOL] = take_bool,     [CLI_JSON_STRING] = take_string,
+    [CLI_JSON_WORD] = take_word, [CLI_JSON_OBJECT] = take_object, [CLI_JSON_ARRAY] = take_array,
+};
+
+/* cJSON keeps both members of a duplicate pair and answers with the first. */
+static int refuse_duplicate(const char *where, const cJSON *item)
+{
+    for (const cJSON *later = item->next; later; later = later->next)
+        if (strcmp(item->string, later->string) == 0)
+            return cli_fail(CLI_USAGE, "%s: member \"%.64s\" is given twice: keep one", where, item->string);
+    return CLI_OK;
+}
+
+static int require(const char *where, const cJSON *object, const struct cli_json_field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; ++i)
+        if (fields[i].required && !cJSON_GetObjectItemCaseSensitive(object, fields[i].name))
+            return cli_fail(CLI_USAGE, "%s: member \"%s\" is missing", where, fields[i].name);
+    return CLI_OK;
+}
+
+int cli_json_object(const char *where, const cJSON *object, const struct cli_json_field *fields, size_t count)
+{
+    if (!cJSON_IsObject(object)) return cli_fail(CLI_USAGE, "%s: must be an object, in braces", where);
+    for (const cJSON *item = object->child; item; item = item->next) {
+        const struct cli_json_field *field = find_field(fields, count, item->string);
+        if (!field) return unknown_member(where, item->string, fields, count);
+        CLI_TRY(refuse_duplicate(where, item));
+        CLI_TRY(takers[field->type](where, item, field));
+    }
+    return require(where, object, fields, count);
+}

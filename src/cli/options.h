@@ -1,0 +1,57 @@
+/*
+ * options.h - the command line: options that several commands share, as argp children, and what they were set to.
+ */
+#ifndef GDN_CLI_OPTIONS_H
+#define GDN_CLI_OPTIONS_H
+
+#include <argp.h>
+
+#include "cli/presets.h"
+
+enum { CLI_WHAT_SUMMARY = 0 }; /* any other --what is a gdn_dump_kind */
+
+struct cli_options {
+    /* shapes */
+    struct cli_names models;
+    const char *shapes_file, *presets_dir;
+    struct cli_expansion how;
+    unsigned ops;             /* bit of each wanted enum cli_op; 0: all */
+    const char *model_option; /* the last option that changes what --model expands to; NULL: none was given */
+    /* targets */
+    struct cli_names archs, gpus;
+    /* cache and compiler */
+    const char *cache_dir, *nvrtc;
+    bool shared_cache;
+    /* output */
+    bool json, verbose;
+    /* warm */
+    int64_t jobs; /* 0: as many as there are processors */
+    /* show */
+    int what;
+    const char *key;
+    int64_t tokens, seqs; /* 0: not given */
+};
+
+extern const struct cli_word cli_what_words[];
+
+enum { CLI_OPTIONS_SHAPES = 1u, CLI_OPTIONS_TARGETS = 2u, CLI_OPTIONS_WARM = 4u, CLI_OPTIONS_SHOW = 8u };
+
+/*
+ * Parses argv (argv[0] names the command in messages). Cache and output options are always there, `groups` adds others.
+ * doc: text before and, after a \v, behind the options in --help. A bad command line ends the process with CLI_USAGE,
+ * --help with CLI_OK.
+ */
+void cli_options_parse(struct cli_options *out, unsigned groups, const char *doc, int argc, char **argv);
+void cli_options_free(struct cli_options *options);
+
+/* All shapes that the options name. */
+int cli_options_shapes(const struct cli_options *options, struct cli_shapes *out);
+
+/* A context as the options say. */
+int cli_options_context(const struct cli_options *options, gdn_ctx **out);
+/* The same for a command that only reads: the library would make a directory that is not there. */
+int cli_options_context_to_read(const struct cli_options *options, gdn_ctx **out);
+/* Fails when the context keeps cubins in memory only. */
+int cli_require_cache(gdn_ctx *ctx);
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * shapes.c - owns the JSON format of shape lists and the names of a descriptor's values. Must not know: models,
+ * targets, the command line.
+ */
+#include "cli/shapes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct cli_word cli_op_words[] = { { "gdn_prefill", CLI_PREFILL }, { "conv1d_qkv", CLI_CONV1D }, { NULL, 0 } };
+const struct cli_word cli_io_type_words[] = { { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { NULL, 0 } };
+const struct cli_word cli_state_layout_words[] = { { "kv", GDN_STATE_KV }, { "vk", GDN_STATE_VK }, { NULL, 0 } };
+const struct cli_word cli_conv_layout_words[] = { { "cw", GDN_CONV_STATE_CW },
+                                                  { "wc", GDN_CONV_STATE_WC },
+                                                  { NULL, 0 } };
+static const struct cli_word state_type_words[] = { { "fp32", GDN_F32 }, { NULL, 0 } };
+static const struct cli_word flag_words[] = { { "silu", GDN_CONV_SILU }, { "bias", GDN_CONV_BIAS }, { NULL, 0 } };
+
+enum { MAX_SHAPES = 4096 };
+
+void cli_shapes_add(struct cli_shapes *list, const struct cli_shape *shape)
+{
+    list->items = cli_realloc(list->items, (list->count + 1) * sizeof *list->items);
+    list->items[list->count++] = *shape;
+}
+
+void cli_shapes_free(struct cli_shapes *list)
+{
+    cli_free(list->items);
+    *list = (struct cli_shapes){ 0 };
+}
+
+/* Members of both descriptors; the library checks what they mean, with a sentence of its own. */
+struct common {
+    int io_type;
+    int64_t num_q_heads, num_k_heads, num_v_heads, head_dim_qk, head_dim_v, max_tokens, max_seqs;
+};
+
+#define INT_FIELD(member, required_)                                                                                   \
+    {                                                                                                                  \
+#member, CLI_JSON_INT, required_, &c.member, 0, INT32_MAX, NULL                                                \
+    }
+#define COMMON_FIELDS                                                                                                  \
+    { "op", CLI_JSON_WORD, true, &op, 0, 0, cli_op_words },                                                            \
+        { "io_type", CLI_JSON_WORD, false, &c.io_type, 0, 0, cli_io_type_words }, INT_FIELD(num_q_heads, true),        \
+        INT_FIELD(num_k_heads, true), INT_FIELD(num_v_heads, true), INT_FIELD(head_dim_qk, true),                      \
+        INT_FIELD(head_dim_v, true), INT_FIELD(max_tokens, false), INT_FIELD(max_seqs, false)
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static struct common common_defaults(void)
+{
+    return (
+        struct common){ .io_type = GDN_BF16, .max_tokens = CLI_DEFAULT_MAX_TOKENS, .max_seqs = CLI_DEFAULT_MAX_SEQS };
+}
+
+static int read_prefill(const char *where, const cJSON *object, struct cli_shape *out)
+{
+    struct common c = common_defaults();
+    int op = 0, state_type = GDN_F32, state_layout = GDN_STATE_KV;
+    const struct cli_json_field fields[] = {
+        COMMON_FIELDS,
+        { "state_type", CLI_JSON_WORD, false, &state_type, 0, 0, state_type_words },
+        { "state_layout", CLI_JSON_WORD, false, &state_layout, 0, 0, cli_state_layout_words },
+    };
+    CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
+    gdn_prefill_desc *d = &out->desc.prefill;
+    *d = (gdn_prefill_desc)GDN_PREFILL_DESC_INIT;
+    d->io_type = (gdn_dtype)c.io_type;
+    d->state_type = (gdn_dtype)state_type;
+    d->state_layout = (gdn_state_layout)state_layout;
+    d->num_q_heads = (int32_t)c.num_q_heads;
+    d->num_k_heads = (int32_t)c.num_k_heads;
+    d->num_v_heads = (int32_t)c.num_v_heads;
+    d->head_dim_qk = (int32_t)c.head_dim_qk;
+    d->head_dim_v = (int32_t)c.head_dim_v;
+    d->max_tokens = c.max_tokens;
+    d->max_seqs = c.max_seqs;
+    return CLI_OK;
+}
+
+static int read_flags(const char *where, const cJSON *array, uint32_t *out)
+{
+    char list[64];
+    cli_word_list(flag_words, list, sizeof list);
+    *out = 0;
+    for (const cJSON *item = array->child; item; item = item->next) {
+        int flag = 0;
+        const char *text = cJSON_IsString(item) ? item->valuestring : NULL;
+        if (!text || !cli_word_find(flag_words, text, strlen(text), &flag))
+            return cli_fail(CLI_USAGE, "%s: \"flags\" holds %s%.32s%s: must be %s", where, text ? "\"" : "",
+                            text ? text : "no string", text ? "\"" : "", list);
+        *out |= (uint32_t)flag;
+    }
+    return CLI_OK;
+}
+
+static int read_conv1d(const char *where, const cJSON *object, struct cli_shape *out)
+{
+    struct common c = common_defaults();
+    int op = 0, state_layout = GDN_CONV_STATE_CW;
+    int64_t width = 4, x_alignment = 0;
+    const cJSON *flags = NULL;
+    const struct cli_json_field fields[] = {
+        COMMON_FIELDS,
+        { "state_layout", CLI_JSON_WORD, false, &state_layout, 0, 0, cli_conv_layout_words },
+        { "width", CLI_JSON_INT, false, &width, 0, INT32_MAX, NULL },
+        { "flags", CLI_JSON_ARRAY, false, &flags, 0, 0, NULL },
+        { "x_alignment", CLI_JSON_INT, false, &x_alignment, 0, INT32_MAX, NULL },
+    };
+    CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
+    gdn_conv1d_desc *d = &out->desc.conv1d;
+    *d = (gdn_conv1d_desc)GDN_CONV1D_DESC_INIT;
+    if (flags) CLI_TRY(read_flags(where, flags, &d->flags));
+    d->io_type = (gdn_dtype)c.io_type;
+    d->state_layout = (gdn_conv_state_layout)state_layout;
+    d->num_q_heads = (int32_t)c.num_q_heads;
+    d->num_k_heads = (int32_t)c.num_k_heads;
+    d->num_v_heads = (int32_t)c.num_v_heads;
+    d->head_dim_qk = (int32_t)c.head_dim_qk;
+    d->head_dim_v = (int32_t)c.head_dim_v;
+    d->width = (int32_t)width;
+    d->x_alignment = (int32_t)x_alignment;
+    d->max_tokens = c.max_tokens;
+    d->max_seqs = c.max_seqs;
+    return CLI_OK;
+}
+
+static int read_op(const char *where, const cJSON *object, enum cli_op *op)
+{
+    char list[64];
+    cli_word_list(cli_op_words, list, sizeof list);
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, "op");
+    int value = 0;
+    if (!cJSON_IsObject(object)) return cli_fail(CLI_USAGE, "%s: must be an object, in braces", where);
+    if (!cJSON_IsString(item)) return cli_fail(CLI_USAGE, "%s: member \"op\" is missing: must be %s", where, list);
+    if (!cli_word_find(cli_op_words, item->valuestring, strlen(item->valuestring), &value))
+        return cli_fail(CLI_USAGE, "%s: \"op\" is \"%.64s\": must be %s", where, item->valuestring, list);
+    *op = (enum cli_op)value;
+    return CLI_OK;
+}
+
+typedef int (*read_fn)(const char *where, const cJSON *object, struct cli_shape *out);
+static const read_fn readers[CLI_NUM_OPS] = { [CLI_PREFILL] = read_prefill, [CLI_CONV1D] = read_conv1d };
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+int cli_shapes_from_json(struct cli_shapes *list, const char *name, const cJSON *root)
+{
+    if (!cJSON_IsArray(root)) return cli_fail(CLI_USAGE, "%s: must be an array of shapes, in square brackets", name);
+    int index = 0;
+    for (const cJSON *item = root->child; item; item = item->next, ++index) {
+        if (index == MAX_SHAPES) return cli_fail(CLI_USAGE, "%s: more than %d shapes: split it", name, MAX_SHAPES);
+        struct cli_shape shape = { 0 };
+        char where[256];
+        snprintf(where, sizeof where, "%s, shape %d", name, index + 1);
+        snprintf(shape.label, sizeof shape.label, "%.80s[%d]", base_name(name), index);
+        CLI_TRY(read_op(where, item, &shape.op));
+        CLI_TRY(readers[shape.op](where, item, &shape));
+        cli_shapes_add(list, &shape);
+    }
+    return index ? CLI_OK : cli_fail(CLI_USAGE, "%s: holds no shape: list at least one", name);
+}
+
+int cli_shapes_read(struct cli_shapes *list, const char *path)
+{
+    cJSON *root = NULL;
+    CLI_TRY(cli_json_read(path, &root));
+    const int code = cli_shapes_from_json(list, strcmp(path, "-") == 0 ? "standard input" : path, root);
+    cJSON_Delete(root);
+    return code;
+}
+
+static const char *prefill_text(char out[CLI_SHAPE_TEXT], const gdn_prefill_desc *d)
+{
+    snprintf(out, CLI_SHAPE_TEXT, "gdn_prefill %s heads %d/%d/%d dims %d/%d state %s",
+             cli_word_name(cli_io_type_words, (int)d->io_type), d->num_q_heads, d->num_k_heads, d->num_v_heads,
+             d->head_dim_qk, d->head_dim_v, cli_word_name(cli_state_layout_words, (int)d->state_layout));
+    return out;
+}
+
+static const char *conv1d_text(char out[CLI_SHAPE_TEXT], const gdn_conv1d_desc *d)
+{
+    snprintf(out, CLI_SHAPE_TEXT, "conv1d_qkv %s heads %d/%d/%d dims %d/%d width %d state %s%s%s, x aligned to %d",
+             cli_word_name(cli_io_type_words, (int)d->io_type), d->num_q_heads, d->num_k_heads, d->num_v_heads,
+             d->head_dim_qk, d->head_dim_v, d->width, cli_word_name(cli_conv_layout_words, (int)d->state_layout),
+             d->flags & GDN_CONV_SILU ? " silu" : "", d->flags & GDN_CONV_BIAS ? " bias" : "",
+             d->x_alignment ? d->x_alignment : 16);
+    return out;
+}
+
+const char *cli_shape_text(char out[CLI_SHAPE_TEXT], const struct cli_shape *shape)
+{
+    return shape->op == CLI_PREFILL ? prefill_text(out, &shape->desc.prefill) : conv1d_text(out, &shape->desc.conv1d);
+}
+
+gdn_status cli_shape_plan(gdn_ctx *ctx, const gdn_target *target, const struct cli_shape *shape, gdn_plan **out)
+{
+    return shape->op == CLI_PREFILL ? gdn_plan_prefill(ctx, target, &shape->desc.prefill, 0, out)
+                                    : gdn_plan_conv1d_qkv(ctx, target, &shape->desc.conv1d, 0, out);
+}

@@ -1,0 +1,114 @@
+/*
+ * test_cli_json.c - what the tool's JSON reader lets through and what it refuses, with which sentence.
+ */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "cli/json.h"
+
+static const struct cli_word colours[] = { { "red", 1 }, { "blue", 2 }, { NULL, 0 } };
+
+struct values {
+    int64_t count;
+    bool flag;
+    const char *name;
+    int colour;
+    const cJSON *list, *inner;
+};
+
+static int read_values(const char *text, size_t len, struct values *v)
+{
+    const struct cli_json_field fields[] = {
+        { "count", CLI_JSON_INT, true, &v->count, -5, 100, NULL },
+        { "flag", CLI_JSON_BOOL, false, &v->flag, 0, 0, NULL },
+        { "name", CLI_JSON_STRING, false, &v->name, 0, 0, NULL },
+        { "colour", CLI_JSON_WORD, false, &v->colour, 0, 0, colours },
+        { "list", CLI_JSON_ARRAY, false, &v->list, 0, 0, NULL },
+        { "inner", CLI_JSON_OBJECT, false, &v->inner, 0, 0, NULL },
+    };
+    cJSON *root = NULL;
+    int code = cli_json_parse("a.json", text, len, &root);
+    if (code == CLI_OK) code = cli_json_object("a.json", root, fields, sizeof fields / sizeof fields[0]);
+    cJSON_Delete(root);
+    return code;
+}
+
+Test(cli_json, members_reach_their_places)
+{
+    struct values v = { 0 };
+    const char *text = "{\"count\": 7, \"flag\": true, \"colour\": \"blue\", \"list\": [], \"inner\": {}}\n";
+    cr_assert_eq(read_values(text, strlen(text), &v), CLI_OK, "%s", cli_error());
+    cr_assert_eq(v.count, 7);
+    cr_assert_eq(v.flag, true);
+    cr_assert_eq(v.colour, 2);
+    cr_assert_not_null(v.list);
+    cr_assert_not_null(v.inner);
+}
+
+Test(cli_json, absent_members_keep_their_defaults)
+{
+    struct values v = { .flag = true, .colour = 1 };
+    cr_assert_eq(read_values("{\"count\":-5}", 12, &v), CLI_OK, "%s", cli_error());
+    cr_assert_eq(v.count, -5);
+    cr_assert_eq(v.flag, true);
+    cr_assert_eq(v.colour, 1);
+}
+
+Test(cli_json, bad_text_is_refused_with_its_reason)
+{
+    static const struct {
+        const char *text, *words; /* words: what the sentence must hold */
+    } rows[] = {
+        { "", "line 1: not valid JSON" },
+        { "{\"count\": 1\n,}", "line 2: not valid JSON" },
+        { "{\"count\": 1} x", "not valid JSON" },
+        { "{\"count\": 1}{}", "not valid JSON" },
+        { "[1]", "must be an object" },
+        { "{}", "\"count\" is missing" },
+        { "{\"count\": 1, \"count\": 2}", "\"count\" is given twice" },
+        { "{\"Count\": 1}", "\"Count\" is no member here: use count, flag, name, colour, list, inner" },
+        { "{\"count\": 1, \"extra\": 2}", "\"extra\" is no member" },
+        { "{\"count\": 101}", "\"count\" is 101: must be from -5 to 100" },
+        { "{\"count\": -6}", "\"count\" is -6" },
+        { "{\"count\": 1.5}", "\"count\" must be an integer" },
+        { "{\"count\": 1e999}", "\"count\" must be an integer" },
+        { "{\"count\": -1e999}", "\"count\" must be an integer" },
+        { "{\"count\": 1e17}", "\"count\" must be an integer" },
+        { "{\"count\": 4294967297}", "\"count\" is 4294967297" },
+        { "{\"count\": \"1\"}", "\"count\" must be an integer" },
+        { "{\"count\": null}", "\"count\" must be an integer" },
+        { "{\"count\": 1, \"flag\": 1}", "\"flag\" must be true or false" },
+        { "{\"count\": 1, \"name\": 1}", "\"name\" must be a string" },
+        { "{\"count\": 1, \"colour\": \"green\"}", "\"colour\" is \"green\": must be red or blue" },
+        { "{\"count\": 1, \"colour\": 1}", "\"colour\" must be a string: red or blue" },
+        { "{\"count\": 1, \"list\": {}}", "\"list\" must be an array" },
+        { "{\"count\": 1, \"inner\": []}", "\"inner\" must be an object" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        struct values v = { 0 };
+        const int code = read_values(rows[i].text, strlen(rows[i].text), &v);
+        cr_expect_eq(code, CLI_USAGE, "%s: code %d", rows[i].text, code);
+        cr_expect(strstr(cli_error(), rows[i].words), "%s: \"%s\" lacks \"%s\"", rows[i].text, cli_error(),
+                  rows[i].words);
+        cr_expect(strncmp(cli_error(), "a.json", 6) == 0, "%s: \"%s\" does not name the file", rows[i].text,
+                  cli_error());
+    }
+}
+
+Test(cli_json, a_nul_does_not_end_the_text)
+{
+    struct values v = { 0 };
+    static const char text[] = "{\"count\": 1}\0{\"count\": 2}";
+    cr_assert_eq(read_values(text, sizeof text - 1, &v), CLI_USAGE);
+    cr_assert(strstr(cli_error(), "NUL"), "%s", cli_error());
+}
+
+Test(cli_json, deep_nesting_is_refused_and_not_followed)
+{
+    enum { DEPTH = 100000 };
+    char *text = cli_alloc(DEPTH);
+    memset(text, '[', DEPTH);
+    cJSON *root = NULL;
+    cr_assert_eq(cli_json_parse("deep", text, DEPTH, &root), CLI_USAGE);
+    cli_free(text);
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# show and list: facts that agree with each other, with the files, and with the formulas of the cost.
+. "$(dirname "$0")/lib.sh"
+need_nvrtc
+d=$room/cache
+conv="-m qwen3-next-80b-a3b --op conv1d_qkv --max-tokens 256 -d $d"
+pre="-m qwen3-next-80b-a3b --op gdn_prefill --max-tokens 65536 -d $d"
+
+run 0 show $conv -g "NVIDIA H200" --tokens 256
+has "$out" "qwen3-next-80b-a3b tp1: conv1d_qkv bf16 heads 16/16/32 dims 128/128 width 4 state cw silu, x aligned to 16"
+has "$out" "for NVIDIA H200 (sm_90a)"
+for word in "registers each" "spills         0 bytes, local memory 0 bytes" "parameters     tile_tokens=" "(heuristic)" \
+    "found in: compiler" "a call of 256 tokens in 1 sequence moves" "floor: " "(4800 GB/s, 989 TFLOP/s)"; do
+    has "$out" "$word"
+done
+run 0 show $conv -g "NVIDIA H200"
+has "$out" "found in: disk"
+lacks "$out" "a call of"
+run 0 show $conv -a sm_90a --tokens 256
+has "$out" "floor: unknown for sm_90a: name a GPU with --gpu"
+
+# The cost, from the shapes: x read and q, k, v written once, weights, and the state of each sequence read and written.
+run 0 show $conv -g h200 --tokens 256 --seqs 4 --json
+c="16 * 128 * 2 + 32 * 128"
+json "d['shapes'][0]['cost']['bytes'] == 2 * ($c) * (2 * 256 + 4 + 2 * 4 * 3)" True
+json "d['shapes'][0]['cost']['flops'] == 2 * ($c) * 256 * 4" True
+json 'd["shapes"][0]["cost"]["floor_ns"] == round(d["shapes"][0]["cost"]["bytes"] / 4800)' True
+json 'd["shapes"][0]["plan"]["variants"][0]["spill_bytes"]' 0
+json 'd["shapes"][0]["plan"]["target"]["arch"]' sm_90a
+key=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shapes"][0]["plan"]["variants"][0]["key"])' "$room/out")
+
+# Both operators of a model, in one run.
+run 0 show -m qwen3-next-80b-a3b --max-tokens 256 -g h200 -d "$d" --json
+json '[s["plan"]["op"] for s in d["shapes"]]' "['conv1d_qkv', 'gdn_prefill']"
+
+run 0 show $conv -g h200 -w spec
+has "$out" "constexpr bool IO_BF16 = true;"
+has "$out" "constexpr int WIDTH = 4;"
+run 0 show $conv -g h200 --dtype fp16 -w spec
+has "$out" "constexpr bool IO_BF16 = false;"
+run 0 show $conv -g h200 -w source
+for word in "gdn_spec.cuh" "gdn_params.cuh" "conv1d_qkv.cu" "__global__"; do has "$out" "$word"; done
+run 0 show $conv -g h200 -w ptx
+has "$out" ".target sm_90a"
+has "$out" ".entry conv1d_qkv"
+run 0 show $conv -g h200 -w log
+has "$out" "registers"
+run 0 show $conv -g h200 -w key
+has "$out" "arch sm_90a"
+lacks "$out" "H200"
+run 0 show $conv -g h200 -w cubin
+[ "$(head -c 4 "$room/out" | tail -c 3)" = ELF ] || fail "is no ELF file"
+run 0 show $pre -g h200 -w spec
+has "$out" "namespace spec"
+
+# An entry by its key: the facts of the plan.
+run 0 show --key "$key" -d "$d"
+has "$out" "key        $key"
+has "$out" "kernel     conv1d_qkv"
+run 0 show --key "${key:0:8}" -d "$d" --json
+json '[(e["key"], e["valid"], e["arch"]) for e in d["entries"]]' "[('$key', True, 'sm_90a')]"
+json 'd["entries"][0]["registers"] > 0 and d["entries"][0]["spill_bytes"] == 0' True
+run 1 show --key 0000000000000000 -d "$d"
+has "$err" "no such entry in $d"
+
+# list: each file is a line, a damaged one says so.
+run 0 list -d "$d" --json
+json 'd["cache_dir"]' "$d"
+json 'len(d["entries"])' "$(find "$d" -name '*.gdnk' | wc -l)"
+json 'all(e["valid"] and e["bytes"] > 0 and abs(e["last_use"] - __import__("time").time()) < 3600 for e in d["entries"])' True
+run 0 list -d "$d"
+has "$out" "ARCH"
+has "$out" "$key"
+has "$out" "kernels, "
+file=$(find "$d" -name "$key.*.gdnk")
+printf 'x' | dd of="$file" bs=1 seek=100 conv=notrunc 2>/dev/null
+run 0 list -d "$d"
+has "$out" "damaged"
+run 0 list -d "$d" --json
+json '[e["key"] for e in d["entries"] if not e["valid"]]' "['$key']"
+run 0 show --key "$key" -d "$d"
+has "$out" "damaged"
+
+# Reading makes nothing.
+run 1 list -d "$room/typo"
+has "$err" "--cache-dir $room/typo cannot be read: No such file"
+[ ! -e "$room/typo" ] || fail "made the directory"
+mkdir "$room/empty"
+chmod 700 "$room/empty"
+run 0 list -d "$room/empty"
+has "$out" "0 kernels, 0 B in $room/empty"
+
+# What cannot be built is a failure with the library's sentence.
+run 1 show $conv -g h200 --x-alignment 8 --nvrtc /nowhere/libnvrtc.so -w spec
+has "$err" "/nowhere/libnvrtc.so"
+
+finish

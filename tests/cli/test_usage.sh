@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Help that helps, and for each wrong command line exit status 2 and a sentence with option, value and remedy.
+. "$(dirname "$0")/lib.sh"
+
+run 0 --version
+has "$out" "gdn-jit-cache 0."
+has "$out" "libgdnjit 0."
+run 0 --help
+for word in warm list show doctor "Exit status" "--model qwen3-next-80b-a3b"; do has "$out" "$word"; done
+for command in warm list show doctor; do
+    run 0 $command --help
+    has "$out" "Usage: gdn-jit-cache $command"
+    has "$out" "--cache-dir"
+    has "$out" "xit status"
+done
+
+# usage WORDS ARGS...
+usage() {
+    local words=$1
+    shift
+    run 2 "$@"
+    has "$err" "$words"
+    [ -z "$out" ] || fail "prints on standard output"
+    [ ! -e "$XDG_CACHE_HOME/gdn-jit/v1" ] || fail "touched the cache"
+}
+
+m="-m qwen3.5-27b"
+usage "no command given"
+usage "\"frob\" is no command: use one of warm, list, show, doctor" frob
+usage "unrecognized option" list --frob
+usage "\"extra\" is no option" list extra
+usage "no shape given: name a model with --model (qwen3-next-80b-a3b, " warm -a sm_90a
+usage "--model \"gpt\" is not known: use one of qwen3-next-80b-a3b" warm -m gpt -a sm_90a
+usage "cannot open ./gpt.json" warm -m ./gpt.json -a sm_90a
+usage "no presets found in /nowhere: name their folder with --presets" warm -m gpt --presets /nowhere -a sm_90a
+usage "--model has an empty name" warm -m a,,b -a sm_90a
+usage "--tp is 3: it must divide the 16 key heads and 48 value heads of qwen3.5-27b: use one of 1, 2, 4, 8, 16" warm $m --tp 1,3
+usage "--tp is 32: qwen3.5-27b has 16 key heads" warm $m --tp 32
+usage "--tp has \"0\": must be a number from 1 to 4096" warm $m --tp 0
+usage "--tp has \"2x\"" warm $m --tp 1,2x
+usage "--tp has \"\"" warm $m --tp 1,
+usage "--tp has \"99999999999999999999\"" warm $m --tp 99999999999999999999
+usage "--dtype has \"fp8\": must be bf16 or fp16" warm $m --dtype bf16,fp8
+usage "--state-layout has \"cw\": must be kv or vk" warm $m --state-layout cw
+usage "--conv-state-layout has \"kv\": must be cw or wc" warm $m --conv-state-layout kv
+usage "--x-alignment has \"32\": must be 16, 8, 4 or 2" warm $m --x-alignment 32
+usage "--op is \"conv\": must be gdn_prefill or conv1d_qkv" warm $m --op conv
+usage "--max-tokens is \"0\": must be a number from 1 to 2147483647" warm $m --max-tokens 0
+usage "--max-tokens is \"2147483648\"" warm $m --max-tokens 2147483648
+usage "--max-seqs is \"-1\"" warm $m --max-seqs=-1
+usage "--jobs is \"0\": must be a number from 1 to 256" warm $m -j 0
+usage "--arch has an empty name" warm $m -a ""
+usage "one of sm_80, sm_86, sm_89, sm_90a" warm $m -a sm_75
+usage "--arch \"h200\" is a GPU: use --gpu \"NVIDIA H200\"" warm $m -a h200
+usage "--gpu \"sm_90a\" is an arch: use --arch sm_90a" warm $m -g sm_90a
+usage "\"NVIDIA H100 80GB HBM3\"" warm $m -g "NVIDIA H100"
+usage "--gpu is empty" warm $m -g ""
+usage "--cache-dir is empty" warm $m -d ""
+usage "--nvrtc is empty" warm $m --nvrtc ""
+usage "--tp changes what --model expands to, and no --model is given: say it in x.json" warm --shapes x.json --tp 2
+usage "cannot open x.json: No such file" warm --shapes x.json -a sm_90a
+usage "--shapes is given twice (a, b)" warm --shapes a --shapes b
+usage "no GPU here" warm $m
+
+usage "--what is \"sass\": must be summary, json, spec, source, ptx, log, key or cubin" show $m -w sass
+usage "--what source shows one shape, and 2 are named" show $m -a sm_90a -w source
+usage "show is for one target, and there are 2 (sm_90a, sm_80)" show $m -a sm_90a,sm_80
+usage "--json and --what source" show $m -a sm_90a -w source --json
+usage "--seqs is given without --tokens" show $m -a sm_90a --seqs 2
+usage "--tokens adds to summary and json only: leave out --what spec" show $m -a sm_90a -w spec --tokens 8
+usage "--key is \"12\": must be 4 to 32 hex digits" show --key 12
+usage "--key is \"wxyz\"" show --key wxyz
+usage "--key names an entry, and the other options a shape or a target" show --key 1234 $m
+usage "--what ptx needs a shape" show --key 1234 -w ptx
+
+echo '[{"op":"gdn_prefill"}]' >"$room/s.json"
+usage "s.json, shape 1: member \"num_q_heads\" is missing" warm --shapes "$room/s.json" -a sm_90a
+echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":128,"head_dim_v":128}]' >"$room/c.json"
+usage "--op leaves no shape" warm --shapes "$room/c.json" --op gdn_prefill -a sm_90a
+
+finish

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# warm: builds what is missing, finds what is there, survives kill -9, and says so when kernels cannot be built or kept.
+. "$(dirname "$0")/lib.sh"
+need_nvrtc
+d=$room/cache
+conv="--op conv1d_qkv -m qwen3-next-80b-a3b --tp 1 --max-tokens 4096"
+
+run 0 warm $conv -g "NVIDIA H200" -d "$d" --json -j 2
+json 'd["cache_dir"]' "$d"
+json 'd["plans"], d["plans_failed"], d["already_there"], d["not_stored"], d["failures"]' "(1, 0, 0, 0, [])"
+json 'd["built"] == len(d["kernels"]) == 2 and all(k["built"] for k in d["kernels"])' True
+json 'all(k["kernel"] == "conv1d_qkv" and k["arch"] == "sm_90a" and k["registers"] > 0 for k in d["kernels"])' True
+json 'd["cubin_bytes"] == sum(k["cubin_bytes"] for k in d["kernels"]) > 0' True
+json '[(t["gpu"], t["arch"]) for t in d["targets"]]' "[('NVIDIA H200', 'sm_90a')]"
+keys=$(python3 -c 'import json, sys; print(*sorted(k["key"] for k in json.load(open(sys.argv[1]))["kernels"]))' "$room/out")
+files=$(find "$d" -name '*.gdnk' -printf '%f\n' | cut -d. -f1 | sort | xargs)
+[ "$keys" = "$files" ] || fail "keys $keys, files $files"
+
+# The GPU's own spelling, another way to write it, another number of threads: the same kernels.
+run 0 warm $conv -g h200 -d "$d" --json -j 1
+json 'd["built"], d["already_there"]' "(0, 2)"
+run 0 warm $conv -g h200 -d "$d"
+has "$out" "0 kernels built, 2 already there; 0 of 1 plans failed;"
+has "$out" "in $d"
+
+# What an arch needs contains what each of its GPUs needs.
+run 0 warm $conv -a sm_90a -d "$room/arch" --json
+json '"NVIDIA H200" in [t["gpu"] for t in d["targets"]] and len(d["targets"]) > 2' True
+for gpu in "NVIDIA H200" "NVIDIA H100 80GB HBM3" "NVIDIA H100 PCIe"; do
+    GDN_JIT_DISABLE_COMPILE=1 run 0 warm $conv -g "$gpu" -d "$room/arch" --json
+    json 'd["built"], d["plans_failed"]' "(0, 0)"
+done
+
+# A list on standard input, beside a model.
+echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":64,"head_dim_v":64,"width":2,
+        "max_tokens":64}]' >"$room/s.json"
+run 0 warm --shapes "$room/s.json" -g h200 -d "$d" --json
+json 'd["built"], d["plans"]' "(1, 1)"
+run 0 warm $conv --shapes "$room/s.json" -g h200 -d "$d" --json
+json 'd["built"], d["already_there"], d["plans"]' "(0, 3, 2)"
+
+# A shape that the library refuses costs itself only.
+echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":60,"head_dim_v":64},
+       {"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":64,"head_dim_v":64,"width":2,
+        "max_tokens":64}]' >"$room/bad.json"
+run 1 warm --shapes "$room/bad.json" -g h200 -d "$d" --json
+json 'd["plans_failed"], d["already_there"], d["failures"][0]["status"]' "(1, 1, 'GDN_E_UNSUPPORTED')"
+has "$err" "failed: bad.json[0]"
+has "$err" "head_dim_qk is 60"
+
+# Nothing to compile with: one sentence for all plans that it stopped.
+run 1 warm -m qwen3.5-27b -g h200 -d "$room/none" --nvrtc /nowhere/libnvrtc.so --json
+json 'd["built"], d["plans_failed"] == d["plans"] == 10, len(d["failures"])' "(0, True, 1)"
+json 'd["failures"][0]["status"], d["failures"][0]["count"]' "('GDN_E_NO_NVRTC', 10)"
+has "$err" "(and 9 more)"
+has "$err" "/nowhere/libnvrtc.so"
+GDN_JIT_DISABLE_COMPILE=1 run 1 warm $conv -g h200 -d "$room/none" --json
+json 'd["failures"][0]["status"]' GDN_E_NOT_CACHED
+
+# Nowhere to keep it: refused before anything is compiled.
+GDN_JIT_DISABLE_CACHE=1 run 1 warm $conv -g h200
+has "$err" "no cache directory"
+run 1 warm $conv -g h200 -d /proc/none
+has "$err" "/proc/none"
+has "$err" "--cache-dir"
+
+# Killed at any moment, it leaves whole entries only; the next run builds the rest.
+k=$room/killed
+for delay in 0.05 0.2 0.4 0.6; do
+    "$GDN_JIT_CACHE_TOOL" warm -m qwen3-next-80b-a3b --tp 1 --op conv1d_qkv --dtype bf16,fp16 -g h200 -d "$k" \
+        >/dev/null 2>&1 &
+    pid=$!
+    sleep $delay
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    [ ! -d "$k" ] && continue
+    run 0 list -d "$k" --json
+    json 'all(e["valid"] for e in d["entries"])' True
+done
+run 0 warm -m qwen3-next-80b-a3b --tp 1 --op conv1d_qkv --dtype bf16,fp16 -g h200 -d "$k" --json
+json 'd["plans_failed"], d["built"] + d["already_there"] == len(d["kernels"])' "(0, True)"
+run 0 warm -m qwen3-next-80b-a3b --tp 1 --op conv1d_qkv --dtype bf16,fp16 -g h200 -d "$k" --json
+json 'd["built"]' 0
+
+# Progress is for terminals: none in a pipe, one line that is taken away again on a terminal.
+run 0 warm $conv -g h200 -d "$room/pipe"
+[ -z "$err" ] || fail "writes to a standard error that is no terminal"
+if command -v script >/dev/null; then
+    what="warm on a terminal" err=
+    script -qec "\"$GDN_JIT_CACHE_TOOL\" warm $conv -g h200 -d \"$room/tty\"" /dev/null >"$room/out" </dev/null
+    out=$(cat "$room/out")
+    has "$out" "[1/1] 2 built, 0 there, 0 failed: qwen3-next-80b-a3b tp1 for NVIDIA H200"
+    has "$out" $'\r\033[K2 kernels built'
+fi
+
+# A full disk under standard output is no success.
+what="warm >/dev/full" out='' err=''
+"$GDN_JIT_CACHE_TOOL" warm $conv -g h200 -d "$d" >/dev/full 2>"$room/err" && fail "exit status 0"
+has "$(cat "$room/err")" "cannot write standard output"
+
+finish
