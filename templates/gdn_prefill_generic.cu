@@ -37,10 +37,10 @@ constexpr int TP_STAGES = STAGES - 1;
 constexpr int STATE_WARPS = BV / 16, AUX_WARPS = 4;
 constexpr int LOAD_WARPS = 2; /* the score warps, which have less to do than the inverse warps */
 constexpr int LOOKAHEAD = STAGES - 2;
-constexpr int K_STEPS = DK / 16;     /* k16 steps over DK */
-constexpr int KEY_BLOCKS = DK / 8;   /* n8 blocks over DK */
-constexpr int TOKEN_BLOCKS = C / 8;  /* n8 blocks over a chunk */
-constexpr int TOKEN_STEPS = C / 16;  /* k16 steps over a chunk */
+constexpr int K_STEPS = DK / 16;    /* k16 steps over DK */
+constexpr int KEY_BLOCKS = DK / 8;  /* n8 blocks over DK */
+constexpr int TOKEN_BLOCKS = C / 8; /* n8 blocks over a chunk */
+constexpr int TOKEN_STEPS = C / 16; /* k16 steps over a chunk */
 constexpr float LOG2E = 1.4426950408889634f;
 constexpr float LOG2_DECAY_MIN = -150.0f; /* 2^-150 is 0 in fp32: alpha = 0 and g = -inf without inf - inf */
 constexpr float LOG2_DECAY_MILD = -64.0f; /* down to here a float's ulp, 2^-18, is nothing beside an fp16's */
@@ -82,12 +82,30 @@ struct Shared {
                  gates + 3 * GATE_BYTES,
                  gates + 4 * GATE_BYTES };
     }
-    __device__ __forceinline__ Tile<C> t(int b) const { return { base + TP_OFFSET + b * 2 * TP_BYTES }; }
-    __device__ __forceinline__ Tile<C> p(int b) const { return { base + TP_OFFSET + b * 2 * TP_BYTES + TP_BYTES }; }
-    __device__ __forceinline__ u32 full(int s) const { return base + BAR_OFFSET + 8 * s; }
-    __device__ __forceinline__ u32 empty(int s) const { return base + BAR_OFFSET + 8 * (STAGES + s); }
-    __device__ __forceinline__ u32 tp_full(int b) const { return base + BAR_OFFSET + 8 * (2 * STAGES + b); }
-    __device__ __forceinline__ u32 tp_empty(int b) const { return base + BAR_OFFSET + 8 * (2 * STAGES + TP_STAGES + b); }
+    __device__ __forceinline__ Tile<C> t(int b) const
+    {
+        return { base + TP_OFFSET + b * 2 * TP_BYTES };
+    }
+    __device__ __forceinline__ Tile<C> p(int b) const
+    {
+        return { base + TP_OFFSET + b * 2 * TP_BYTES + TP_BYTES };
+    }
+    __device__ __forceinline__ u32 full(int s) const
+    {
+        return base + BAR_OFFSET + 8 * s;
+    }
+    __device__ __forceinline__ u32 empty(int s) const
+    {
+        return base + BAR_OFFSET + 8 * (STAGES + s);
+    }
+    __device__ __forceinline__ u32 tp_full(int b) const
+    {
+        return base + BAR_OFFSET + 8 * (2 * STAGES + b);
+    }
+    __device__ __forceinline__ u32 tp_empty(int b) const
+    {
+        return base + BAR_OFFSET + 8 * (2 * STAGES + TP_STAGES + b);
+    }
 };
 
 /* What this CTA works on. */
@@ -121,7 +139,8 @@ __device__ __forceinline__ Work find_work(const prefill_params &p)
 
 /* One load warp's rows row0..+31 of a [tokens, stride] matrix into a tile; rows from `rows` on become zeros. */
 template <int COLUMNS>
-__device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows, int lane)
+__device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows,
+                                          int lane)
 {
     constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
     const int piece = lane % PIECES;
@@ -213,8 +232,8 @@ struct Loader {
 };
 
 /* One load warp's share of the next chunk: half of the rows of each tile, and the gates when it is the first. */
-__device__ __forceinline__ void load_chunk(Loader &next, const prefill_params &p, const Work &w, const Stage &stage, u32 full,
-                                           int load_warp, int lane)
+__device__ __forceinline__ void load_chunk(Loader &next, const prefill_params &p, const Work &w, const Stage &stage,
+                                           u32 full, int load_warp, int lane)
 {
     const int rows = min(w.len - next.chunk * C, C), row0 = load_warp * (C / LOAD_WARPS);
     load_rows(stage.k, next.from.k, p.k_token_stride, row0, rows, lane);
@@ -258,17 +277,20 @@ __device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int hig
 #pragma unroll
     for (int n = 0; n < PART_BLOCKS; ++n)
 #pragma unroll
-        for (int i = 0; i < 8; ++i) part.x[n][i / 4][i % 4] = 0.0f;
+        for (int i = 0; i < 8; ++i)
+            part.x[n][i / 4][i % 4] = 0.0f;
 #pragma unroll 2
     for (int step = 0; step < K_STEPS; ++step) {
         u32 a_high[4], a_low[4], a_last[4], b[4][4];
         load_a(a_high, a, 16 * high, step, lane);
         load_a(a_low, a, 16 * (3 - high), step, lane);
 #pragma unroll
-        for (int j = 0; j < 3; ++j) load_b_rows(b[j], k, 16 * j, step, lane);
+        for (int j = 0; j < 3; ++j)
+            load_b_rows(b[j], k, 16 * j, step, lane);
         load_b_rows(b[3], k, 16 * block_column(4, high), step, lane);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) a_last[i] = high == 3 ? a_high[i] : a_low[i];
+        for (int i = 0; i < 4; ++i)
+            a_last[i] = high == 3 ? a_high[i] : a_low[i];
 #pragma unroll
         for (int n = 0; n < PART_BLOCKS; ++n) {
             const u32(&rows)[4] = n < 3 ? a_high : n == 3 ? a_low : a_last;
@@ -284,12 +306,14 @@ __device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int hig
 __device__ __forceinline__ void add_differences(float (&x)[2][4], u32 array, int I, int J, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
-    const float row[2] = { load_shared_float(array + 4 * (16 * I + g)), load_shared_float(array + 4 * (16 * I + g + 8)) };
+    const float row[2] = { load_shared_float(array + 4 * (16 * I + g)),
+                           load_shared_float(array + 4 * (16 * I + g + 8)) };
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
         const float2 column = load_shared_float2(array + 4 * (16 * J + 8 * n + 2 * t));
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[n][i] += row[i >> 1] - ((i & 1) ? column.y : column.x);
+        for (int i = 0; i < 4; ++i)
+            x[n][i] += row[i >> 1] - ((i & 1) ? column.y : column.x);
     }
 }
 
@@ -297,7 +321,8 @@ __device__ __forceinline__ void add_differences(float (&x)[2][4], u32 array, int
  * Multiplies block (I, J) by G_ij and, for the inverse, by beta_i. On the diagonal only i > j (for scores i >= j) stays; the
  * rest is selected away, not multiplied, since G overflows there.
  */
-__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, bool scores, bool mild, int I, int J, int lane)
+__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, bool scores, bool mild, int I, int J,
+                                            int lane)
 {
     const int g = lane >> 2, t = lane & 3;
     const int reach = 16 * (I - J) + g - 2 * t + (scores ? 1 : 0); /* row - column, less what i and n add below */
@@ -378,7 +403,8 @@ __device__ __forceinline__ void invert_diagonal(Tile<C> t, u32 block, int I, int
     }
     u32 h[8];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) h[j] = pack_f16x2(x[2 * j], x[2 * j + 1]);
+    for (int j = 0; j < 8; ++j)
+        h[j] = pack_f16x2(x[2 * j], x[2 * j + 1]);
     store_shared(t.at(16 * I + i, 2 * I), h[0], h[1], h[2], h[3]);
     store_shared(t.at(16 * I + i, 2 * I + 1), h[4], h[5], h[6], h[7]);
 }
@@ -414,7 +440,8 @@ __device__ __forceinline__ void negate(float (&x)[2][4])
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[n][i] = -x[n][i];
+        for (int i = 0; i < 4; ++i)
+            x[n][i] = -x[n][i];
 }
 
 /* X_RC = -X_RR (L_RC X_CC), R = C + 1: the tile holds L below and X on the diagonal, and gets X_RC. */
@@ -504,8 +531,7 @@ __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out,
 }
 
 /* A position in a ring of SIZE slots; parity flips at each wrap. */
-template <int SIZE>
-struct Ring {
+template <int SIZE> struct Ring {
     int slot;
     u32 parity;
 
@@ -519,7 +545,8 @@ struct Ring {
 };
 
 /* aux_warp: 0, 1 inverse; 2, 3 scores and loads. */
-__device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w, const Shared &sm, int aux_warp, int lane)
+__device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w, const Shared &sm, int aux_warp,
+                                         int lane)
 {
     const bool scores = aux_warp >= AUX_WARPS - LOAD_WARPS;
     const int high = 3 - (aux_warp & 1);
@@ -570,12 +597,12 @@ __device__ __forceinline__ void save_state(const float (&S)[KEY_BLOCKS][4], floa
 #pragma unroll
     for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) to[state_index(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1))] = S[n][i];
+        for (int i = 0; i < 4; ++i)
+            to[state_index(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1))] = S[n][i];
 }
 
 /* Operand A of k-step s from packed accumulator blocks 2 s and 2 s + 1. */
-template <int BLOCKS>
-__device__ __forceinline__ void operand_a(u32 (&a)[4], const u32 (&packed)[BLOCKS][2], int s)
+template <int BLOCKS> __device__ __forceinline__ void operand_a(u32 (&a)[4], const u32 (&packed)[BLOCKS][2], int s)
 {
     a[0] = packed[2 * s][0];
     a[1] = packed[2 * s][1];
@@ -600,7 +627,8 @@ __device__ __forceinline__ RowScale pack_io_rows(u32 (&packed)[BLOCKS][2], const
 }
 
 /* d (16 x C) += S^T tile^T, both over DK. */
-__device__ __forceinline__ void mma_keys(float (&d)[TOKEN_BLOCKS][4], const u32 (&S)[KEY_BLOCKS][2], Tile<DK> tile, int lane)
+__device__ __forceinline__ void mma_keys(float (&d)[TOKEN_BLOCKS][4], const u32 (&S)[KEY_BLOCKS][2], Tile<DK> tile,
+                                         int lane)
 {
 #pragma unroll
     for (int step = 0; step < K_STEPS; ++step) {
@@ -618,7 +646,8 @@ __device__ __forceinline__ void mma_keys(float (&d)[TOKEN_BLOCKS][4], const u32 
 }
 
 /* d (16 x C) += W^T tile^T, tile lower triangular: block column n needs k-steps up to n. */
-__device__ __forceinline__ void mma_triangle(float (&d)[TOKEN_BLOCKS][4], const u32 (&W)[TOKEN_BLOCKS][2], Tile<C> tile, int lane)
+__device__ __forceinline__ void mma_triangle(float (&d)[TOKEN_BLOCKS][4], const u32 (&W)[TOKEN_BLOCKS][2], Tile<C> tile,
+                                             int lane)
 {
 #pragma unroll
     for (int step = 0; step < TOKEN_STEPS; ++step) {
@@ -636,7 +665,8 @@ __device__ __forceinline__ void mma_triangle(float (&d)[TOKEN_BLOCKS][4], const 
 }
 
 /* S^T (16 x DK) += V^T K over the chunk's tokens. */
-__device__ __forceinline__ void mma_update(float (&S)[KEY_BLOCKS][4], const u32 (&V)[TOKEN_BLOCKS][2], Tile<DK> k, int lane)
+__device__ __forceinline__ void mma_update(float (&S)[KEY_BLOCKS][4], const u32 (&V)[TOKEN_BLOCKS][2], Tile<DK> k,
+                                           int lane)
 {
 #pragma unroll
     for (int step = 0; step < TOKEN_STEPS; ++step) {
@@ -688,27 +718,26 @@ __device__ __forceinline__ void scale_columns(float (&x)[TOKEN_BLOCKS][4], u32 g
     }
 }
 
-template <int BLOCKS>
-__device__ __forceinline__ void multiply(float (&x)[BLOCKS][4], float factor)
+template <int BLOCKS> __device__ __forceinline__ void multiply(float (&x)[BLOCKS][4], float factor)
 {
     scale_rows(x, factor, factor);
 }
 
-template <int BLOCKS>
-__device__ __forceinline__ void clear(float (&x)[BLOCKS][4])
+template <int BLOCKS> __device__ __forceinline__ void clear(float (&x)[BLOCKS][4])
 {
 #pragma unroll
     for (int n = 0; n < BLOCKS; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[n][i] = 0.0f;
+        for (int i = 0; i < 4; ++i)
+            x[n][i] = 0.0f;
 }
 
 /*
  * O^T of this warp's 16 columns to memory, through its own columns of the V tile (nobody else reads those, and this warp is
  * done with them): transposed there, 16 bytes a lane from there.
  */
-__device__ __forceinline__ void store_output(const float (&o)[TOKEN_BLOCKS][4], Tile<BV> tile, int column0, u16 *to, i64 stride,
-                                             int rows, int lane)
+__device__ __forceinline__ void store_output(const float (&o)[TOKEN_BLOCKS][4], Tile<BV> tile, int column0, u16 *to,
+                                             i64 stride, int rows, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -729,8 +758,9 @@ __device__ __forceinline__ void store_output(const float (&o)[TOKEN_BLOCKS][4], 
 }
 
 /* One chunk: O, and S to the chunk's end. `o` points at the chunk's first row and this warp's columns. */
-__device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Stage &stage, const Shared &sm, int b, u32 tp_parity,
-                                            int column0, u16 *o, i64 o_stride, int rows, float scale, int lane)
+__device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Stage &stage, const Shared &sm, int b,
+                                            u32 tp_parity, int column0, u16 *o, i64 o_stride, int rows, float scale,
+                                            int lane)
 {
     u32 packed[TOKEN_BLOCKS][2];
     float x[TOKEN_BLOCKS][4], out[TOKEN_BLOCKS][4];
@@ -780,8 +810,8 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
     Ring<TP_STAGES> in = { 0, 0 };
     for (int chunk = 0; chunk < w.chunks; ++chunk) {
         mbar_wait(sm.full(use.slot), use.parity);
-        state_chunk(S, sm.stage(use.slot), sm, in.slot, in.parity, column0, o, p.o_token_stride, min(w.len - chunk * C, C),
-                    p.scale, lane);
+        state_chunk(S, sm.stage(use.slot), sm, in.slot, in.parity, column0, o, p.o_token_stride,
+                    min(w.len - chunk * C, C), p.scale, lane);
         __syncwarp();
         if (lane == 0) mbar_arrive(sm.empty(use.slot));
         o += C * p.o_token_stride;
@@ -805,7 +835,8 @@ __device__ __forceinline__ void init_barriers(const Shared &sm)
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(spec::THREADS, 1) gdn_prefill_generic(const __grid_constant__ prefill_params p)
+extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
+    gdn_prefill_generic(const __grid_constant__ prefill_params p)
 {
     extern __shared__ __align__(128) u8 shared[];
     const Shared sm = { smem_address(shared) };

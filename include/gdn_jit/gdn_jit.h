@@ -293,7 +293,7 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
 typedef enum gdn_dump_kind {
-    GDN_DUMP_JSON = 1,      /* target, variants: kernel, parameters and what chose them, registers, shared memory, spills, key */
+    GDN_DUMP_JSON = 1,      /* target, variants: kernel, parameters, what chose them, registers, shared memory, spills, key */
     GDN_DUMP_SPEC = 2,      /* gdn_spec.cuh of each variant */
     GDN_DUMP_SOURCE = 3,    /* the whole translation unit, headers included, in the order NVRTC reads it */
     GDN_DUMP_KEY = 4,       /* canonical key text */
@@ -380,8 +380,10 @@ GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
 
 /*
  * The recurrences above on the host, token by token, float64 accumulation: slow, obvious, and how an embedder checks a
- * binding. Same desc and args as the device calls, but every gdn_devptr holds a host address ((uintptr_t)pointer) and
- * max_tokens, max_seqs are not used. Outputs are rounded once, to nearest even. Allocates O(DK * DV). Thread-safe.
+ * binding. Same desc and args as the device calls, but every gdn_devptr holds a host address ((uintptr_t)pointer) of any
+ * alignment (x_alignment included), max_tokens and max_seqs are not used, and the contents of cu_seqlens and slots are
+ * checked: GDN_E_INVALID. Outputs are rounded once, to nearest even. The first allocates O(DK * DV), the second nothing.
+ * Thread-safe.
  */
 GDN_API gdn_status gdn_reference_prefill(const gdn_prefill_desc *desc, const gdn_prefill_args *args);
 GDN_API gdn_status gdn_reference_conv1d_qkv(const gdn_conv1d_desc *desc, const gdn_conv1d_args *args);

@@ -15,10 +15,10 @@
 #define GDN_FAIL(status, ...) (gdni_fail((status), __VA_ARGS__), (status))
 
 /* Passes a failure up unchanged. */
-#define GDN_TRY(expr)                      \
-    do {                                   \
-        const gdn_status try_ = (expr);    \
-        if (try_ != GDN_OK) return try_;   \
+#define GDN_TRY(expr)                                                                                                  \
+    do {                                                                                                               \
+        const gdn_status try_ = (expr);                                                                                \
+        if (try_ != GDN_OK) return try_;                                                                               \
     } while (0)
 
 gdn_status gdni_fail(gdn_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *gdni_alloc(size_t size);               /* NULL when out of memory; size 0 is size 1 */
+void *gdni_alloc(size_t size);                /* NULL when out of memory; size 0 is size 1 */
 void *gdni_calloc(size_t count, size_t size); /* zeroed; NULL also when count * size overflows */
 void *gdni_realloc(void *p, size_t size);
 char *gdni_strdup(const char *s);

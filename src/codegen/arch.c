@@ -15,6 +15,7 @@
 #define KIB 1024
 #define MIB (1024 * 1024)
 
+/* clang-format off */
 static const struct gdni_arch archs[] = {
     /* name       cc   smem per block  nvrtc  SMs */
     { "sm_80",    80,  163 * KIB,      1208,  108 },
@@ -26,8 +27,10 @@ static const struct gdni_arch archs[] = {
     { "sm_120a",  120, 99 * KIB,       1208,  170 },
     { "sm_121a",  121, 99 * KIB,       1209,  48 },
 };
+/* clang-format on */
 enum { NUM_ARCHS = sizeof archs / sizeof archs[0] };
 
+/* clang-format off */
 static const struct gdni_gpu gpus[] = {
     /* name                        arch       SMs   L2          GB/s   TFLOP/s */
     { "NVIDIA H200",               "sm_90a",  132,  60 * MIB,   4800,  989 },
@@ -45,6 +48,7 @@ static const struct gdni_gpu gpus[] = {
     { "NVIDIA B200",               "sm_100a", 148,  126 * MIB,  8000,  2250 },
     { "NVIDIA GeForce RTX 5090",   "sm_120a", 170,  96 * MIB,   1792,  209 },
 };
+/* clang-format on */
 enum { NUM_GPUS = sizeof gpus / sizeof gpus[0] };
 
 const struct gdni_arch *gdni_arch_at(int i)
@@ -73,7 +77,8 @@ gdn_status gdni_arch_find(const char *name, const struct gdni_arch **out)
             return GDN_OK;
         }
     char list[160];
-    return GDN_FAIL(GDN_E_UNSUPPORTED, "arch \"%.32s\" is not known: use one of %s", name, known_archs(list, sizeof list));
+    return GDN_FAIL(GDN_E_UNSUPPORTED, "arch \"%.32s\" is not known: use one of %s", name,
+                    known_archs(list, sizeof list));
 }
 
 gdn_status gdni_arch_of_device(int major, int minor, const struct gdni_arch **out)
@@ -104,7 +109,8 @@ static void plain_name(const char *name, char *out, size_t size)
 {
     static const char *const dropped[] = { "nvidia ", "geforce " };
     size_t len = 0;
-    for (; *name && len + 1 < size; ++name) out[len++] = is_space(*name) ? ' ' : to_lower(*name);
+    for (; *name && len + 1 < size; ++name)
+        out[len++] = is_space(*name) ? ' ' : to_lower(*name);
     out[len] = '\0';
     for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; ++i) {
         const size_t n = strlen(dropped[i]);

@@ -19,11 +19,10 @@ static gdn_status check_pointers(const struct pointer *pointers, size_t count)
 {
     for (size_t i = 0; i < count; ++i) {
         const struct pointer *p = &pointers[i];
-        if (p->value == 0 && p->required)
-            return GDN_FAIL(GDN_E_INVALID, "%s is null: pass a device address", p->name);
+        if (p->value == 0 && p->required) return GDN_FAIL(GDN_E_INVALID, "%s is null: pass a device address", p->name);
         if (p->value % (unsigned)p->alignment)
-            return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx: must be aligned to %d bytes", p->name, (unsigned long long)p->value,
-                            p->alignment);
+            return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx: must be aligned to %d bytes", p->name,
+                            (unsigned long long)p->value, p->alignment);
     }
     return GDN_OK;
 }
@@ -32,8 +31,8 @@ static gdn_status check_size(const char *name, int64_t value, const char *bound_
 {
     if (value < 0) return GDN_FAIL(GDN_E_INVALID, "%s is %lld: must not be negative", name, (long long)value);
     if (value > bound)
-        return GDN_FAIL(GDN_E_INVALID, "%s is %lld, the plan's %s is %lld: plan with a larger bound", name, (long long)value,
-                        bound_name, (long long)bound);
+        return GDN_FAIL(GDN_E_INVALID, "%s is %lld, the plan's %s is %lld: plan with a larger bound", name,
+                        (long long)value, bound_name, (long long)bound);
     return GDN_OK;
 }
 
@@ -43,10 +42,11 @@ static gdn_status check_sizes(const struct gdni_problem *p, int64_t num_tokens, 
     GDN_TRY(check_size("num_seqs", num_seqs, "max_seqs", p->max_seqs));
     if (cu_seqlens) return GDN_OK;
     if (num_seqs == 0 ? num_tokens != 0 : num_tokens % num_seqs != 0)
-        return GDN_FAIL(GDN_E_INVALID,
-                        "num_tokens is %lld, num_seqs is %lld and cu_seqlens is null: a uniform batch needs num_tokens to be a "
-                        "multiple of num_seqs; pass cu_seqlens for unequal sequences",
-                        (long long)num_tokens, (long long)num_seqs);
+        return GDN_FAIL(
+            GDN_E_INVALID,
+            "num_tokens is %lld, num_seqs is %lld and cu_seqlens is null: a uniform batch needs num_tokens to be a "
+            "multiple of num_seqs; pass cu_seqlens for unequal sequences",
+            (long long)num_tokens, (long long)num_seqs);
     return GDN_OK;
 }
 
@@ -76,7 +76,8 @@ gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefi
 static gdn_status check_conv_output(const char *name, gdn_devptr value, int32_t heads, bool rows)
 {
     if (heads == 0 && value)
-        return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx but the plan has no head for it: pass 0", name, (unsigned long long)value);
+        return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx but the plan has no head for it: pass 0", name,
+                        (unsigned long long)value);
     const struct pointer pointer = { name, value, rows && heads > 0, 16 };
     return check_pointers(&pointer, 1);
 }
@@ -87,7 +88,8 @@ static gdn_status check_conv_x(const struct gdni_problem *p, const gdn_conv1d_ar
     GDN_TRY(check_pointers(&x, 1));
     if (!rows) return GDN_OK;
     if (a->x_stride < gdni_problem_channels(p) || a->x_stride > INT32_MAX)
-        return GDN_FAIL(GDN_E_INVALID, "x_stride is %lld elements: must be at least the %lld channels of a row, and below 2^31",
+        return GDN_FAIL(GDN_E_INVALID,
+                        "x_stride is %lld elements: must be at least the %lld channels of a row, and below 2^31",
                         (long long)a->x_stride, (long long)gdni_problem_channels(p));
     if (a->x_stride * gdni_dtype_bytes(p->io_type) % p->x_alignment)
         return GDN_FAIL(GDN_E_INVALID,

@@ -12,11 +12,11 @@ struct field {
     size_t offset;
 };
 
-#define IN(type, name) { "const " #type " *", #name, offsetof(STRUCT, name) },
+#define IN(type, name)  { "const " #type " *", #name, offsetof(STRUCT, name) },
 #define OUT(type, name) { #type " *", #name, offsetof(STRUCT, name) },
-#define I64(name) { "long long ", #name, offsetof(STRUCT, name) },
-#define I32(name) { "int ", #name, offsetof(STRUCT, name) },
-#define F32(name) { "float ", #name, offsetof(STRUCT, name) },
+#define I64(name)       { "long long ", #name, offsetof(STRUCT, name) },
+#define I32(name)       { "int ", #name, offsetof(STRUCT, name) },
+#define F32(name)       { "float ", #name, offsetof(STRUCT, name) },
 
 #define STRUCT struct gdni_prefill_params
 static const struct field prefill_fields[] = { GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) };
@@ -34,7 +34,8 @@ static const struct layout {
 } layouts[GDNI_NUM_KERNELS] = {
     [GDNI_KERNEL_PREFILL_GENERIC] = { "prefill_params", prefill_fields, COUNT(prefill_fields),
                                       sizeof(struct gdni_prefill_params) },
-    [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_params", conv1d_fields, COUNT(conv1d_fields), sizeof(struct gdni_conv1d_params) },
+    [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_params", conv1d_fields, COUNT(conv1d_fields),
+                                 sizeof(struct gdni_conv1d_params) },
 };
 
 /* __INTADDR__ is the front end's constant form of an address: NVRTC has no offsetof. */
@@ -42,7 +43,8 @@ void gdni_emit_params(struct gdni_strbuf *sb, const struct gdni_spec *spec)
 {
     const struct layout *l = &layouts[spec->kernel];
     gdni_sb_fmt(sb, "#pragma once\n\nstruct %s {\n", l->name);
-    for (size_t i = 0; i < l->count; ++i) gdni_sb_fmt(sb, "    %s%s;\n", l->fields[i].declaration, l->fields[i].name);
+    for (size_t i = 0; i < l->count; ++i)
+        gdni_sb_fmt(sb, "    %s%s;\n", l->fields[i].declaration, l->fields[i].name);
     gdni_sb_fmt(sb, "};\nstatic_assert(sizeof(%s) == %zu, \"host and device differ\");\n", l->name, l->size);
     for (size_t i = 0; i < l->count; ++i)
         gdni_sb_fmt(sb, "static_assert(__INTADDR__(&((%s *)0)->%s) == %zu, \"host and device differ\");\n", l->name,

@@ -39,7 +39,8 @@ static void signature(struct gdni_strbuf *sb, const struct gdni_instr *instr)
 /* %0, %1, ... of one operand. */
 static void numbers(struct gdni_strbuf *sb, int first, int count)
 {
-    for (int i = 0; i < count; ++i) gdni_sb_fmt(sb, "%s%%%d", i ? ", " : "", first + i);
+    for (int i = 0; i < count; ++i)
+        gdni_sb_fmt(sb, "%s%%%d", i ? ", " : "", first + i);
 }
 
 static bool is_letter(char c)
@@ -55,7 +56,8 @@ static gdn_status body(struct gdni_strbuf *sb, const struct gdni_instr *instr, c
             continue;
         }
         size_t len = 0;
-        for (++s; is_letter(s[len]); ++len) {}
+        for (++s; is_letter(s[len]); ++len) {
+        }
         int first;
         const struct gdni_operand *op = find_operand(instr, s, len, &first);
         if (op)
@@ -108,7 +110,8 @@ gdn_status gdni_emit_ptx(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     gdni_sb_str(sb, "#pragma once\n\n#include \"gdn_types.cuh\"\n");
     for (const char *const *name = kernel->instrs; *name; ++name) {
         const struct gdni_instr *instr = gdni_instr_find(*name);
-        if (!instr) return GDN_FAIL(GDN_E_INVALID, "kernel %s uses instruction %s, which has no row", kernel->name, *name);
+        if (!instr)
+            return GDN_FAIL(GDN_E_INVALID, "kernel %s uses instruction %s, which has no row", kernel->name, *name);
         gdni_sb_str(sb, "\n");
         GDN_TRY(gdni_emit_instr(sb, instr, spec->io_type == GDN_BF16 ? "bf16" : "f16"));
     }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 /* g, beta: [tokens, num_heads]; 0: none. cu_seqlens 0: uniform_len tokens each. *_group: state heads that share a head. */
+/* clang-format off */
 #define GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) \
     IN(void, q)                                     \
     IN(void, k)                                     \
@@ -31,8 +32,10 @@
     I32(v_group)                                    \
     I32(num_seqs)                                   \
     F32(scale)
+/* clang-format on */
 
 /* bias 0 when the spec has none; slots 0: line n; has_initial_state 0: all have; state 0: none is read or written. */
+/* clang-format off */
 #define GDNI_CONV1D_PARAMS(IN, OUT, I64, I32, F32) \
     IN(void, x)                                    \
     IN(void, weight)                               \
@@ -51,11 +54,12 @@
     I32(k_channels)                                \
     I32(v_channels)                                \
     I32(num_seqs)
+/* clang-format on */
 
 #define GDNI_HOST_POINTER(type, name) uint64_t name;
-#define GDNI_HOST_I64(name) int64_t name;
-#define GDNI_HOST_I32(name) int32_t name;
-#define GDNI_HOST_F32(name) float name;
+#define GDNI_HOST_I64(name)           int64_t name;
+#define GDNI_HOST_I32(name)           int32_t name;
+#define GDNI_HOST_F32(name)           float name;
 
 struct gdni_prefill_params {
     GDNI_PREFILL_PARAMS(GDNI_HOST_POINTER, GDNI_HOST_POINTER, GDNI_HOST_I64, GDNI_HOST_I32, GDNI_HOST_F32)

@@ -33,10 +33,11 @@ gdn_status gdni_key_build(struct gdni_key *out, const struct gdni_unit *unit)
 {
     const struct gdni_spec *spec = &unit->spec;
     struct gdni_strbuf sb = { 0 };
-    gdni_sb_fmt(&sb, "gdn-jit key v1\nabi %d\narch %s\noptions %s\nentry %s\n", KERNEL_ABI, spec->arch->name, GDNI_OPTIONS_ID,
-                unit->entry);
+    gdni_sb_fmt(&sb, "gdn-jit key v1\nabi %d\narch %s\noptions %s\nentry %s\n", KERNEL_ABI, spec->arch->name,
+                GDNI_OPTIONS_ID, unit->entry);
     gdni_emit_spec(&sb, spec); /* readable: what the kernel was specialised for */
-    for (int i = 0; i < unit->num_files; ++i) add_hash(&sb, unit->files[i].name, unit->files[i].text);
+    for (int i = 0; i < unit->num_files; ++i)
+        add_hash(&sb, unit->files[i].name, unit->files[i].text);
     add_hash(&sb, unit->main_name, unit->main_text);
     out->len = sb.len;
     out->text = gdni_sb_take(&sb);

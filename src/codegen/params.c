@@ -29,7 +29,8 @@ static int32_t value_of(const struct gdni_params *params, const struct row *row)
 int gdni_bucket_of(int64_t num_tokens)
 {
     int bucket = 0;
-    while (bucket < GDNI_NUM_BUCKETS - 1 && num_tokens > gdni_bucket_edge(bucket)) ++bucket;
+    while (bucket < GDNI_NUM_BUCKETS - 1 && num_tokens > gdni_bucket_edge(bucket))
+        ++bucket;
     return bucket;
 }
 
@@ -42,7 +43,8 @@ static gdn_status check_row(const struct row *row, int32_t value, int32_t op)
 {
     if (row->op != op) {
         if (value == 0) return GDN_OK;
-        return GDN_FAIL(GDN_E_INVALID, "parameter %s is %d: it is no parameter of %s", row->name, value, gdni_op_name(op));
+        return GDN_FAIL(GDN_E_INVALID, "parameter %s is %d: it is no parameter of %s", row->name, value,
+                        gdni_op_name(op));
     }
     struct gdni_strbuf legal = { 0 };
     for (const int32_t *v = row->legal; *v; ++v) {
@@ -58,10 +60,12 @@ static gdn_status check_row(const struct row *row, int32_t value, int32_t op)
     return status;
 }
 
-gdn_status gdni_params_check(const struct gdni_params *params, const struct gdni_problem *problem, const struct gdni_arch *arch)
+gdn_status gdni_params_check(const struct gdni_params *params, const struct gdni_problem *problem,
+                             const struct gdni_arch *arch)
 {
     (void)arch; /* what an arch can hold is found by gdni_spec_build, which knows the sizes */
-    for (int i = 0; i < NUM_ROWS; ++i) GDN_TRY(check_row(&rows[i], value_of(params, &rows[i]), problem->op));
+    for (int i = 0; i < NUM_ROWS; ++i)
+        GDN_TRY(check_row(&rows[i], value_of(params, &rows[i]), problem->op));
     return GDN_OK;
 }
 

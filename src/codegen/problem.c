@@ -14,15 +14,17 @@ gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, con
     size_t size;
     memcpy(&size, theirs, sizeof size);
     if (size < min_size || size > 65536)
-        return GDN_FAIL(GDN_E_VERSION, "%s.struct_size is %zu: start from its _INIT macro (this library's is %zu bytes)", name,
-                        size, our_size);
+        return GDN_FAIL(GDN_E_VERSION,
+                        "%s.struct_size is %zu: start from its _INIT macro (this library's is %zu bytes)", name, size,
+                        our_size);
     const unsigned char *bytes = theirs;
     for (size_t i = our_size; i < size; ++i)
         if (bytes[i])
-            return GDN_FAIL(GDN_E_VERSION,
-                            "%s.struct_size is %zu and a member past this library's %zu bytes is set: this library is older "
-                            "than the header it was called with",
-                            name, size, our_size);
+            return GDN_FAIL(
+                GDN_E_VERSION,
+                "%s.struct_size is %zu and a member past this library's %zu bytes is set: this library is older "
+                "than the header it was called with",
+                name, size, our_size);
     memcpy(ours, theirs, size < our_size ? size : our_size);
     memcpy(ours, &our_size, sizeof our_size);
     return GDN_OK;
@@ -58,16 +60,16 @@ enum { MAX_HEADS = 4096 };
 static gdn_status check_count(const char *member, int64_t value, int64_t low, int64_t high)
 {
     if (value < low || value > high)
-        return GDN_FAIL(GDN_E_INVALID, "%s is %lld: must be from %lld to %lld", member, (long long)value, (long long)low,
-                        (long long)high);
+        return GDN_FAIL(GDN_E_INVALID, "%s is %lld: must be from %lld to %lld", member, (long long)value,
+                        (long long)low, (long long)high);
     return GDN_OK;
 }
 
 static gdn_status check_io_type(const char *member, int32_t dtype)
 {
     if (dtype == GDN_BF16 || dtype == GDN_F16) return GDN_OK;
-    return GDN_FAIL(is_dtype(dtype) ? GDN_E_UNSUPPORTED : GDN_E_INVALID, "%s is %d (%s): must be GDN_BF16 or GDN_F16", member,
-                    dtype, gdni_dtype_name(dtype));
+    return GDN_FAIL(is_dtype(dtype) ? GDN_E_UNSUPPORTED : GDN_E_INVALID, "%s is %d (%s): must be GDN_BF16 or GDN_F16",
+                    member, dtype, gdni_dtype_name(dtype));
 }
 
 static gdn_status check_bounds(int64_t max_tokens, int64_t max_seqs)
@@ -97,7 +99,8 @@ static gdn_status check_prefill_dims(const gdn_prefill_desc *d)
     if (dk <= 0 || dv <= 0)
         return GDN_FAIL(GDN_E_INVALID, "head_dim_qk, head_dim_v are %d, %d: must be positive", dk, dv);
     if (dk == dv && (dk == 64 || dk == 128)) return GDN_OK;
-    return GDN_FAIL(GDN_E_UNSUPPORTED, "head_dim_qk, head_dim_v are %d, %d: kernels exist for 64, 64 and 128, 128", dk, dv);
+    return GDN_FAIL(GDN_E_UNSUPPORTED, "head_dim_qk, head_dim_v are %d, %d: kernels exist for 64, 64 and 128, 128", dk,
+                    dv);
 }
 
 gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill_desc *desc)
@@ -138,22 +141,24 @@ static gdn_status check_conv_heads(const gdn_conv1d_desc *d)
     GDN_TRY(check_count("num_k_heads", d->num_k_heads, 0, MAX_HEADS));
     GDN_TRY(check_count("num_v_heads", d->num_v_heads, 0, MAX_HEADS));
     if (d->num_q_heads + d->num_k_heads + d->num_v_heads == 0)
-        return GDN_FAIL(GDN_E_INVALID, "num_q_heads, num_k_heads, num_v_heads are all 0: at least one must be positive");
+        return GDN_FAIL(GDN_E_INVALID,
+                        "num_q_heads, num_k_heads, num_v_heads are all 0: at least one must be positive");
     return GDN_OK;
 }
 
 static gdn_status check_conv_dim(const char *member, int32_t dim)
 {
     if (dim > 0 && dim <= 256 && dim % 16 == 0) return GDN_OK;
-    return GDN_FAIL(dim <= 0 ? GDN_E_INVALID : GDN_E_UNSUPPORTED, "%s is %d: must be a multiple of 16, up to 256", member, dim);
+    return GDN_FAIL(dim <= 0 ? GDN_E_INVALID : GDN_E_UNSUPPORTED, "%s is %d: must be a multiple of 16, up to 256",
+                    member, dim);
 }
 
 static gdn_status check_conv_rest(const gdn_conv1d_desc *d)
 {
     if (d->state_layout != GDN_CONV_STATE_CW && d->state_layout != GDN_CONV_STATE_WC)
-        return GDN_FAIL(GDN_E_INVALID, "state_layout is %d: must be GDN_CONV_STATE_CW or GDN_CONV_STATE_WC", d->state_layout);
-    if (d->width < 2 || d->width > 4)
-        return GDN_FAIL(GDN_E_UNSUPPORTED, "width is %d: must be 2, 3 or 4", d->width);
+        return GDN_FAIL(GDN_E_INVALID, "state_layout is %d: must be GDN_CONV_STATE_CW or GDN_CONV_STATE_WC",
+                        d->state_layout);
+    if (d->width < 2 || d->width > 4) return GDN_FAIL(GDN_E_UNSUPPORTED, "width is %d: must be 2, 3 or 4", d->width);
     if (d->flags & ~(uint32_t)(GDN_CONV_SILU | GDN_CONV_BIAS))
         return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_CONV_SILU and GDN_CONV_BIAS are known", d->flags);
     const int32_t a = d->x_alignment;

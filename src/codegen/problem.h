@@ -46,6 +46,7 @@ const char *gdni_op_name(int32_t op);
 int64_t gdni_problem_channels(const struct gdni_problem *p);
 
 /* Bytes, FLOPs (see gdn_cost). */
-void gdni_problem_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, double *bytes, double *flops);
+void gdni_problem_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, double *bytes,
+                       double *flops);
 
 #endif

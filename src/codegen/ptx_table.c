@@ -10,8 +10,20 @@
 
 #include "codegen/ptx_table.h"
 
-#define MMA_OPERANDS { { "d", "float", 'f', GDNI_INOUT, 4 }, { "a", "u32", 'r', GDNI_IN, 4 }, { "b", "u32", 'r', GDNI_IN, 2 } }
-#define LDMATRIX_OPERANDS { { "r", "u32", 'r', GDNI_OUT, 4 }, { "address", "u32", 'r', GDNI_IN, 1 } }
+#define MMA_OPERANDS                                                                                                   \
+    {                                                                                                                  \
+        { "d", "float", 'f', GDNI_INOUT, 4 }, { "a", "u32", 'r', GDNI_IN, 4 },                                         \
+        {                                                                                                              \
+            "b", "u32", 'r', GDNI_IN, 2                                                                                \
+        }                                                                                                              \
+    }
+#define LDMATRIX_OPERANDS                                                                                              \
+    {                                                                                                                  \
+        { "r", "u32", 'r', GDNI_OUT, 4 },                                                                              \
+        {                                                                                                              \
+            "address", "u32", 'r', GDNI_IN, 1                                                                          \
+        }                                                                                                              \
+    }
 
 static const struct gdni_instr instrs[] = {
     { "mma_io", "mma.sync.aligned.m16n8k16.row.col.f32.$type.$type.f32 {$d}, {$a}, {$b}, {$d};", false, MMA_OPERANDS },

@@ -14,7 +14,7 @@ enum gdni_dir { GDNI_OUT, GDNI_INOUT, GDNI_IN };
 
 struct gdni_operand {
     const char *name, *ctype;
-    char constraint; /* of inline asm: r, f, l */
+    char constraint;   /* of inline asm: r, f, l */
     enum gdni_dir dir; /* outputs come first in a row */
     int count;         /* > 1: a register array passed by reference */
 };
@@ -24,7 +24,7 @@ enum { GDNI_MAX_OPERANDS = 6 };
 struct gdni_instr {
     const char *name; /* of the wrapper */
     const char *ptx;
-    bool memory; /* touches memory: volatile with a memory clobber */
+    bool memory;                                     /* touches memory: volatile with a memory clobber */
     struct gdni_operand operands[GDNI_MAX_OPERANDS]; /* ends at a NULL name */
 };
 

@@ -8,7 +8,8 @@
 
 #include "base/error.h"
 
-static const char *const prefill_headers[] = { "gdn_types.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", NULL };
+static const char *const prefill_headers[] = { "gdn_types.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh",
+                                               NULL };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh", "gdn_conv.cuh", NULL };
@@ -65,7 +66,8 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     else
         derive_conv(out, problem);
     if (out->smem_bytes > arch->smem_per_block)
-        return GDN_FAIL(GDN_E_UNSUPPORTED, "%s with stages %d needs %d bytes of shared memory, %s has %d: use fewer stages",
+        return GDN_FAIL(GDN_E_UNSUPPORTED,
+                        "%s with stages %d needs %d bytes of shared memory, %s has %d: use fewer stages",
                         kernels[out->kernel].name, params->stages, out->smem_bytes, arch->name, arch->smem_per_block);
     return GDN_OK;
 }
@@ -77,7 +79,8 @@ static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_p
 {
     const int64_t ctas = num_seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
     if (ctas > MAX_GRID_X)
-        return GDN_FAIL(GDN_E_INVALID, "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",
+        return GDN_FAIL(GDN_E_INVALID,
+                        "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",
                         (long long)num_seqs, problem->num_heads, MAX_GRID_X);
     grid[0] = (uint32_t)ctas;
     return GDN_OK;

@@ -60,7 +60,8 @@ static gdn_status add_all(struct gdni_unit *unit)
 {
     const struct gdni_kernel_info *kernel = gdni_kernel_info((enum gdni_kernel)unit->spec.kernel);
     GDN_TRY(add_all_generated(unit));
-    for (const char *const *name = kernel->headers; *name; ++name) GDN_TRY(add_template(unit, *name));
+    for (const char *const *name = kernel->headers; *name; ++name)
+        GDN_TRY(add_template(unit, *name));
     char main_name[64];
     snprintf(main_name, sizeof main_name, "%s.cu", kernel->name);
     const struct gdni_template *t = gdni_template_find(main_name);
@@ -82,6 +83,7 @@ gdn_status gdni_unit_build(struct gdni_unit *out, const struct gdni_spec *spec)
 
 void gdni_unit_free(struct gdni_unit *unit)
 {
-    for (int i = 0; i < unit->num_files; ++i) gdni_free(unit->files[i].owned);
+    for (int i = 0; i < unit->num_files; ++i)
+        gdni_free(unit->files[i].owned);
     memset(unit, 0, sizeof *unit);
 }

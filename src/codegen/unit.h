@@ -26,7 +26,7 @@ struct gdni_unit_file {
 
 struct gdni_unit {
     struct gdni_spec spec;
-    const char *entry; /* extern "C" kernel */
+    const char *entry;                 /* extern "C" kernel */
     const char *main_name, *main_text; /* the program: includes the rest */
     int num_files;
     struct gdni_unit_file files[GDNI_UNIT_MAX_FILES];

@@ -76,7 +76,9 @@ static bool add_bundles(struct gdni_cache *cache, const gdn_config *cfg, const s
 
 static uint64_t choose_max(const gdn_config *cfg, const struct gdni_env *env)
 {
-    return cfg->cache_max_bytes ? cfg->cache_max_bytes : env->cache_max_bytes ? env->cache_max_bytes : DEFAULT_MAX_BYTES;
+    return cfg->cache_max_bytes   ? cfg->cache_max_bytes
+           : env->cache_max_bytes ? env->cache_max_bytes
+                                  : DEFAULT_MAX_BYTES;
 }
 
 struct gdni_cache *gdni_cache_create(const gdn_config *cfg, const struct gdni_env *env, const struct gdni_log *log,
@@ -92,19 +94,20 @@ struct gdni_cache *gdni_cache_create(const gdn_config *cfg, const struct gdni_en
         gdni_free(cache);
         return NULL;
     }
-    if (gdni_cache_dir_choose(&cache->user, cfg->cache_dir, env, cfg->flags) != GDN_OK || !add_bundles(cache, cfg, env)) {
+    if (gdni_cache_dir_choose(&cache->user, cfg->cache_dir, env, cfg->flags) != GDN_OK ||
+        !add_bundles(cache, cfg, env)) {
         gdni_cache_destroy(cache);
         return NULL;
     }
-    if (*cache->user.problem)
-        gdni_log(log, GDN_LOG_WARN, "cubins are kept in memory only: %s", cache->user.problem);
+    if (*cache->user.problem) gdni_log(log, GDN_LOG_WARN, "cubins are kept in memory only: %s", cache->user.problem);
     return cache;
 }
 
 void gdni_cache_destroy(struct gdni_cache *cache)
 {
     if (!cache) return;
-    for (size_t i = 0; i < cache->num_bundles; ++i) gdni_cache_dir_close(&cache->bundles[i]);
+    for (size_t i = 0; i < cache->num_bundles; ++i)
+        gdni_cache_dir_close(&cache->bundles[i]);
     gdni_free(cache->bundles);
     gdni_cache_dir_close(&cache->user);
     pthread_mutex_destroy(&cache->lock);
@@ -139,7 +142,7 @@ static const char *wrong_kind(int err)
         int err;
         const char *words;
     } kinds[] = {
-        { ELOOP, "a symbolic link" }, { EINVAL, "no regular file" }, { EPERM, "owned by another user" },
+        { ELOOP, "a symbolic link" },  { EINVAL, "no regular file" },        { EPERM, "owned by another user" },
         { EFBIG, "file is too long" }, { EIO, "file cannot be read whole" },
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i)
@@ -220,7 +223,8 @@ static bool next_name(const struct query *q, char name[GDNI_ENTRY_NAME])
 static gdn_status load_any(struct gdni_cache *cache, const struct query *q, struct gdni_program **out)
 {
     char name[GDNI_ENTRY_NAME] = "";
-    while (!*out && next_name(q, name)) GDN_TRY(load(cache, q, name, out));
+    while (!*out && next_name(q, name))
+        GDN_TRY(load(cache, q, name, out));
     return GDN_OK;
 }
 
@@ -269,8 +273,8 @@ static void note_unpublished(struct gdni_cache *cache, const char *why)
                  cache->user.path, why);
 }
 
-static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *program, const char *tag, const void *bytes,
-                         size_t size, bool replace)
+static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *program, const char *tag,
+                         const void *bytes, size_t size, bool replace)
 {
     int folder;
     int err = gdni_cache_dir_open(&cache->user, program->arch, program->key_hex, true, &folder);

@@ -82,7 +82,8 @@ static bool is_at_its_place(const struct gdni_entry *entry, const struct gdni_ca
            file->path[3 + arch_len] == '/';
 }
 
-static int tell(const struct listing *l, const struct gdni_cache_file *file, const char *path, const struct gdni_entry *entry)
+static int tell(const struct listing *l, const struct gdni_cache_file *file, const char *path,
+                const struct gdni_entry *entry)
 {
     gdn_cache_entry out = {
         .struct_size = sizeof out,

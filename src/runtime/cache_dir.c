@@ -38,7 +38,8 @@ static gdn_status join(struct choice *c, const char *base, const char *tail, con
     return c->path ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory: the path of the cache directory");
 }
 
-static gdn_status choose(struct choice *c, const char *configured, const struct gdni_env *env, char *problem, size_t size)
+static gdn_status choose(struct choice *c, const char *configured, const struct gdni_env *env, char *problem,
+                         size_t size)
 {
     *c = (struct choice){ 0 };
     if (env->disable_cache || (configured && !*configured)) return GDN_OK; /* memory only, as asked */
@@ -50,7 +51,8 @@ static gdn_status choose(struct choice *c, const char *configured, const struct 
     /* The XDG specification: a relative path is invalid and is to be ignored. */
     if (env->xdg_cache_home && *env->xdg_cache_home == '/') return join(c, env->xdg_cache_home, "/gdn-jit", NULL);
     if (env->home && *env->home == '/') return join(c, env->home, "/.cache/gdn-jit", env->home);
-    snprintf(problem, size, "none of gdn_config.cache_dir, GDN_JIT_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory: "
+    snprintf(problem, size,
+             "none of gdn_config.cache_dir, GDN_JIT_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory: "
              "set one");
     return GDN_OK;
 }
@@ -70,12 +72,13 @@ bool gdni_cache_dir_trusts(const struct gdni_cache_dir *dir, const struct stat *
 /* False, with the problem, when what was opened must not be used. */
 static bool judge(struct gdni_cache_dir *out, const struct choice *c, const struct stat *st)
 {
-    const unsigned owner = (unsigned)st->st_uid, self = (unsigned)geteuid(), mode = (unsigned)(st->st_mode & PERMISSIONS);
+    const unsigned owner = (unsigned)st->st_uid, self = (unsigned)geteuid(),
+                   mode = (unsigned)(st->st_mode & PERMISSIONS);
     if (c->named) {
         if (is_owner_trusted(st->st_uid, out->any_owner)) return true;
         snprintf(out->problem, sizeof out->problem,
-                 "%s is owned by user %u, not by %u or root: set GDN_CTX_SHARED_CACHE to share it on purpose", c->path, owner,
-                 self);
+                 "%s is owned by user %u, not by %u or root: set GDN_CTX_SHARED_CACHE to share it on purpose", c->path,
+                 owner, self);
         return false;
     }
     if (owner == self && !(mode & OTHERS_WRITE)) return true;
@@ -101,7 +104,8 @@ static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c)
 {
     struct stat st;
     if (c->must && (stat(c->must, &st) != 0 || !S_ISDIR(st.st_mode))) {
-        snprintf(out->problem, sizeof out->problem, "HOME is %s, which is no directory: set GDN_JIT_CACHE_DIR", c->must);
+        snprintf(out->problem, sizeof out->problem, "HOME is %s, which is no directory: set GDN_JIT_CACHE_DIR",
+                 c->must);
         return false;
     }
     int fd;

@@ -51,13 +51,15 @@ enum { NUM_FACTS = sizeof fact_offsets / sizeof fact_offsets[0] };
 
 static void put(uint8_t *at, int bytes, uint64_t value)
 {
-    for (int i = 0; i < bytes; ++i) at[i] = (uint8_t)(value >> (8 * i));
+    for (int i = 0; i < bytes; ++i)
+        at[i] = (uint8_t)(value >> (8 * i));
 }
 
 static uint64_t get(const uint8_t *at, int bytes)
 {
     uint64_t value = 0;
-    for (int i = 0; i < bytes; ++i) value |= (uint64_t)at[i] << (8 * i);
+    for (int i = 0; i < bytes; ++i)
+        value |= (uint64_t)at[i] << (8 * i);
     return value;
 }
 
@@ -99,7 +101,8 @@ static int arch_cc(const char *arch)
     if (strncmp(arch, "sm_", 3) != 0) return 0;
     int cc = 0;
     const char *p = arch + 3;
-    for (; *p >= '0' && *p <= '9' && cc < 1000; ++p) cc = cc * 10 + (*p - '0');
+    for (; *p >= '0' && *p <= '9' && cc < 1000; ++p)
+        cc = cc * 10 + (*p - '0');
     const bool ends = *p == '\0' || (*p >= 'a' && *p <= 'z' && p[1] == '\0');
     return ends && p >= arch + 5 ? cc : 0;
 }
@@ -125,7 +128,8 @@ const char *gdni_cubin_check(const void *cubin, size_t size, const char *arch)
 static bool take_text(char *out, const uint8_t *field, size_t size)
 {
     size_t len = 0;
-    while (len < size && field[len] >= 0x20 && field[len] < 0x7f) ++len;
+    while (len < size && field[len] >= 0x20 && field[len] < 0x7f)
+        ++len;
     for (size_t i = len; i < size; ++i)
         if (field[i]) return false;
     memcpy(out, field, size);
@@ -152,7 +156,8 @@ static const char *take_sizes(struct gdni_entry *e, const uint8_t *bytes, size_t
     if (get(footer + AT_FORMAT, 4) != FORMAT || get(footer + AT_FLAGS, 4) != 0) return "format of another version";
     const uint64_t cubin = get(footer + AT_CUBIN_SIZE, 8), key = get(footer + AT_KEY_LEN, 4),
                    log = get(footer + AT_LOG_LEN, 4);
-    if (cubin > GDNI_ENTRY_MAX_CUBIN || key > GDNI_ENTRY_MAX_KEY || log > GDNI_ENTRY_MAX_LOG) return "a size is over its limit";
+    if (cubin > GDNI_ENTRY_MAX_CUBIN || key > GDNI_ENTRY_MAX_KEY || log > GDNI_ENTRY_MAX_LOG)
+        return "a size is over its limit";
     if (cubin + key + log + FOOTER != size) return "sizes do not add up";
     e->cubin = bytes;
     e->cubin_size = (size_t)cubin;
@@ -170,7 +175,8 @@ static const char *check_content(struct gdni_entry *e, const uint8_t *footer)
         return "trailer's checksum is wrong";
     if (!sum_is(footer + AT_CUBIN_SUM, e->cubin, e->cubin_size)) return "cubin's checksum is wrong";
     if (memchr(trailer, '\0', e->key_len + e->log_len)) return "text with a NUL";
-    if (!take_text(e->arch, footer + AT_ARCH, sizeof e->arch) || !take_text(e->entry, footer + AT_ENTRY, sizeof e->entry) ||
+    if (!take_text(e->arch, footer + AT_ARCH, sizeof e->arch) ||
+        !take_text(e->entry, footer + AT_ENTRY, sizeof e->entry) ||
         !take_text(e->facts.compiler, footer + AT_COMPILER, sizeof e->facts.compiler))
         return "a name is no text";
     if (!take_facts(&e->facts, footer)) return "a fact is out of range";
@@ -194,9 +200,11 @@ const char *gdni_entry_parse(struct gdni_entry *out, const void *bytes, size_t s
 static gdn_status check_limits(const struct gdni_entry *e)
 {
     if (e->cubin_size > GDNI_ENTRY_MAX_CUBIN)
-        return GDN_FAIL(GDN_E_INVALID, "cubin has %zu bytes: an entry holds up to %d", e->cubin_size, GDNI_ENTRY_MAX_CUBIN);
+        return GDN_FAIL(GDN_E_INVALID, "cubin has %zu bytes: an entry holds up to %d", e->cubin_size,
+                        GDNI_ENTRY_MAX_CUBIN);
     if (e->key_len > GDNI_ENTRY_MAX_KEY)
-        return GDN_FAIL(GDN_E_INVALID, "key text has %zu bytes: an entry holds up to %d", e->key_len, GDNI_ENTRY_MAX_KEY);
+        return GDN_FAIL(GDN_E_INVALID, "key text has %zu bytes: an entry holds up to %d", e->key_len,
+                        GDNI_ENTRY_MAX_KEY);
     const char *wrong = gdni_cubin_check(e->cubin, e->cubin_size, e->arch);
     return wrong ? GDN_FAIL(GDN_E_INVALID, "cubin of %s cannot be kept: %s", e->entry, wrong) : GDN_OK;
 }
@@ -217,7 +225,7 @@ static void put_footer(uint8_t *footer, const struct gdni_entry *e, size_t log_l
     put(footer + AT_LOG_LEN, 4, log_len);
     for (int i = 0; i < NUM_FACTS; ++i)
         put(footer + AT_FACTS + 4 * i, 4,
-            (uint32_t)*(const int32_t *)(const void *)((const char *)&e->facts + fact_offsets[i]));
+            (uint32_t) * (const int32_t *)(const void *)((const char *)&e->facts + fact_offsets[i]));
     put_text(footer + AT_ARCH, e->arch, sizeof e->arch);
     put_text(footer + AT_ENTRY, e->entry, sizeof e->entry);
     put_text(footer + AT_COMPILER, e->facts.compiler, sizeof e->facts.compiler);

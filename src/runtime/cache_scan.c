@@ -110,7 +110,8 @@ gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_s
 {
     *out = (struct gdni_cache_scan){ 0 };
     int fd;
-    if (dir->fd < 0 || gdni_fs_open_folder(dir->fd, "v1", false, 0, &fd) != 0) return GDN_OK; /* nothing was ever kept */
+    if (dir->fd < 0 || gdni_fs_open_folder(dir->fd, "v1", false, 0, &fd) != 0)
+        return GDN_OK; /* nothing was ever kept */
     if (!walk(out, fd, "v1", 0)) {
         gdni_free(out->files);
         *out = (struct gdni_cache_scan){ 0 };

@@ -37,7 +37,8 @@ static void *compile_thread(void *data)
 {
     struct run *run = data;
     const char *options[GDNI_MAX_OPTIONS];
-    for (int i = 0; i < run->options.count; ++i) options[i] = run->options.text[i];
+    for (int i = 0; i < run->options.count; ++i)
+        options[i] = run->options.text[i];
     run->result = run->api->nvrtcCompileProgram(run->program, run->options.count, options);
     return NULL;
 }
@@ -83,8 +84,8 @@ static gdn_status create_program(struct run *run)
         texts[i] = unit->files[i].text;
         names[i] = unit->files[i].name;
     }
-    const gdni_nvrtcresult result = run->api->nvrtcCreateProgram(&run->program, unit->main_text, unit->main_name,
-                                                                 unit->num_files, texts, names);
+    const gdni_nvrtcresult result =
+        run->api->nvrtcCreateProgram(&run->program, unit->main_text, unit->main_name, unit->num_files, texts, names);
     return result ? nvrtc_fail(run, "nvrtcCreateProgram", result) : GDN_OK;
 }
 
@@ -101,7 +102,8 @@ static gdn_status take_log(const struct run *run, char **out)
         gdni_free(log);
         return nvrtc_fail(run, "nvrtcGetProgramLog", result);
     }
-    for (size_t len = strlen(log); len && log[len - 1] == '\n'; --len) log[len - 1] = '\0';
+    for (size_t len = strlen(log); len && log[len - 1] == '\n'; --len)
+        log[len - 1] = '\0';
     *out = log;
     return GDN_OK;
 }
@@ -152,7 +154,8 @@ static void end_run(struct run *run)
 
 /* Size, then bytes, into memory of ours with a NUL behind. */
 static gdn_status take_output(const struct run *run, gdni_nvrtcresult (*get_size)(gdni_nvrtcprog, size_t *),
-                              gdni_nvrtcresult (*get)(gdni_nvrtcprog, char *), const char *what, void **out, size_t *out_size)
+                              gdni_nvrtcresult (*get)(gdni_nvrtcprog, char *), const char *what, void **out,
+                              size_t *out_size)
 {
     size_t size = 0;
     gdni_nvrtcresult result = get_size(run->program, &size);
@@ -206,7 +209,8 @@ gdn_status gdni_compile_ptx(struct gdni_nvrtc *nvrtc, const struct gdni_unit *un
     GDN_TRY(begin_run(&run, nvrtc, unit));
     void *ptx = NULL;
     size_t size;
-    const gdn_status status = take_output(&run, run.api->nvrtcGetPTXSize, run.api->nvrtcGetPTX, "nvrtcGetPTX", &ptx, &size);
+    const gdn_status status =
+        take_output(&run, run.api->nvrtcGetPTXSize, run.api->nvrtcGetPTX, "nvrtcGetPTX", &ptx, &size);
     end_run(&run);
     *out = ptx;
     return status;

@@ -13,7 +13,7 @@
 struct gdni_compiled {
     void *cubin;
     size_t cubin_size;
-    char *log; /* never NULL */
+    char *log;     /* never NULL */
     uint64_t usec; /* that NVRTC took */
     struct gdni_facts facts;
 };

@@ -31,8 +31,10 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
     if (!cfg) return GDN_OK;
     GDN_TRY(gdni_take_struct(out, sizeof *out, cfg, "gdn_config", sizeof *out));
     if (out->flags & ~(uint32_t)KNOWN_FLAGS)
-        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_CTX_NO_COMPILE, GDN_CTX_NO_ENV and GDN_CTX_SHARED_CACHE are "
-                                       "known", out->flags);
+        return GDN_FAIL(GDN_E_INVALID,
+                        "flags is 0x%x: only GDN_CTX_NO_COMPILE, GDN_CTX_NO_ENV and GDN_CTX_SHARED_CACHE are "
+                        "known",
+                        out->flags);
     if (out->log_level < 0 || out->log_level > GDN_LOG_DEBUG)
         return GDN_FAIL(GDN_E_INVALID, "log_level is %d: must be GDN_LOG_ERROR to GDN_LOG_DEBUG, or 0 for GDN_LOG_WARN",
                         out->log_level);

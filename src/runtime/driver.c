@@ -63,18 +63,20 @@ static gdn_status open_library(struct gdni_driver *driver)
 {
     driver->library = dlopen(driver->path, RTLD_NOW | RTLD_LOCAL);
     if (driver->library) return GDN_OK;
-    return GDN_FAIL(GDN_E_NO_DRIVER,
-                    "the CUDA driver library %s could not be opened (%s): install the NVIDIA driver, and in a container pass "
-                    "the GPUs in; a machine without one can still plan and warm the cache",
-                    driver->path, dlerror());
+    return GDN_FAIL(
+        GDN_E_NO_DRIVER,
+        "the CUDA driver library %s could not be opened (%s): install the NVIDIA driver, and in a container pass "
+        "the GPUs in; a machine without one can still plan and warm the cache",
+        driver->path, dlerror());
 }
 
 static gdn_status too_old(const struct gdni_driver *driver, const char *symbol)
 {
-    return GDN_FAIL(GDN_E_NO_DRIVER,
-                    "the CUDA driver library %s has no %s: it is no CUDA driver, or one older than CUDA 12.0 (R525); install "
-                    "driver 525 or newer",
-                    driver->path, symbol);
+    return GDN_FAIL(
+        GDN_E_NO_DRIVER,
+        "the CUDA driver library %s has no %s: it is no CUDA driver, or one older than CUDA 12.0 (R525); install "
+        "driver 525 or newer",
+        driver->path, symbol);
 }
 
 static gdn_status find_get_proc(const struct gdni_driver *driver, get_proc_fn *out)
@@ -110,7 +112,8 @@ static const struct {
     gdni_curesult result;
     const char *remedy;
 } init_causes[] = {
-    { CUDA_ERROR_NO_DEVICE, "no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, and in a container pass GPUs in" },
+    { CUDA_ERROR_NO_DEVICE,
+      "no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, and in a container pass GPUs in" },
     { 34, "this is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH" },
     { 46, "the GPU is in use by another process in exclusive mode" },
     { 800, "this process may not use the GPU: check the permissions of /dev/nvidia*" },

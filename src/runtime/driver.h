@@ -18,30 +18,30 @@ typedef struct gdni_cukernel_opaque *gdni_cukernel;
 typedef struct gdni_cufunc_opaque *gdni_cufunc;
 
 /* X(symbol, arguments) of every entry point; driver.c resolves exactly these. */
-#define GDNI_DRIVER_CALLS(X)                                                                                            \
-    X(cuInit, (unsigned flags))                                                                                         \
-    X(cuDriverGetVersion, (int *version))                                                                               \
-    X(cuDeviceGetCount, (int *count))                                                                                   \
-    X(cuDeviceGet, (gdni_cudevice * device, int ordinal))                                                               \
-    X(cuDeviceGetName, (char *name, int len, gdni_cudevice device))                                                     \
-    X(cuDeviceGetAttribute, (int *value, int attribute, gdni_cudevice device))                                          \
-    X(cuDevicePrimaryCtxRetain, (gdni_cuctx * ctx, gdni_cudevice device))                                               \
-    X(cuDevicePrimaryCtxRelease, (gdni_cudevice device))                                                                \
-    X(cuCtxPushCurrent, (gdni_cuctx ctx))                                                                               \
-    X(cuCtxPopCurrent, (gdni_cuctx * ctx))                                                                              \
-    X(cuCtxGetCurrent, (gdni_cuctx * ctx))                                                                              \
-    X(cuCtxGetDevice, (gdni_cudevice * device))                                                                         \
-    X(cuLibraryLoadData, (gdni_culib * library, const void *code, const void *jit_options, const void **jit_values,     \
-                          unsigned num_jit, const void *library_options, const void **library_values,                   \
-                          unsigned num_library))                                                                        \
-    X(cuLibraryUnload, (gdni_culib library))                                                                            \
-    X(cuLibraryGetKernel, (gdni_cukernel * kernel, gdni_culib library, const char *name))                               \
-    X(cuKernelGetFunction, (gdni_cufunc * function, gdni_cukernel kernel))                                              \
-    X(cuKernelSetAttribute, (int attribute, int value, gdni_cukernel kernel, gdni_cudevice device))                     \
-    X(cuStreamIsCapturing, (gdn_stream stream, int *status))                                                            \
-    X(cuLaunchKernel, (gdni_cufunc function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,       \
-                       unsigned block_y, unsigned block_z, unsigned smem, gdn_stream stream, void **params,             \
-                       void **extra))                                                                                   \
+#define GDNI_DRIVER_CALLS(X)                                                                                           \
+    X(cuInit, (unsigned flags))                                                                                        \
+    X(cuDriverGetVersion, (int *version))                                                                              \
+    X(cuDeviceGetCount, (int *count))                                                                                  \
+    X(cuDeviceGet, (gdni_cudevice * device, int ordinal))                                                              \
+    X(cuDeviceGetName, (char *name, int len, gdni_cudevice device))                                                    \
+    X(cuDeviceGetAttribute, (int *value, int attribute, gdni_cudevice device))                                         \
+    X(cuDevicePrimaryCtxRetain, (gdni_cuctx * ctx, gdni_cudevice device))                                              \
+    X(cuDevicePrimaryCtxRelease, (gdni_cudevice device))                                                               \
+    X(cuCtxPushCurrent, (gdni_cuctx ctx))                                                                              \
+    X(cuCtxPopCurrent, (gdni_cuctx * ctx))                                                                             \
+    X(cuCtxGetCurrent, (gdni_cuctx * ctx))                                                                             \
+    X(cuCtxGetDevice, (gdni_cudevice * device))                                                                        \
+    X(cuLibraryLoadData,                                                                                               \
+      (gdni_culib * library, const void *code, const void *jit_options, const void **jit_values, unsigned num_jit,     \
+       const void *library_options, const void **library_values, unsigned num_library))                                \
+    X(cuLibraryUnload, (gdni_culib library))                                                                           \
+    X(cuLibraryGetKernel, (gdni_cukernel * kernel, gdni_culib library, const char *name))                              \
+    X(cuKernelGetFunction, (gdni_cufunc * function, gdni_cukernel kernel))                                             \
+    X(cuKernelSetAttribute, (int attribute, int value, gdni_cukernel kernel, gdni_cudevice device))                    \
+    X(cuStreamIsCapturing, (gdn_stream stream, int *status))                                                           \
+    X(cuLaunchKernel,                                                                                                  \
+      (gdni_cufunc function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,    \
+       unsigned block_z, unsigned smem, gdn_stream stream, void **params, void **extra))                               \
     X(cuGetErrorString, (gdni_curesult result, const char **text))
 
 struct gdni_cuda {

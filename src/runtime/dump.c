@@ -127,7 +127,8 @@ static gdn_status text_source(struct gdni_strbuf *sb, const struct view *v)
     struct gdni_unit unit = { 0 };
     GDN_TRY(gdni_unit_build(&unit, v->spec));
     banner(sb, v);
-    for (int i = 0; i < unit.num_files; ++i) source_file(sb, unit.files[i].name, unit.files[i].text);
+    for (int i = 0; i < unit.num_files; ++i)
+        source_file(sb, unit.files[i].name, unit.files[i].text);
     source_file(sb, unit.main_name, unit.main_text);
     gdni_unit_free(&unit);
     return GDN_OK;
@@ -173,8 +174,8 @@ static const struct {
     gdn_dump_kind kind;
     gdn_status (*print)(struct gdni_strbuf *sb, const struct view *v);
 } kinds[] = {
-    { GDN_DUMP_JSON, json_variant },   { GDN_DUMP_SPEC, text_spec },           { GDN_DUMP_SOURCE, text_source },
-    { GDN_DUMP_KEY, text_key },        { GDN_DUMP_BUILD_LOG, text_build_log }, { GDN_DUMP_PTX, text_ptx },
+    { GDN_DUMP_JSON, json_variant }, { GDN_DUMP_SPEC, text_spec },           { GDN_DUMP_SOURCE, text_source },
+    { GDN_DUMP_KEY, text_key },      { GDN_DUMP_BUILD_LOG, text_build_log }, { GDN_DUMP_PTX, text_ptx },
     { GDN_DUMP_CUBIN, bytes_cubin },
 };
 enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -224,8 +225,10 @@ gdn_status gdn_plan_dump(const gdn_plan *plan, gdn_dump_kind kind, gdn_write_fn 
 {
     struct gdni_strbuf sb = { 0 };
     const int row = row_of_kind(kind);
-    if (!plan) return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
-    if (row < 0) return GDN_FAIL(GDN_E_INVALID, "kind is %d: must be one of GDN_DUMP_JSON to GDN_DUMP_CUBIN", (int)kind);
+    if (!plan)
+        return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
+    if (row < 0)
+        return GDN_FAIL(GDN_E_INVALID, "kind is %d: must be one of GDN_DUMP_JSON to GDN_DUMP_CUBIN", (int)kind);
     if (!write) return GDN_FAIL(GDN_E_INVALID, "write is null: pass a function that takes the text");
     gdn_status status = print_plan(&sb, plan, row);
     if (status == GDN_OK) status = hand_over(&sb, write, user);
@@ -246,10 +249,11 @@ static double floor_us(const gdn_target *target, double bytes, double flops)
 gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_cost *out)
 {
     gdn_cost cost = GDN_COST_INIT;
-    if (!plan) return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
+    if (!plan)
+        return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
     if (num_tokens < 0 || num_seqs < 0)
-        return GDN_FAIL(GDN_E_INVALID, "num_tokens is %lld, num_seqs is %lld: must not be negative", (long long)num_tokens,
-                        (long long)num_seqs);
+        return GDN_FAIL(GDN_E_INVALID, "num_tokens is %lld, num_seqs is %lld: must not be negative",
+                        (long long)num_tokens, (long long)num_seqs);
     GDN_TRY(gdni_check_out(out, "gdn_cost", sizeof *out));
     gdni_problem_cost(&plan->problem, num_tokens, num_seqs, &cost.bytes, &cost.flops);
     cost.floor_us = floor_us(&plan->target, cost.bytes, cost.flops);

@@ -31,14 +31,14 @@ static gdn_status describe_devices(const struct gdni_cuda *cuda, gdn_doctor *d)
     if (result != 0) return gdni_cuda_fail(cuda, result, "cuDriverGetVersion");
     result = cuda->cuDeviceGetCount(&d->num_devices);
     if (result != 0) return gdni_cuda_fail(cuda, result, "cuDeviceGetCount");
-    const int len = snprintf(d->driver, sizeof d->driver, "CUDA %d.%d, %d device%s", version / 1000, version % 1000 / 10,
-                       d->num_devices, d->num_devices == 1 ? "" : "s");
+    const int len = snprintf(d->driver, sizeof d->driver, "CUDA %d.%d, %d device%s", version / 1000,
+                             version % 1000 / 10, d->num_devices, d->num_devices == 1 ? "" : "s");
     if (d->num_devices == 0)
         return GDN_FAIL(GDN_E_NO_DEVICE, "the driver sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES");
     GDN_TRY(gdni_device_find(cuda, 0, &device));
     GDN_TRY(gdni_device_target(cuda, device, &target));
-    snprintf(d->driver + len, sizeof d->driver - (size_t)len, "%s %s (%s)", d->num_devices == 1 ? ":" : ", the first is",
-             target.gpu_name, target.arch);
+    snprintf(d->driver + len, sizeof d->driver - (size_t)len, "%s %s (%s)",
+             d->num_devices == 1 ? ":" : ", the first is", target.gpu_name, target.arch);
     return GDN_OK;
 }
 

@@ -15,7 +15,8 @@ enum { WORKSPACE_ALIGNMENT = 256 };
 
 static gdn_status check_plan(const gdn_plan *plan, int32_t op)
 {
-    if (!plan) return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
+    if (!plan)
+        return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
     if (plan->problem.op != op)
         return GDN_FAIL(GDN_E_INVALID, "plan is for %s: execute it with that operator's function, or plan %s",
                         gdni_op_name(plan->problem.op), gdni_op_name(op));
@@ -26,11 +27,12 @@ static gdn_status check_workspace(const gdn_plan *plan, gdn_devptr workspace, si
 {
     if (plan->workspace_size == 0) return GDN_OK;
     if (size < plan->workspace_size || !workspace)
-        return GDN_FAIL(GDN_E_WORKSPACE, "workspace is 0x%llx, %zu bytes: this plan needs %zu (gdn_plan_workspace_size)",
+        return GDN_FAIL(GDN_E_WORKSPACE,
+                        "workspace is 0x%llx, %zu bytes: this plan needs %zu (gdn_plan_workspace_size)",
                         (unsigned long long)workspace, size, plan->workspace_size);
     if (workspace % WORKSPACE_ALIGNMENT)
-        return GDN_FAIL(GDN_E_WORKSPACE, "workspace is 0x%llx: must be aligned to %d bytes", (unsigned long long)workspace,
-                        WORKSPACE_ALIGNMENT);
+        return GDN_FAIL(GDN_E_WORKSPACE, "workspace is 0x%llx: must be aligned to %d bytes",
+                        (unsigned long long)workspace, WORKSPACE_ALIGNMENT);
     return GDN_OK;
 }
 
@@ -46,14 +48,16 @@ static gdn_status not_loaded(const struct gdni_cuda *cuda, gdni_cuctx current)
 {
     gdni_cudevice device = 0;
     if (!current)
-        return GDN_FAIL(GDN_E_NOT_LOADED,
-                        "this thread has no current CUDA context: call cudaSetDevice() or cuCtxSetCurrent() in it first");
+        return GDN_FAIL(
+            GDN_E_NOT_LOADED,
+            "this thread has no current CUDA context: call cudaSetDevice() or cuCtxSetCurrent() in it first");
     const gdni_curesult result = cuda->cuCtxGetDevice(&device);
     if (result != 0) return failed(cuda, result, "cuCtxGetDevice");
-    return GDN_FAIL(GDN_E_NOT_LOADED,
-                    "the current CUDA context, on device %d, is none that the plan is loaded in: call gdn_plan_load() for that "
-                    "device, and run in its primary context",
-                    device);
+    return GDN_FAIL(
+        GDN_E_NOT_LOADED,
+        "the current CUDA context, on device %d, is none that the plan is loaded in: call gdn_plan_load() for that "
+        "device, and run in its primary context",
+        device);
 }
 
 static gdn_status find_device(const gdn_plan *plan, const struct gdni_loaded **out)

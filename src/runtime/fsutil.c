@@ -116,7 +116,8 @@ static int write_quietly(int fd, const void *bytes, size_t size)
     const int err = write_bytes(fd, bytes, size);
     if (err == EFBIG && !was_pending) {
         const struct timespec now = { 0 };
-        while (sigtimedwait(&only, NULL, &now) < 0 && errno == EINTR) {}
+        while (sigtimedwait(&only, NULL, &now) < 0 && errno == EINTR) {
+        }
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return err;
@@ -139,7 +140,8 @@ static void temp_name(char name[TEMP_NAME])
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != (ssize_t)sizeof bits) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        bits = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16 ^ (uint64_t)(uintptr_t)name;
+        bits =
+            (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16 ^ (uint64_t)(uintptr_t)name;
     }
     snprintf(name, TEMP_NAME, GDNI_FS_TEMP_PREFIX "%016llx", (unsigned long long)bits);
 }

@@ -77,7 +77,8 @@ void gdni_modules_destroy(struct gdni_modules *modules)
         gdni_program_release(part->program);
     }
     for (int i = 0; i < atomic_load_explicit(&modules->num_devices, memory_order_acquire); ++i)
-        note(modules, modules->cuda->cuDevicePrimaryCtxRelease(modules->devices[i].device), "cuDevicePrimaryCtxRelease");
+        note(modules, modules->cuda->cuDevicePrimaryCtxRelease(modules->devices[i].device),
+             "cuDevicePrimaryCtxRelease");
     pthread_mutex_destroy(&modules->lock);
     gdni_free(modules);
 }
@@ -162,13 +163,15 @@ static gdn_status load_part(struct attempt *a, int i)
     result = cuda->cuKernelGetFunction(&a->loaded.functions[i], kernel);
     if (result != 0) return fail_part(a, i, result, "cuKernelGetFunction");
     if (part->spec->smem_bytes <= SMEM_WITHOUT_OPT_IN) return GDN_OK;
-    result = cuda->cuKernelSetAttribute(FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE, part->spec->smem_bytes, kernel, a->device);
+    result =
+        cuda->cuKernelSetAttribute(FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE, part->spec->smem_bytes, kernel, a->device);
     return result == 0 ? GDN_OK : fail_part(a, i, result, "cuKernelSetAttribute");
 }
 
 static gdn_status load_parts(struct attempt *a)
 {
-    for (int i = 0; i < a->m->num_parts; ++i) GDN_TRY(load_part(a, i));
+    for (int i = 0; i < a->m->num_parts; ++i)
+        GDN_TRY(load_part(a, i));
     return GDN_OK;
 }
 
@@ -208,7 +211,8 @@ static gdn_status load_locked(struct attempt *a)
     const int count = atomic_load_explicit(&m->num_devices, memory_order_relaxed);
     if (is_loaded(m, a->device)) return GDN_OK;
     if (count == MAX_DEVICES)
-        return GDN_FAIL(GDN_E_UNSUPPORTED, "the plan is loaded on %d devices, the most that one plan serves: make another plan",
+        return GDN_FAIL(GDN_E_UNSUPPORTED,
+                        "the plan is loaded on %d devices, the most that one plan serves: make another plan",
                         MAX_DEVICES);
     GDN_TRY(load_on_device(a));
     m->devices[count] = a->loaded;
@@ -253,23 +257,27 @@ static gdn_status rebuild(struct gdni_modules *m, int i)
 {
     enum gdni_origin origin;
     if (!m->may_compile)
-        return gdni_fail_in(GDN_E_CUDA, "the cached cubin is damaged or not for this driver, and strict mode compiles none: "
-                                        "warm the cache again");
+        return gdni_fail_in(GDN_E_CUDA,
+                            "the cached cubin is damaged or not for this driver, and strict mode compiles none: "
+                            "warm the cache again");
     struct gdni_program *refused = gdni_modules_program(m, i, &origin), *fresh = NULL;
-    gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its cached entry %s counts as damaged and is compiled anew", gdni_error_text(),
-             refused->key_hex);
+    gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its cached entry %s counts as damaged and is compiled anew",
+             gdni_error_text(), refused->key_hex);
     const gdn_status status = compile_again(m, m->parts[i].spec, &fresh);
     if (status == GDN_OK)
         replace(m, i, refused, fresh);
     else
-        gdni_fail_in(status, "the driver refused the cached cubin %s and it could not be built again", refused->key_hex);
+        gdni_fail_in(status, "the driver refused the cached cubin %s and it could not be built again",
+                     refused->key_hex);
     gdni_program_release(refused);
     return status;
 }
 
 gdn_status gdni_modules_load(struct gdni_modules *modules, const struct gdni_cuda *cuda, gdni_cudevice device)
 {
-    for (;;) { /* ends: a variant that was built again has its origin in the compiler, and is not refused a second time */
+    for (
+        ;
+        ;) { /* ends: a variant that was built again has its origin in the compiler, and is not refused a second time */
         struct attempt a = { .m = modules, .device = device, .refused = -1 };
         pthread_mutex_lock(&modules->lock);
         if (!modules->cuda) modules->cuda = cuda; /* the same table each time: it belongs to ctx */

@@ -19,7 +19,8 @@
 static const char *const default_names[] = { "libnvrtc.so.13", "libnvrtc.so.12" };
 enum { NUM_DEFAULTS = sizeof default_names / sizeof default_names[0] };
 
-#define REMEDY "install NVRTC 12.8 or newer (CUDA toolkit, or pip install nvidia-cuda-nvrtc), or name it in GDN_JIT_NVRTC"
+#define REMEDY                                                                                                         \
+    "install NVRTC 12.8 or newer (CUDA toolkit, or pip install nvidia-cuda-nvrtc), or name it in GDN_JIT_NVRTC"
 
 struct gdni_nvrtc {
     char *path; /* as configured; NULL: default_names */
@@ -60,7 +61,8 @@ void gdni_nvrtc_destroy(struct gdni_nvrtc *n)
 
 void gdni_nvrtc_enter(struct gdni_nvrtc *n)
 {
-    while (sem_wait(&n->slots) != 0 && errno == EINTR) {}
+    while (sem_wait(&n->slots) != 0 && errno == EINTR) {
+    }
 }
 
 void gdni_nvrtc_leave(struct gdni_nvrtc *n)
@@ -78,7 +80,8 @@ static void *open_library(const char *name)
 
 static gdn_status open_default(struct gdni_nvrtc *n)
 {
-    for (int i = 0; i < NUM_DEFAULTS && !n->handle; ++i) n->handle = open_library(default_names[i]);
+    for (int i = 0; i < NUM_DEFAULTS && !n->handle; ++i)
+        n->handle = open_library(default_names[i]);
     if (n->handle) return GDN_OK;
     return GDN_FAIL(GDN_E_NO_NVRTC, "NVRTC was not found, neither as %s nor as %s: " REMEDY, default_names[0],
                     default_names[1]);
@@ -89,7 +92,8 @@ static gdn_status open_configured(struct gdni_nvrtc *n)
     n->handle = open_library(n->path);
     if (n->handle) return GDN_OK;
     const char *why = dlerror();
-    return GDN_FAIL(GDN_E_NO_NVRTC, "NVRTC cannot be opened as configured (%s): correct GDN_JIT_NVRTC or gdn_config.nvrtc_path",
+    return GDN_FAIL(GDN_E_NO_NVRTC,
+                    "NVRTC cannot be opened as configured (%s): correct GDN_JIT_NVRTC or gdn_config.nvrtc_path",
                     why ? why : n->path);
 }
 
@@ -230,9 +234,11 @@ gdn_status gdni_nvrtc_get(struct gdni_nvrtc *n, const struct gdni_nvrtc_api **ou
 gdn_status gdni_nvrtc_check_arch(const struct gdni_nvrtc_api *api, const struct gdni_arch *arch)
 {
     if (api->version >= arch->min_nvrtc) return GDN_OK;
-    return GDN_FAIL(GDN_E_NO_NVRTC, "%s needs NVRTC %d.%d or newer, and %s is %d.%d: install a newer one, or name it in "
-                    "GDN_JIT_NVRTC", arch->name, arch->min_nvrtc / 100, arch->min_nvrtc % 100, api->path,
-                    api->version / 100, api->version % 100);
+    return GDN_FAIL(GDN_E_NO_NVRTC,
+                    "%s needs NVRTC %d.%d or newer, and %s is %d.%d: install a newer one, or name it in "
+                    "GDN_JIT_NVRTC",
+                    arch->name, arch->min_nvrtc / 100, arch->min_nvrtc % 100, api->path, api->version / 100,
+                    api->version % 100);
 }
 
 /* ---- tag ---- */

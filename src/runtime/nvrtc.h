@@ -16,17 +16,17 @@ typedef struct gdni_nvrtcprog_opaque *gdni_nvrtcprog;
 enum { GDNI_NVRTC_MIN = 1208, GDNI_NVRTC_PARALLEL = 4, GDNI_COMPILER_TAG = 9 };
 
 /* X(symbol, arguments) of every entry point; all return gdni_nvrtcresult. nvrtc.c resolves exactly these. */
-#define GDNI_NVRTC_CALLS(X)                                                                                             \
-    X(nvrtcVersion, (int *major, int *minor))                                                                           \
-    X(nvrtcCreateProgram, (gdni_nvrtcprog * program, const char *source, const char *name, int num_headers,             \
-                           const char *const *headers, const char *const *include_names))                               \
-    X(nvrtcCompileProgram, (gdni_nvrtcprog program, int num_options, const char *const *options))                       \
-    X(nvrtcDestroyProgram, (gdni_nvrtcprog * program))                                                                  \
-    X(nvrtcGetProgramLogSize, (gdni_nvrtcprog program, size_t *size))                                                   \
-    X(nvrtcGetProgramLog, (gdni_nvrtcprog program, char *log))                                                          \
-    X(nvrtcGetCUBINSize, (gdni_nvrtcprog program, size_t *size))                                                        \
-    X(nvrtcGetCUBIN, (gdni_nvrtcprog program, char *cubin))                                                             \
-    X(nvrtcGetPTXSize, (gdni_nvrtcprog program, size_t *size))                                                          \
+#define GDNI_NVRTC_CALLS(X)                                                                                            \
+    X(nvrtcVersion, (int *major, int *minor))                                                                          \
+    X(nvrtcCreateProgram, (gdni_nvrtcprog * program, const char *source, const char *name, int num_headers,            \
+                           const char *const *headers, const char *const *include_names))                              \
+    X(nvrtcCompileProgram, (gdni_nvrtcprog program, int num_options, const char *const *options))                      \
+    X(nvrtcDestroyProgram, (gdni_nvrtcprog * program))                                                                 \
+    X(nvrtcGetProgramLogSize, (gdni_nvrtcprog program, size_t * size))                                                 \
+    X(nvrtcGetProgramLog, (gdni_nvrtcprog program, char *log))                                                         \
+    X(nvrtcGetCUBINSize, (gdni_nvrtcprog program, size_t * size))                                                      \
+    X(nvrtcGetCUBIN, (gdni_nvrtcprog program, char *cubin))                                                            \
+    X(nvrtcGetPTXSize, (gdni_nvrtcprog program, size_t * size))                                                        \
     X(nvrtcGetPTX, (gdni_nvrtcprog program, char *ptx))
 
 struct gdni_nvrtc_api {

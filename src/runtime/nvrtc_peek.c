@@ -34,7 +34,8 @@ bool gdni_note_build_id(const void *notes, size_t size, char id[GDNI_BUILD_ID])
         memcpy(&note, p, sizeof note);
         const size_t name = up4(note.n_namesz), content = up4(note.n_descsz), head = sizeof note;
         if (name > size - head || content > size - head - name) return false;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(p + head, "GNU", 4) == 0 && note.n_descsz >= 8) {
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(p + head, "GNU", 4) == 0 &&
+            note.n_descsz >= 8) {
             const unsigned char *bytes = (const unsigned char *)p + head + name;
             for (size_t i = 0; i < note.n_descsz && i < (GDNI_BUILD_ID - 1) / 2; ++i)
                 snprintf(id + 2 * i, 3, "%02x", bytes[i]);
@@ -133,7 +134,8 @@ static bool in_ld_cache(const char *name, char path[GDNI_PATH])
     if (fd < 0) return false;
     void *map = MAP_FAILED;
     if (fstat(fd, &st) == 0 && st.st_size > 0)
-        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0); /* ldconfig replaces it, never writes into it */
+        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd,
+                   0); /* ldconfig replaces it, never writes into it */
     close(fd);
     if (map == MAP_FAILED) return false;
     const char *found = gdni_ld_cache_find(map, (size_t)st.st_size, name);

@@ -44,7 +44,8 @@ struct gdni_onecall *gdni_onecall_create(void)
 void gdni_onecall_destroy(struct gdni_onecall *onecall)
 {
     if (!onecall) return;
-    for (size_t i = 0; i < onecall->count; ++i) gdn_plan_destroy(onecall->entries[i].plan);
+    for (size_t i = 0; i < onecall->count; ++i)
+        gdn_plan_destroy(onecall->entries[i].plan);
     gdni_free(onecall->entries);
     pthread_mutex_destroy(&onecall->lock);
     gdni_free(onecall);
@@ -110,10 +111,11 @@ static gdn_status refuse_capture(const struct request *r)
     if (result != 0 && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         return gdni_cuda_fail(r->cuda, result, "cuStreamIsCapturing");
     if (result == 0 && !capturing) return GDN_OK;
-    return GDN_FAIL(GDN_E_NOT_LOADED,
-                    "stream is capturing and %s was not called with this desc on this device before: call it once outside the "
-                    "capture, or use gdn_plan_*() and gdn_plan_load()",
-                    gdni_op_name(r->problem.op));
+    return GDN_FAIL(
+        GDN_E_NOT_LOADED,
+        "stream is capturing and %s was not called with this desc on this device before: call it once outside the "
+        "capture, or use gdn_plan_*() and gdn_plan_load()",
+        gdni_op_name(r->problem.op));
 }
 
 static gdn_status make(const struct request *r, gdn_plan **out)
@@ -138,8 +140,9 @@ static gdn_status current_device(const struct gdni_cuda *cuda, gdni_cudevice *ou
     gdni_curesult result = cuda->cuCtxGetCurrent(&current);
     if (result != 0) return gdni_cuda_fail(cuda, result, "cuCtxGetCurrent");
     if (!current)
-        return GDN_FAIL(GDN_E_NOT_LOADED,
-                        "this thread has no current CUDA context: call cudaSetDevice() or cuCtxSetCurrent() in it first");
+        return GDN_FAIL(
+            GDN_E_NOT_LOADED,
+            "this thread has no current CUDA context: call cudaSetDevice() or cuCtxSetCurrent() in it first");
     result = cuda->cuCtxGetDevice(out);
     return result == 0 ? GDN_OK : gdni_cuda_fail(cuda, result, "cuCtxGetDevice");
 }
@@ -151,7 +154,8 @@ static gdn_status current_device(const struct gdni_cuda *cuda, gdni_cudevice *ou
 static int64_t widened(int64_t bound)
 {
     int64_t wide = 256;
-    while (wide < bound) wide *= 4;
+    while (wide < bound)
+        wide *= 4;
     return wide < INT32_MAX ? wide : INT32_MAX;
 }
 

@@ -95,7 +95,8 @@ static gdn_status take_target(gdn_target *out, const gdn_target *target)
         return GDN_FAIL(GDN_E_INVALID, "target.arch or target.gpu_name has no terminating zero: fill target by "
                                        "gdn_target_from_name() or gdn_target_from_device()");
     if (out->num_sms < 0)
-        return GDN_FAIL(GDN_E_INVALID, "target.num_sms is %d: must be positive, or 0 for the arch's common GPU", out->num_sms);
+        return GDN_FAIL(GDN_E_INVALID, "target.num_sms is %d: must be positive, or 0 for the arch's common GPU",
+                        out->num_sms);
     return GDN_OK;
 }
 
@@ -155,7 +156,8 @@ gdn_status gdn_plan_load(gdn_plan *plan, int device)
 {
     const struct gdni_cuda *cuda = NULL;
     gdni_cudevice found = 0;
-    if (!plan) return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
+    if (!plan)
+        return GDN_FAIL(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
     GDN_TRY(gdni_driver_get(plan->ctx->driver, &cuda));
     GDN_TRY(gdni_device_find(cuda, device, &found));
     return gdni_plan_load_device(plan, cuda, found);

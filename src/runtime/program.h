@@ -40,8 +40,8 @@ enum { GDNI_NO_COMPILE = 1u };
  * The program of a unit: from this context's memory, a bundle, the disk cache, or NVRTC; single flight per key. On success
  * the caller owns one reference. *origin tells where it was found.
  */
-gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key, uint32_t flags,
-                             struct gdni_program **out, enum gdni_origin *origin);
+gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
+                             uint32_t flags, struct gdni_program **out, enum gdni_origin *origin);
 
 /* As above, but compiles although an entry exists and replaces it: for a cubin that the driver refused. */
 gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,

@@ -77,16 +77,18 @@ static gdn_status find_on_disk(struct job *job)
 
 static gdn_status not_cached(const struct job *job)
 {
-    return GDN_FAIL(GDN_E_NOT_CACHED, "key %s (%s for %s) is in no cache and %s forbids to compile: run gdn-jit-cache warm for "
-                    "this shape with --arch %s, or add a bundle that has it", job->key->hex, job->unit->entry, job->arch,
-                    job->strict, job->arch);
+    return GDN_FAIL(GDN_E_NOT_CACHED,
+                    "key %s (%s for %s) is in no cache and %s forbids to compile: run gdn-jit-cache warm for "
+                    "this shape with --arch %s, or add a bundle that has it",
+                    job->key->hex, job->unit->entry, job->arch, job->strict, job->arch);
 }
 
 static gdn_status not_rebuilt(struct job *job)
 {
-    return GDN_FAIL(GDN_E_NOT_CACHED, "key %s (%s for %s): the driver refused the cached cubin and %s forbids to compile it "
-                    "again: allow it once, or replace the entry by gdn-jit-cache warm", job->key->hex, job->unit->entry,
-                    job->arch, job->strict);
+    return GDN_FAIL(GDN_E_NOT_CACHED,
+                    "key %s (%s for %s): the driver refused the cached cubin and %s forbids to compile it "
+                    "again: allow it once, or replace the entry by gdn-jit-cache warm",
+                    job->key->hex, job->unit->entry, job->arch, job->strict);
 }
 
 static gdn_status wrap(struct job *job, const struct gdni_compiled *compiled)
@@ -124,8 +126,8 @@ static gdn_status compile(struct job *job)
     const struct gdni_facts *facts = &compiled.facts;
     count(&job->ctx->counters.compiles, 1);
     count(&job->ctx->counters.compile_usec, compiled.usec);
-    gdni_log(log, GDN_LOG_INFO, "compile %s for %s, key %s: done in %d ms, %d registers, %d bytes spilled", name, job->arch,
-             hex, facts->compile_ms, facts->registers, facts->spill_bytes);
+    gdni_log(log, GDN_LOG_INFO, "compile %s for %s, key %s: done in %d ms, %d registers, %d bytes spilled", name,
+             job->arch, hex, facts->compile_ms, facts->registers, facts->spill_bytes);
     status = wrap(job, &compiled);
     gdni_compiled_free(&compiled);
     return status;
@@ -164,10 +166,12 @@ static gdn_status request(struct job *job, unsigned enter_flags, gdn_status (*pr
     return status;
 }
 
-gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key, uint32_t flags,
-                             struct gdni_program **out, enum gdni_origin *origin)
+gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
+                             uint32_t flags, struct gdni_program **out, enum gdni_origin *origin)
 {
-    struct job job = { .ctx = ctx, .unit = unit, .key = key, .arch = unit->spec.arch->name, .strict = strict_by(ctx, flags) };
+    struct job job = {
+        .ctx = ctx, .unit = unit, .key = key, .arch = unit->spec.arch->name, .strict = strict_by(ctx, flags)
+    };
     GDN_TRY(request(&job, job.strict ? GDNI_ENTER_STRICT : 0, find_or_compile));
     *out = job.program;
     *origin = job.origin;
@@ -177,7 +181,9 @@ gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, 
 gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                                  struct gdni_program **out)
 {
-    struct job job = { .ctx = ctx, .unit = unit, .key = key, .arch = unit->spec.arch->name, .strict = strict_by(ctx, 0) };
+    struct job job = {
+        .ctx = ctx, .unit = unit, .key = key, .arch = unit->spec.arch->name, .strict = strict_by(ctx, 0)
+    };
     const unsigned flags = GDNI_ENTER_FRESH | (job.strict ? GDNI_ENTER_STRICT : 0);
     GDN_TRY(request(&job, flags, job.strict ? not_rebuilt : compile));
     *out = job.program;

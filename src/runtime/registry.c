@@ -86,7 +86,8 @@ static bool equals(const struct record *record, const struct gdni_key *key, uint
 static size_t *probe(const struct gdni_registry *r, const struct gdni_key *key, uint64_t hash)
 {
     size_t at = (size_t)hash & (r->cap - 1);
-    while (r->slots[at] && !equals(&r->records[r->slots[at] - 1], key, hash)) at = (at + 1) & (r->cap - 1);
+    while (r->slots[at] && !equals(&r->records[r->slots[at] - 1], key, hash))
+        at = (at + 1) & (r->cap - 1);
     return &r->slots[at];
 }
 
@@ -97,7 +98,8 @@ static bool grow_slots(struct gdni_registry *r)
     if (!slots) return false;
     for (size_t i = 0; i < r->count; ++i) { /* all keys differ: the first free slot will do */
         size_t at = (size_t)r->records[i].hash & (cap - 1);
-        while (slots[at]) at = (at + 1) & (cap - 1);
+        while (slots[at])
+            at = (at + 1) & (cap - 1);
         slots[at] = i + 1;
     }
     gdni_free(r->slots);
@@ -157,7 +159,8 @@ static void drop(struct gdni_flight *flight)
 }
 
 /* What a flight that was waited for means to one who waited: false when he has to try himself. */
-static bool read_outcome(const struct gdni_flight *flight, bool strict, struct gdni_program **program, gdn_status *status)
+static bool read_outcome(const struct gdni_flight *flight, bool strict, struct gdni_program **program,
+                         gdn_status *status)
 {
     if (flight->program) {
         *program = gdni_program_retain(flight->program);
@@ -186,7 +189,8 @@ static bool enter_once(struct gdni_registry *r, struct record *record, unsigned 
     }
     struct gdni_flight *other = record->flight;
     ++other->refs;
-    while (!other->done) pthread_cond_wait(&r->landed, &r->lock);
+    while (!other->done)
+        pthread_cond_wait(&r->landed, &r->lock);
     const bool settled = read_outcome(other, strict, program, status);
     drop(other);
     return settled;

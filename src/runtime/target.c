@@ -13,8 +13,15 @@
 #include "codegen/arch.h"
 #include "runtime/context.h"
 
-enum attribute { SM_COUNT = 16, MEMORY_CLOCK_KHZ = 36, MEMORY_BUS_BITS = 37, L2_BYTES = 38, CC_MAJOR = 75, CC_MINOR = 76,
-                 SMEM_OPT_IN = 97 };
+enum attribute {
+    SM_COUNT = 16,
+    MEMORY_CLOCK_KHZ = 36,
+    MEMORY_BUS_BITS = 37,
+    L2_BYTES = 38,
+    CC_MAJOR = 75,
+    CC_MINOR = 76,
+    SMEM_OPT_IN = 97
+};
 
 static gdn_status attribute(const struct gdni_cuda *cuda, gdni_cudevice device, enum attribute which, int *out)
 {
@@ -28,8 +35,10 @@ gdn_status gdni_device_find(const struct gdni_cuda *cuda, int ordinal, gdni_cude
     gdni_curesult result = cuda->cuDeviceGetCount(&count);
     if (result != 0) return gdni_cuda_fail(cuda, result, "cuDeviceGetCount");
     if (ordinal < 0 || ordinal >= count)
-        return GDN_FAIL(GDN_E_NO_DEVICE, "device is %d: this process sees %d device%s, numbered from 0 (CUDA_VISIBLE_DEVICES "
-                        "hides others)", ordinal, count, count == 1 ? "" : "s");
+        return GDN_FAIL(GDN_E_NO_DEVICE,
+                        "device is %d: this process sees %d device%s, numbered from 0 (CUDA_VISIBLE_DEVICES "
+                        "hides others)",
+                        ordinal, count, count == 1 ? "" : "s");
     result = cuda->cuDeviceGet(out, ordinal);
     return result == 0 ? GDN_OK : gdni_cuda_fail(cuda, result, "cuDeviceGet");
 }
@@ -56,8 +65,8 @@ static gdn_status read_numbers(const struct gdni_cuda *cuda, gdni_cudevice devic
 }
 
 /* Of a GPU that the table does not have. The tensor peak cannot be asked for: it stays 0, unknown. */
-static gdn_status target_of_stranger(const struct gdni_cuda *cuda, gdni_cudevice device, const char *name, const char *arch,
-                                     gdn_target *out)
+static gdn_status target_of_stranger(const struct gdni_cuda *cuda, gdni_cudevice device, const char *name,
+                                     const char *arch, gdn_target *out)
 {
     *out = (gdn_target)GDN_TARGET_INIT;
     memcpy(out->gpu_name, name, sizeof out->gpu_name);
@@ -113,6 +122,8 @@ gdn_status gdn_target_from_name(gdn_ctx *ctx, const char *name, gdn_target *out)
 void gdn_target_names(void (*fn)(void *user, const char *name, const char *arch), void *user)
 {
     if (!fn) return;
-    for (int i = 0; gdni_gpu_at(i); ++i) fn(user, gdni_gpu_at(i)->name, gdni_gpu_at(i)->arch);
-    for (int i = 0; gdni_arch_at(i); ++i) fn(user, gdni_arch_at(i)->name, gdni_arch_at(i)->name);
+    for (int i = 0; gdni_gpu_at(i); ++i)
+        fn(user, gdni_gpu_at(i)->name, gdni_gpu_at(i)->arch);
+    for (int i = 0; gdni_arch_at(i); ++i)
+        fn(user, gdni_arch_at(i)->name, gdni_arch_at(i)->name);
 }

@@ -47,7 +47,8 @@ __device__ __forceinline__ bool mbar_test(u32 bar, u32 parity)
 
 __device__ __forceinline__ void mbar_wait(u32 bar, u32 parity)
 {
-    while (!mbar_test(bar, parity)) {}
+    while (!mbar_test(bar, parity)) {
+    }
 }
 
 /* Named barrier 1 to 15 over `threads` threads (whole warps). */

@@ -43,8 +43,7 @@ __device__ __forceinline__ float inverse_scale(float s)
     return __uint_as_float((254u << 23) - __float_as_uint(s));
 }
 
-template <int BLOCKS>
-__device__ __forceinline__ void scale_rows(float (&x)[BLOCKS][4], float lo, float hi)
+template <int BLOCKS> __device__ __forceinline__ void scale_rows(float (&x)[BLOCKS][4], float lo, float hi)
 {
 #pragma unroll
     for (int n = 0; n < BLOCKS; ++n) {
@@ -65,8 +64,7 @@ __device__ __forceinline__ void pack_rows_f16(u32 (&packed)[BLOCKS][2], const fl
     }
 }
 
-template <int BLOCKS>
-__device__ __forceinline__ RowScale rescale(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4])
+template <int BLOCKS> __device__ __forceinline__ RowScale rescale(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4])
 {
     float lo = 0.0f, hi = 0.0f;
 #pragma unroll
@@ -97,7 +95,8 @@ __device__ __forceinline__ RowScale pack_f16(u32 (&packed)[BLOCKS][2], const flo
         lo = max_abs_f16x2(lo, packed[n][0]);
         hi = max_abs_f16x2(hi, packed[n][1]);
     }
-    u32 m = max_abs_f16x2(__byte_perm(lo, hi, 0x5410), __byte_perm(lo, hi, 0x7632)); /* low half: row g, high: row g + 8 */
+    u32 m =
+        max_abs_f16x2(__byte_perm(lo, hi, 0x5410), __byte_perm(lo, hi, 0x7632)); /* low half: row g, high: row g + 8 */
     m = max_abs_f16x2(m, __shfl_xor_sync(~0u, m, 1));
     m = max_abs_f16x2(m, __shfl_xor_sync(~0u, m, 2));
     const u32 first = m & 0xffffu, second = m >> 16;

@@ -9,8 +9,7 @@
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
 
-template <int COLUMNS>
-struct Tile {
+template <int COLUMNS> struct Tile {
     static constexpr int ROW_BYTES = COLUMNS * 2;
     u32 base; /* shared-memory address */
 
@@ -22,15 +21,13 @@ struct Tile {
 };
 
 /* Operand A, rows row0..+15, columns 16 * step..+15. */
-template <int C>
-__device__ __forceinline__ void load_a(u32 (&a)[4], Tile<C> tile, int row0, int step, int lane)
+template <int C> __device__ __forceinline__ void load_a(u32 (&a)[4], Tile<C> tile, int row0, int step, int lane)
 {
     ldmatrix_x4(a, tile.at(row0 + (lane & 15), 2 * step + (lane >> 4)));
 }
 
 /* Operand B = tile^T for two n-blocks: n = tile rows row0..+15, k = tile columns 16 * step..+15. b[0..1], then b[2..3]. */
-template <int C>
-__device__ __forceinline__ void load_b_rows(u32 (&b)[4], Tile<C> tile, int row0, int step, int lane)
+template <int C> __device__ __forceinline__ void load_b_rows(u32 (&b)[4], Tile<C> tile, int row0, int step, int lane)
 {
     ldmatrix_x4(b, tile.at(row0 + (lane & 7) + ((lane >> 4) << 3), 2 * step + ((lane >> 3) & 1)));
 }

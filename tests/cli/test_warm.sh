@@ -85,7 +85,7 @@ json 'd["built"]' 0
 # Progress is for terminals: none in a pipe, one line that is taken away again on a terminal.
 run 0 warm $conv -g h200 -d "$room/pipe"
 [ -z "$err" ] || fail "writes to a standard error that is no terminal"
-if command -v script >/dev/null; then
+if script -qec true /dev/null >/dev/null 2>&1; then # it needs a pseudo-terminal, which not every container has
     what="warm on a terminal" err=
     script -qec "\"$GDN_JIT_CACHE_TOOL\" warm $conv -g h200 -d \"$room/tty\"" /dev/null >"$room/out" </dev/null
     out=$(cat "$room/out")
