@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, from a finished build: tests, repeats, sanitizers, examples, benchmarks.
+#
+#   tests/gpu/run_all.sh BUILD_FOLDER OUT_FOLDER [tests|repeats|sanitizers|examples|bench]...
+#
+# Without a part named, all but the sanitizers. Exit status 0 when nothing failed. Results: OUT_FOLDER/*.tsv, *.jsonl, *.log.
+# shellcheck disable=SC2317 # the parts are called by name
+set -uo pipefail
+[ $# -ge 2 ] || { sed -n '2,8p' "$0" >&2; exit 2; }
+build=$(cd "$1" && pwd) || exit 2
+mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
+shift 2
+[ $# -gt 0 ] || set -- tests repeats examples bench
+source=$(cd "$(dirname "$0")/../.." && pwd)
+commit=$(git -C "$source" rev-parse --short HEAD 2>/dev/null || echo unknown)
+export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+GDN_JIT_CACHE_DIR=$(mktemp -d)
+export GDN_JIT_CACHE_DIR
+trap 'rm -rf "$GDN_JIT_CACHE_DIR"' EXIT
+bounds=$source/tests/data/bounds.tsv
+failed=0
+
+# Runs a command with its output in a log; prints its failures and its last line.
+step() {
+    local name=$1 status=0
+    shift
+    "$@" > "$out/$name.log" 2>&1 || status=$?
+    grep -a '^FAIL' "$out/$name.log" | head -20
+    echo "== $name: $(tail -1 "$out/$name.log") (exit $status)"
+    [ "$status" -eq 0 ] || failed=1
+}
+
+tests() {
+    step test_host "$build/tests/gpu/test_host" --out "$out"
+    step test_conv1d "$build/tests/gpu/test_conv1d" --out "$out"
+    step test_chunked "$build/tests/gpu/test_chunked" --out "$out" --bounds "$bounds"
+    step test_prefill "$build/tests/gpu/test_prefill" --out "$out" --bounds "$bounds"
+}
+
+repeats() {
+    for dtype in bf16 fp16; do
+        step "repeat_prefill_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
+            --bounds "$bounds"
+        step "repeat_conv1d_$dtype" "$build/tests/gpu/test_conv1d" --repeat 1000 --filter "halo $dtype width=4"
+    done
+}
+
+sanitizers() {
+    local tool check=${COMPUTE_SANITIZER:-/usr/local/cuda/bin/compute-sanitizer}
+    for tool in memcheck racecheck initcheck synccheck; do
+        step "${tool}_prefill" "$check" --tool "$tool" --error-exitcode 9 --target-processes all \
+            "$build/tests/gpu/test_prefill" --small --jobs 2 --bounds "$bounds"
+        step "${tool}_conv1d" "$check" --tool "$tool" --error-exitcode 9 --target-processes all \
+            "$build/tests/gpu/test_conv1d" --small --jobs 2
+    done
+}
+
+examples() {
+    local name
+    for name in minimal varlen_state cuda_graph; do step "example_$name" "$build/examples/$name"; done
+    step example_prewarmed_strict "$build/examples/prewarmed_strict" "$GDN_JIT_CACHE_DIR"
+    step demo_layer "$build/examples/demo_layer"
+    step demo_layer_again "$build/examples/demo_layer"
+    grep -aq ': 0 compiles' "$out/demo_layer_again.log" || { echo "FAIL the second demo compiled something"; failed=1; }
+}
+
+bench() {
+    step execute_overhead "$build/bench/execute_overhead" --out "$out/bench.jsonl" --commit "$commit"
+    step gdn_bench "$build/bench/gdn_bench" --out "$out/bench.jsonl" --commit "$commit"
+}
+
+for part; do
+    case $part in
+    tests | repeats | sanitizers | examples | bench) "$part" ;;
+    *) echo "no such part: $part" >&2; exit 2 ;;
+    esac
+done
+exit $failed
