@@ -221,7 +221,8 @@ enum {
  *
  *     ext  = state[slot][c] (width - 1 raw inputs, or zeros) followed by x[first .. first + len)[c]
  *     a_t  = bias[c] + sum_j weight[c][j] * ext[t + j]            float32
- *     y_t  = silu ? a_t / (1 + exp(-a_t)) : a_t                   rounded to io_type, to q, k or v by channel
+ *     y_t  = silu ? a_t / (1 + exp(-a_t)) : a_t                   rounded to io_type, to q, k or v by channel; the
+ *                                                                 quotient is -0 at a_t = -infinity
  *     state[slot][c] = the last width - 1 values of ext           raw, bit for bit; len < width - 1 shifts and appends
  *
  * (The operator that engines know as causal_conv1d_fn, followed by the split.)

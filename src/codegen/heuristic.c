@@ -20,7 +20,7 @@ static void prefill_params(struct gdni_params *out, const struct gdni_problem *p
  */
 static void conv_params(struct gdni_params *out, const struct gdni_problem *problem, int num_sms, int bucket)
 {
-    enum { WARPS_PER_SM = 16, CHANNELS_PER_WARP = 256 };
+    enum { WARPS_PER_SM = 24, CHANNELS_PER_WARP = 256 };
     const int64_t edge =
         bucket >= GDNI_NUM_BUCKETS - 1 ? 2 * gdni_bucket_edge(GDNI_NUM_BUCKETS - 2) : gdni_bucket_edge(bucket);
     const int64_t channels = gdni_problem_channels(problem);

@@ -1,0 +1,199 @@
+# One function per kind of test folder.
+include_guard()
+
+# What every test program sees: the library's internals, the support code, the fake driver.
+function(gdn_test_program name)
+    add_executable(${name} ${ARGN})
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(${name} PRIVATE gdn_support)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C>:${GDN_C_WARNINGS}>
+                                           $<$<COMPILE_LANGUAGE:CXX>:${GDN_WARNINGS}>)
+    target_compile_definitions(${name} PRIVATE GDN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    if(TARGET fakecuda)
+        target_compile_definitions(${name} PRIVATE GDN_FAKE_CUDA_PATH="$<TARGET_FILE:fakecuda>")
+        add_dependencies(${name} fakecuda)
+    endif()
+    if(TARGET fakenvrtc)
+        target_compile_definitions(${name} PRIVATE GDN_FAKE_NVRTC_PATH="$<TARGET_FILE:fakenvrtc>")
+        add_dependencies(${name} fakenvrtc)
+    endif()
+endfunction()
+
+# Nothing that a test writes goes to the user's own cache. A test about threads has the label `concurrency` as well: those
+# are what ThreadSanitizer runs.
+function(gdn_register name label timeout)
+    add_test(NAME ${name} COMMAND ${ARGN})
+    if("${label} ${name}" MATCHES "concurr|stress|race|thread|registry|onecall|programs|compile")
+        list(APPEND label concurrency)
+    endif()
+    set(sanitizers ${CMAKE_CURRENT_SOURCE_DIR}/sanitizers)
+    set(environment "XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache-home"
+                    "LSAN_OPTIONS=suppressions=${sanitizers}/lsan.supp:print_suppressions=0"
+                    "TSAN_OPTIONS=suppressions=${sanitizers}/tsan.supp:halt_on_error=1"
+                    "UBSAN_OPTIONS=print_stacktrace=1")
+    set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+                                            ENVIRONMENT "${environment}")
+endfunction()
+
+# Criterion; with ThreadSanitizer, which Criterion cannot run under, the little that stands in for it.
+function(gdn_test_framework)
+    add_library(test_framework INTERFACE)
+    if(GDN_SANITIZE MATCHES "thread")
+        add_library(mini_criterion STATIC sanitizers/runner.c)
+        target_include_directories(mini_criterion PUBLIC sanitizers)
+        target_compile_options(mini_criterion PRIVATE ${GDN_C_WARNINGS})
+        target_link_libraries(mini_criterion PUBLIC m)
+        target_link_libraries(test_framework INTERFACE mini_criterion)
+        gdn_test_program(planted_faults sanitizers/planted_faults.c)
+        target_link_libraries(planted_faults PRIVATE mini_criterion)
+        gdn_register(tsan_sees_planted_races tsan 60 planted_faults)
+        set_tests_properties(tsan_sees_planted_races PROPERTIES PASS_REGULAR_EXPRESSION "5 tests, 4 failed")
+    else()
+        target_link_libraries(test_framework INTERFACE PkgConfig::CRITERION)
+    endif()
+endfunction()
+
+# <folder>/test_*.c: one Criterion executable each.
+function(gdn_criterion_tests folder)
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/test_*.c)
+    foreach(source IN LISTS sources)
+        get_filename_component(name ${source} NAME_WE)
+        gdn_test_program(${name} ${source})
+        target_link_libraries(${name} PRIVATE test_framework)
+        set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${folder})
+        gdn_register(${name} ${folder} 600 ${name})
+        if(folder STREQUAL "nvrtc") # compile times are held against a limit; the whole matrix takes long
+            set_tests_properties(${name} PROPERTIES RUN_SERIAL ON TIMEOUT 3600)
+        endif()
+    endforeach()
+endfunction()
+
+# fuzz/fuzz_<name>.c with the corpus in fuzz/corpus/<name>/: replayed in every build; with GDN_FUZZ also fuzzed for a while.
+function(gdn_fuzz_targets)
+    file(GLOB sources CONFIGURE_DEPENDS fuzz/fuzz_*.c)
+    foreach(source IN LISTS sources)
+        get_filename_component(target ${source} NAME_WE)
+        string(REGEX REPLACE "^fuzz_" "" name ${target})
+        set(corpus ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
+        if(GDN_FUZZ)
+            gdn_test_program(${target} ${source})
+            target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+            set(found ${CMAKE_CURRENT_BINARY_DIR}/fuzz/found/${name})
+            file(MAKE_DIRECTORY ${found})
+            gdn_register(${target} fuzz 600 ${target} -max_total_time=30 -artifact_prefix=${found}/ ${found} ${corpus})
+        else()
+            gdn_test_program(${target} ${source} fuzz/replay_main.c)
+            gdn_register(${target} fuzz 600 ${target} ${corpus})
+        endif()
+        set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
+    endforeach()
+endfunction()
+
+# gpu/*.c: plain programs, built everywhere; they exit 77 where there is no device.
+function(gdn_gpu_programs)
+    file(GLOB sources CONFIGURE_DEPENDS gpu/*.c)
+    foreach(source IN LISTS sources)
+        get_filename_component(file ${source} NAME_WE)
+        set(name gpu_${file}) # unit tests have the same names
+        gdn_test_program(${name} ${source})
+        set_target_properties(${name} PROPERTIES OUTPUT_NAME ${file}
+                              RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/gpu)
+        gdn_register(${name} gpu 1200 ${name})
+        set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+    endforeach()
+endfunction()
+
+# What cli/ needs besides the tool: its parts as a library for cli/test_*.c, and, for the scripts, a driver with one GPU
+# that is found as libcuda.so.1.
+function(gdn_cli_support)
+    file(GLOB parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
+    list(FILTER parts EXCLUDE REGEX "gdn_jit_cache\\.c$")
+    add_library(gdn_cli_parts STATIC ${parts})
+    target_include_directories(gdn_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(gdn_cli_parts PUBLIC gdnjit_static PkgConfig::CJSON PkgConfig::SMARTCOLS Threads::Threads)
+    target_compile_options(gdn_cli_parts PRIVATE ${GDN_C_WARNINGS})
+    target_compile_definitions(gdn_cli_parts PUBLIC GDN_JIT_PRESET_DIR="${PROJECT_SOURCE_DIR}/tuning/presets")
+
+    add_library(fake_driver SHARED cli/one_h200.c fakecuda/fakecuda.c)
+    target_include_directories(fake_driver PRIVATE . ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(fake_driver PRIVATE Threads::Threads)
+    target_compile_options(fake_driver PRIVATE ${GDN_C_WARNINGS})
+    set_target_properties(fake_driver PROPERTIES C_VISIBILITY_PRESET default OUTPUT_NAME cuda SUFFIX .so.1
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli/driver)
+endfunction()
+
+# cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in
+# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR.
+function(gdn_cli_tests)
+    if(NOT TARGET gdn-jit-cache)
+        return()
+    endif()
+    gdn_cli_support()
+    file(GLOB sources CONFIGURE_DEPENDS cli/test_*.c)
+    foreach(source IN LISTS sources)
+        get_filename_component(name ${source} NAME_WE)
+        add_executable(${name} ${source})
+        target_link_libraries(${name} PRIVATE gdn_cli_parts test_framework)
+        target_compile_options(${name} PRIVATE ${GDN_C_WARNINGS})
+        target_compile_definitions(${name} PRIVATE GDN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+        set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
+        gdn_register(${name} cli 600 ${name})
+    endforeach()
+    file(GLOB scripts CONFIGURE_DEPENDS cli/test_*.sh)
+    foreach(script IN LISTS scripts)
+        get_filename_component(name ${script} NAME_WE)
+        gdn_register(cli_${name} cli 600 bash ${script})
+        set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
+                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>")
+    endforeach()
+endfunction()
+
+# bounds/make_bounds.c writes tests/data/bounds.tsv; a unit test tells when it has to be run again.
+function(gdn_bounds_program)
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/bounds/make_bounds.c)
+        gdn_test_program(make_bounds bounds/make_bounds.c)
+        set_target_properties(make_bounds PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/bounds)
+    endif()
+endfunction()
+
+# conv_host/: the conv template compiled as C++ for the host, run thread by thread. Its own include/ stands for what is
+# generated or is inline PTX.
+function(gdn_host_kernel_tests)
+    if(NOT CMAKE_CXX_COMPILER OR NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/conv_host/kernels.cc)
+        return()
+    endif()
+    gdn_test_program(test_conv_host conv_host/test_conv_host.c conv_host/kernels.cc)
+    set_source_files_properties(conv_host/kernels.cc PROPERTIES COMPILE_OPTIONS "-Wno-unknown-pragmas;-Wno-sign-conversion") # as NVRTC
+    target_link_libraries(test_conv_host PRIVATE test_framework)
+    target_include_directories(test_conv_host BEFORE PRIVATE conv_host conv_host/include)
+    target_include_directories(test_conv_host PRIVATE ${PROJECT_SOURCE_DIR}/templates ${PROJECT_SOURCE_DIR}/templates/include)
+    set_target_properties(test_conv_host PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
+                          RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/conv_host)
+    gdn_register(test_conv_host unit 600 test_conv_host)
+endfunction()
+
+# lint/, elf/, install/: scripts on the tree and on what was built.
+function(gdn_script_tests)
+    gdn_register(lint_layers lint 120 bash ${CMAKE_CURRENT_SOURCE_DIR}/lint/layers.sh)
+    gdn_register(lint_sees_planted_violations lint 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/lint/test_layers.sh)
+    gdn_register(elf_check_sees_planted_faults elf 120 bash ${CMAKE_CURRENT_SOURCE_DIR}/elf/test_check_elf.sh
+                 ${CMAKE_C_COMPILER})
+    if(GDN_SANITIZE OR GDN_FUZZ) # a sanitized library is not the one that is shipped
+        return()
+    endif()
+    gdn_register(elf_shared_library elf 60 bash ${CMAKE_CURRENT_SOURCE_DIR}/elf/check_elf.sh $<TARGET_FILE:gdnjit>
+                 ${PROJECT_SOURCE_DIR}/include/gdn_jit/gdn_jit.h libgdnjit.so.${PROJECT_VERSION_MAJOR})
+    if(CMAKE_CXX_COMPILER)
+        gdn_register(install_and_embed install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/run.sh ${PROJECT_BINARY_DIR}
+                     ${PROJECT_VERSION} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
+    endif()
+endfunction()
+
+# Examples and the demo run to their end without a device too: they say that nothing was executed.
+function(gdn_example_tests)
+    foreach(name IN ITEMS minimal varlen_state cuda_graph prewarmed_strict demo_layer)
+        if(TARGET ${name})
+            gdn_register(example_${name} examples 600 ${name})
+        endif()
+    endforeach()
+endfunction()

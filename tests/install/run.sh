@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Installs the build into a DESTDIR, and uses it from there as an embedder would: through find_package, through pkg-config,
+# as C and as C++11, shared and static; runs the installed tool.
+#
+#   run.sh BUILD_DIR VERSION CMAKE GENERATOR CC CXX
+set -euo pipefail
+build=$1 version=$2 cmake=$3 generator=$4 cc=$5 cxx=$6
+here=$(cd "$(dirname "$0")" && pwd)
+room=$(mktemp -d)
+trap 'rm -rf "$room"' EXIT
+
+fail() {
+    echo "FAIL: $*" >&2
+    exit 1
+}
+
+# quiet LOG COMMAND... : the log is shown when the command fails
+quiet() {
+    local log=$room/$1.log
+    shift
+    "$@" >"$log" 2>&1 || { cat "$log"; fail "$*"; }
+}
+
+DESTDIR=$room/dest quiet install "$cmake" --install "$build"
+header=$(find "$room/dest" -name gdn_jit.h)
+pc=$(find "$room/dest" -name gdn-jit.pc)
+library=$(find "$room/dest" -name libgdnjit.so)
+static_library=$(find "$room/dest" -name libgdnjit.a)
+[ -n "$header" ] && [ -n "$pc" ] && [ -n "$library" ] && [ -n "$static_library" ] ||
+    fail "not installed: header '$header', pkg-config file '$pc', library '$library', static library '$static_library'"
+prefix=$(dirname "$(dirname "$(dirname "$header")")")
+[ "$(readlink "$(dirname "$library")/libgdnjit.so.${version%%.*}")" = "libgdnjit.so.$version" ] ||
+    fail "libgdnjit.so.${version%%.*} is no link to libgdnjit.so.$version"
+
+# ---- find_package ----
+quiet configure "$cmake" -G "$generator" -S "$here" -B "$room/project" -D CMAKE_PREFIX_PATH="$prefix" \
+    -D GDN_EXPECTED_VERSION="$version" -D CMAKE_C_COMPILER="$cc" -D CMAKE_CXX_COMPILER="$cxx" \
+    -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
+quiet compile "$cmake" --build "$room/project"
+for language in c cxx; do
+    for kind in shared static; do
+        quiet "find_package_${language}_$kind" "$room/project/consumer_${language}_$kind"
+    done
+done
+ldd "$room/project/consumer_c_static" >"$room/static.ldd"
+! grep -q gdnjit "$room/static.ldd" || fail "the static consumer needs the shared library"
+! "$cmake" -G "$generator" -S "$here" -B "$room/refused" -D CMAKE_PREFIX_PATH="$prefix" -D GDN_EXPECTED_VERSION=99.0 \
+    >"$room/refused.log" 2>&1 ||
+    fail "find_package(GdnJit 99.0) was satisfied by $version"
+grep -q 'considered but not accepted' "$room/refused.log" || {
+    cat "$room/refused.log"
+    fail "find_package(GdnJit 99.0) was refused for another reason than its version"
+}
+
+# ---- pkg-config ----
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=$(dirname "$pc")
+[ "$(pkg-config --modversion gdn-jit)" = "$version" ] || fail "gdn-jit.pc has version $(pkg-config --modversion gdn-jit)"
+strict="-Wall -Wextra -Wpedantic -Werror"
+# shellcheck disable=SC2046,SC2086 # lists of options
+{
+    quiet pc_c "$cc" -std=c11 $strict "$here/consumer.c" -o "$room/pc_c" $(pkg-config --cflags --libs gdn-jit)
+    quiet pc_cxx "$cxx" -std=c++11 $strict "$here/consumer.cpp" -o "$room/pc_cxx" $(pkg-config --cflags --libs gdn-jit)
+    quiet pc_static "$cc" -std=c11 $strict -DGDN_STATIC "$here/consumer.c" -o "$room/pc_static" \
+        $(pkg-config --cflags gdn-jit) "$static_library" $(pkg-config --static --libs-only-l gdn-jit | sed 's/-lgdnjit//')
+}
+for program in pc_c pc_cxx; do
+    LD_LIBRARY_PATH=$(dirname "$library") quiet "run_$program" "$room/$program"
+done
+quiet run_pc_static "$room/pc_static"
+
+# ---- the tool: finds the library and its presets from where it was moved to ----
+tool=$(find "$room/dest" -path '*/bin/gdn-jit-cache')
+if [ -n "$tool" ]; then
+    quiet tool_version "$tool" --version
+    grep -qF "$version" "$room/tool_version.log" || fail "gdn-jit-cache --version says '$(cat "$room/tool_version.log")'"
+    quiet tool_help "$tool" --help
+    "$tool" warm --model no-such-model --gpu "NVIDIA H200" >"$room/models.log" 2>&1 || true
+    grep -qF qwen3-next-80b-a3b "$room/models.log" || fail "the tool does not find its presets: '$(cat "$room/models.log")'"
+fi
+echo "installed, found, compiled and run as C11 and C++11, shared and static"

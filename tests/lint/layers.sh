@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# The rules that keep the layers apart, checked on the text:
+#   1. which folder may include which headers (table below);
+#   2. getenv, malloc, dlopen, printf, and what ends the process: each in the files that may;
+#   3. no CUDA header anywhere; templates include nothing but their own headers;
+#   4. functions of at most 60 lines (tests/lint/long_functions.txt holds the exceptions, with reasons);
+#   5. lines of at most 128 columns, no tabs, no trailing blanks, a header comment that names the file.
+#
+#   layers.sh [ROOT]      prints one line a violation; exit 1 when there is one
+set -euo pipefail
+export LC_ALL=C.UTF-8
+here=$(cd "$(dirname "$0")" && pwd)
+cd "${1:-$here/../..}"
+room=$(mktemp -d)
+trap 'rm -rf "$room"' EXIT
+violations=$room/violations
+: >"$violations"
+
+report() {
+    echo "$*" >>"$violations"
+}
+
+# files FOLDER... : the C, header, table and template files below, sorted
+files() {
+    local folder
+    for folder in "$@"; do
+        [ ! -d "$folder" ] || find "$folder" -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' \)
+    done | sort
+}
+
+for file in $(files src include templates examples bench); do
+    mkdir -p "$room/text/$(dirname "$file")"
+    awk -f "$here/strip.awk" "$file" >"$room/text/$file"
+done
+
+# ---- 1. Who includes whom ----------------------------------------------------------------------------------------------
+# layer FOLDER QUOTED ANGLED: what an #include "..." and an #include <...> of the folder may name, as whole-name expressions
+layer() {
+    local file number name
+    for file in $(files "$1"); do
+        while IFS=: read -r number name; do
+            case $name in
+                '"'*) grep -Eqx -- "$2" <<<"${name//\"/}" || report "$file:$number: $1 may not include $name" ;;
+                *) grep -Eqx -- "$3" <<<"${name//[<>]/}" || report "$file:$number: $1 may not include $name" ;;
+            esac
+        done < <(sed -nE '/^[ \t]*#[ \t]*include/ { s/.*include[ \t]*("[^"]*"|<[^>]*>).*/\1/; =; p }' "$file" | paste -d: - -)
+    done
+}
+
+# ctype.h is missing on purpose: it follows the locale of the embedder.
+libc='(stdbool|stddef|stdint|stdarg|string|limits|float|inttypes|stdalign|math)\.h'
+none='nothing'
+layer include/gdn_jit 'gdn_jit/[a-z_]+\.h' '(stddef|stdint)\.h'
+layer src/base '(gdn_jit|base)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h"
+layer src/codegen '(gdn_jit|base|codegen)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h|xxhash\.h"
+layer src/runtime '(gdn_jit|base|codegen|runtime)/[a-z_0-9]+\.(h|def)' '.*'
+layer src/reference '(gdn_jit|base|reference)/[a-z_0-9]+\.h|codegen/problem\.h' "$libc"
+layer src/cli '(gdn_jit/|cli/)?[a-z_0-9]+\.h' '.*'
+layer examples '(gdn_jit/|[a-z_0-9]+/)?[a-z_0-9]+\.h' '.*'
+layer bench '(gdn_jit/|support/|common/)?[a-z_0-9]+\.h' '.*'
+layer templates 'gdn_[a-z_0-9]+\.cuh' "$none"
+
+# An example or a benchmark that names one of the library's own folders reaches behind the public header.
+for file in $(files examples bench); do
+    while IFS=: read -r number _; do
+        report "$file:$number: only the public header may be included here"
+    done < <(grep -nE '^[ \t]*#[ \t]*include[ \t]*"(\.\./|src/|base/|codegen/|runtime/|reference/|cli/)' "$file" || true)
+done
+
+# ---- 2. One file each --------------------------------------------------------------------------------------------------
+# only CALLS FILES REMEDY: no file of src/ but those that match FILES calls one of CALLS (a member of that name is another thing)
+only() {
+    local file number
+    for file in $(files src); do
+        if grep -Eqx -- "$2" <<<"$file"; then continue; fi
+        while IFS=: read -r number _; do
+            report "$file:$number: calls one of $1: $3"
+        done < <(grep -nE "(^|[^A-Za-z0-9_.>])($1)[ ]*\(" "$room/text/$file" || true)
+    done
+}
+
+only 'getenv|secure_getenv|setenv|putenv' 'src/runtime/env\.c' 'the environment is read in src/runtime/env.c'
+only 'malloc|calloc|realloc|reallocarray|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf|vasprintf' \
+    'src/(base|cli)/mem\.c' 'allocate through src/base/mem.h (in the tool: src/cli/mem.c)'
+only 'dlopen|dlmopen' 'src/runtime/(driver|nvrtc)\.c' 'libraries are opened in src/runtime/driver.c and nvrtc.c'
+only 'printf|fprintf|vprintf|vfprintf|dprintf|vdprintf|puts|fputs|putchar|fputc|putc|perror|psignal' 'src/cli/.*' \
+    'the library never prints: fail with GDN_FAIL or log with gdni_log()'
+only 'abort|assert|exit|_exit|_Exit|quick_exit|raise|__builtin_trap|errx?|warnx?' 'src/cli/.*' \
+    'the library never ends or interrupts the process: return a status'
+
+# ---- 3. No CUDA header -------------------------------------------------------------------------------------------------
+foreign='<(cuda|nvrtc|cub/|thrust/|cutlass|cute/|nv/|mma\.h|cooperative_groups)'
+foreign+='|"(cuda|cuda_[a-z]+_api|cuda_runtime|cuda_fp16|cuda_bf16|nvrtc)\.h"|"(cutlass|cute|cub|thrust)/'
+for file in $(files src include templates examples bench tests); do
+    while IFS=: read -r number _; do
+        report "$file:$number: CUDA, CCCL and CUTLASS headers are not used: write the prototype or the instruction"
+    done < <(grep -nE "^[ \t]*#[ \t]*include[ \t]*($foreign)" "$file" || true)
+done
+
+# ---- 4. Length of functions --------------------------------------------------------------------------------------------
+for file in $(files src | grep '\.c$'); do
+    while read -r where name lines; do
+        if grep -Eq "^$file +$name +[^ ]" "$here/long_functions.txt"; then continue; fi
+        report "$where: $name() has $lines lines: at most 60"
+    done < <(awk -v limit=60 -f "$here/functions.awk" "$room/text/$file" | sed "s|^$room/text/||")
+done
+
+# ---- 5. Form -----------------------------------------------------------------------------------------------------------
+# 120 columns are the rule; a few more are let pass where a break would read worse.
+for file in $(files src include templates examples bench tests); do
+    while IFS=: read -r number _; do
+        report "$file:$number: more than 128 columns, a tab, or blanks at the end"
+    done < <(grep -nP '^.{129}|\t|[ ]$' "$file" || true)
+done
+for file in $(files src include | grep '\.[ch]$'); do
+    head -n 2 "$file" | grep -qF "$(basename "$file") - " ||
+        report "$file:1: starts without a comment '$(basename "$file") - what it owns'"
+done
+
+cat "$violations"
+[ ! -s "$violations" ] || { echo "$(wc -l <"$violations") violations" >&2; exit 1; }
+echo "layers hold: $(files src include templates examples bench tests | wc -l) files"

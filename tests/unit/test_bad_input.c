@@ -1,0 +1,519 @@
+/*
+ * test_bad_input.c - what a caller can do wrong: each a status and a sentence that names field, value and remedy, never an
+ * abort. One table row per mistake.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/nvrtc.h"
+#include "support/fake_host.h"
+
+static struct fake_host host;
+
+static void set_up(void)
+{
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+}
+
+static void tear_down(void)
+{
+    fake_host_close(&host);
+    cr_expect(fake_balanced(host.cuda));
+    cr_expect(fake_no_leaks());
+}
+
+TestSuite(bad_input, .init = set_up, .fini = tear_down);
+
+static void expect(const char *what, gdn_status status, gdn_status wanted, const char *const *words)
+{
+    cr_expect_eq(status, wanted, "%s: %s, wanted %s: %s", what, gdn_status_name(status), gdn_status_name(wanted),
+                 gdn_last_error());
+    for (; *words; ++words) cr_expect(fake_error_says(*words), "%s: no \"%s\" in: %s", what, *words, gdn_last_error());
+}
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+#define EXPECT(call, wanted, ...) expect(#call, (call), (wanted), WORDS(__VA_ARGS__))
+
+/* ---- Descriptors ---- */
+
+static gdn_status plan_prefill(const gdn_prefill_desc *desc)
+{
+    const gdn_target target = fake_h200(host.ctx);
+    gdn_plan *plan = (gdn_plan *)&host; /* must become NULL */
+    const gdn_status status = gdn_plan_prefill(host.ctx, &target, desc, 0, &plan);
+    cr_expect_eq(plan != NULL, status == GDN_OK);
+    gdn_plan_destroy(plan);
+    return status;
+}
+
+static gdn_status plan_conv(const gdn_conv1d_desc *desc)
+{
+    const gdn_target target = fake_h200(host.ctx);
+    gdn_plan *plan = (gdn_plan *)&host;
+    const gdn_status status = gdn_plan_conv1d_qkv(host.ctx, &target, desc, 0, &plan);
+    cr_expect_eq(plan != NULL, status == GDN_OK);
+    gdn_plan_destroy(plan);
+    return status;
+}
+
+enum { MAX_WORDS = 4 };
+
+/* A member that is spoiled: where, how wide, with what. */
+struct spoiled {
+    const char *name;
+    size_t offset, size;
+    int64_t value;
+    gdn_status status;
+    const char *words[MAX_WORDS]; /* ends at NULL */
+};
+#define MEMBER(type, member) #member, offsetof(type, member), sizeof(((type *)0)->member)
+
+static void spoil(void *object, const struct spoiled *s)
+{
+    memcpy((char *)object + s->offset, &s->value, s->size); /* little endian: the low bytes */
+}
+
+static void expect_spoiled(const struct spoiled *s, gdn_status status)
+{
+    char what[96];
+    snprintf(what, sizeof what, "%s = %lld", s->name, (long long)s->value);
+    expect(what, status, s->status, s->words);
+}
+
+Test(bad_input, members_of_a_prefill_desc)
+{
+#define M(member) MEMBER(gdn_prefill_desc, member)
+    static const struct spoiled rows[] = {
+        { M(struct_size), 0, GDN_E_VERSION, { "gdn_prefill_desc.struct_size is 0", "_INIT" } },
+        { M(struct_size), 16, GDN_E_VERSION, { "gdn_prefill_desc.struct_size is 16", "_INIT" } },
+        { M(struct_size), INT64_MAX, GDN_E_VERSION, { "gdn_prefill_desc.struct_size", "_INIT" } },
+        { M(io_type), GDN_F32, GDN_E_UNSUPPORTED, { "io_type is 3 (fp32)", "GDN_BF16 or GDN_F16" } },
+        { M(io_type), 0, GDN_E_INVALID, { "io_type is 0", "GDN_BF16" } },
+        { M(io_type), 77, GDN_E_INVALID, { "io_type is 77" } },
+        { M(state_type), GDN_BF16, GDN_E_UNSUPPORTED, { "state_type is 1 (bf16)", "GDN_F32" } },
+        { M(state_type), -1, GDN_E_INVALID, { "state_type is -1" } },
+        { M(state_layout), 0, GDN_E_INVALID, { "state_layout is 0", "GDN_STATE_KV or GDN_STATE_VK" } },
+        { M(state_layout), 3, GDN_E_INVALID, { "state_layout is 3" } },
+        { M(num_q_heads), 3, GDN_E_INVALID, { "num_q_heads", "3, 4, 8", "divide" } },
+        { M(num_k_heads), 5, GDN_E_INVALID, { "4, 5, 8", "divide" } },
+        { M(num_v_heads), 6, GDN_E_INVALID, { "4, 4, 6", "divide" } },
+        { M(num_q_heads), 0, GDN_E_INVALID, { "num_q_heads is 0", "from 1" } },
+        { M(num_k_heads), -4, GDN_E_INVALID, { "num_k_heads is -4" } },
+        { M(num_v_heads), 100000, GDN_E_INVALID, { "num_v_heads is 100000", "to 4096" } },
+        { M(head_dim_qk), 96, GDN_E_UNSUPPORTED, { "head_dim_qk", "96, 128", "64, 64 and 128, 128" } },
+        { M(head_dim_v), 64, GDN_E_UNSUPPORTED, { "128, 64" } },
+        { M(head_dim_v), -128, GDN_E_INVALID, { "head_dim_v", "-128", "positive" } },
+        { M(max_tokens), 0, GDN_E_INVALID, { "max_tokens is 0", "from 1" } },
+        { M(max_tokens), -5, GDN_E_INVALID, { "max_tokens is -5" } },
+        { M(max_tokens), INT64_MAX, GDN_E_INVALID, { "max_tokens is 9223372036854775807", "to 2147483647" } },
+        { M(max_seqs), 0, GDN_E_INVALID, { "max_seqs is 0" } },
+        { M(max_seqs), 1LL << 31, GDN_E_INVALID, { "max_seqs is 2147483648" } },
+    };
+#undef M
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        gdn_prefill_desc desc = fake_prefill_desc();
+        spoil(&desc, &rows[i]);
+        expect_spoiled(&rows[i], plan_prefill(&desc));
+    }
+    EXPECT(plan_prefill(NULL), GDN_E_INVALID, "gdn_prefill_desc is null", "_INIT");
+}
+
+Test(bad_input, members_of_a_conv_desc)
+{
+#define M(member) MEMBER(gdn_conv1d_desc, member)
+    static const struct spoiled rows[] = {
+        { M(struct_size), 8, GDN_E_VERSION, { "gdn_conv1d_desc.struct_size is 8", "_INIT" } },
+        { M(io_type), GDN_F32, GDN_E_UNSUPPORTED, { "io_type is 3 (fp32)" } },
+        { M(state_layout), 9, GDN_E_INVALID, { "state_layout is 9", "GDN_CONV_STATE_CW or GDN_CONV_STATE_WC" } },
+        { M(num_q_heads), -1, GDN_E_INVALID, { "num_q_heads is -1" } },
+        { M(head_dim_qk), 100, GDN_E_UNSUPPORTED, { "head_dim_qk is 100", "multiple of 16" } },
+        { M(head_dim_v), 0, GDN_E_INVALID, { "head_dim_v is 0" } },
+        { M(head_dim_v), 512, GDN_E_UNSUPPORTED, { "head_dim_v is 512", "up to 256" } },
+        { M(width), 1, GDN_E_UNSUPPORTED, { "width is 1", "2, 3 or 4" } },
+        { M(width), 5, GDN_E_UNSUPPORTED, { "width is 5" } },
+        { M(flags), 0x80, GDN_E_INVALID, { "flags is 0x80", "GDN_CONV_SILU" } },
+        { M(x_alignment), 3, GDN_E_INVALID, { "x_alignment is 3", "2, 4, 8 or 16" } },
+        { M(x_alignment), 32, GDN_E_INVALID, { "x_alignment is 32" } },
+        { M(max_tokens), -1, GDN_E_INVALID, { "max_tokens is -1" } },
+        { M(max_seqs), 0, GDN_E_INVALID, { "max_seqs is 0" } },
+    };
+#undef M
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        gdn_conv1d_desc desc = fake_conv1d_desc();
+        spoil(&desc, &rows[i]);
+        expect_spoiled(&rows[i], plan_conv(&desc));
+    }
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 0;
+    EXPECT(plan_conv(&desc), GDN_E_INVALID, "all 0");
+    EXPECT(plan_conv(NULL), GDN_E_INVALID, "gdn_conv1d_desc is null");
+}
+
+Test(bad_input, a_longer_struct_is_taken_only_with_zeros_behind_what_is_known)
+{
+    struct {
+        gdn_prefill_desc desc;
+        uint64_t newer[2];
+    } longer = { fake_prefill_desc(), { 0, 0 } };
+    longer.desc.struct_size = sizeof longer;
+    cr_expect_eq(plan_prefill(&longer.desc), GDN_OK, "%s", gdn_last_error());
+    longer.newer[1] = 1;
+    EXPECT(plan_prefill(&longer.desc), GDN_E_VERSION, "gdn_prefill_desc", "older than the header");
+}
+
+/* ---- Arguments ---- */
+
+Test(bad_input, members_of_prefill_args)
+{
+#define M(member) MEMBER(gdn_prefill_args, member)
+    static const struct spoiled rows[] = {
+        { M(struct_size), 0, GDN_E_VERSION, { "gdn_prefill_args.struct_size is 0" } },
+        { M(q), 0, GDN_E_INVALID, { "q is null", "device address" } },
+        { M(k), 0, GDN_E_INVALID, { "k is null" } },
+        { M(v), 0, GDN_E_INVALID, { "v is null" } },
+        { M(o), 0, GDN_E_INVALID, { "o is null" } },
+        { M(q), 0x1008, GDN_E_INVALID, { "q is 0x1008", "16 bytes" } },
+        { M(g), 0x1004, GDN_E_INVALID, { "g is 0x1004", "16 bytes" } },
+        { M(beta), 0x1001, GDN_E_INVALID, { "beta is 0x1001" } },
+        { M(initial_state), 0x100c, GDN_E_INVALID, { "initial_state is 0x100c" } },
+        { M(final_state), 0x1002, GDN_E_INVALID, { "final_state is 0x1002" } },
+        { M(cu_seqlens), 0x1002, GDN_E_INVALID, { "cu_seqlens is 0x1002", "4 bytes" } },
+        { M(num_tokens), -1, GDN_E_INVALID, { "num_tokens is -1", "negative" } },
+        { M(num_tokens), 1001, GDN_E_INVALID, { "num_tokens is 1001", "max_tokens is 1000" } },
+        { M(num_seqs), -7, GDN_E_INVALID, { "num_seqs is -7" } },
+        { M(num_seqs), 9, GDN_E_INVALID, { "num_seqs is 9", "max_seqs is 8" } },
+        { M(has_scale), 2, GDN_E_INVALID, { "has_scale is 2" } },
+    };
+#undef M
+    gdn_plan *plan = NULL;
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        gdn_prefill_args args = fake_prefill_args();
+        spoil(&args, &rows[i]);
+        expect_spoiled(&rows[i], gdn_execute_prefill(plan, &args, 0, 0, NULL));
+        expect_spoiled(&rows[i], gdn_prefill(host.ctx, &desc, &args, 0, 0, NULL));
+    }
+    gdn_prefill_args args = fake_prefill_args();
+    args.cu_seqlens = 0;
+    args.num_tokens = 97;
+    EXPECT(gdn_execute_prefill(plan, &args, 0, 0, NULL), GDN_E_INVALID, "num_tokens is 97, num_seqs is 3", "multiple");
+    EXPECT(gdn_execute_prefill(plan, NULL, 0, 0, NULL), GDN_E_INVALID, "gdn_prefill_args is null");
+    EXPECT(gdn_execute_prefill(NULL, &args, 0, 0, NULL), GDN_E_INVALID, "plan is null");
+    cr_expect_eq(host.cuda->num_launches(), 0);
+    gdn_plan_destroy(plan);
+}
+
+Test(bad_input, members_of_conv_args)
+{
+#define M(member) MEMBER(gdn_conv1d_args, member)
+    static const struct spoiled rows[] = {
+        { M(struct_size), 24, GDN_E_VERSION, { "gdn_conv1d_args.struct_size is 24" } },
+        { M(x), 0, GDN_E_INVALID, { "x is null" } },
+        { M(x), 0x1008, GDN_E_INVALID, { "x is 0x1008", "16 bytes" } },
+        { M(weight), 0, GDN_E_INVALID, { "weight is null" } },
+        { M(bias), 0, GDN_E_INVALID, { "bias is null" } },
+        { M(q), 0, GDN_E_INVALID, { "q is null" } },
+        { M(v), 0x1002, GDN_E_INVALID, { "v is 0x1002" } },
+        { M(state), 0x1004, GDN_E_INVALID, { "state is 0x1004" } },
+        { M(slots), 0x1001, GDN_E_INVALID, { "slots is 0x1001" } },
+        { M(num_tokens), 1001, GDN_E_INVALID, { "num_tokens is 1001", "max_tokens is 1000" } },
+        { M(num_seqs), 9, GDN_E_INVALID, { "num_seqs is 9" } },
+        { M(x_stride), 1023, GDN_E_INVALID, { "x_stride is 1023", "1024 channels" } },
+        { M(x_stride), 1025, GDN_E_INVALID, { "x_stride is 1025", "x_alignment" } },
+        { M(x_stride), -1024, GDN_E_INVALID, { "x_stride is -1024" } },
+        { M(x_stride), INT64_MAX, GDN_E_INVALID, { "x_stride is 9223372036854775807", "2^31" } },
+    };
+#undef M
+    gdn_plan *plan = NULL;
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        gdn_conv1d_args args = fake_conv1d_args();
+        spoil(&args, &rows[i]);
+        expect_spoiled(&rows[i], gdn_execute_conv1d_qkv(plan, &args, NULL));
+        expect_spoiled(&rows[i], gdn_conv1d_qkv(host.ctx, &desc, &args, NULL));
+    }
+    EXPECT(gdn_execute_conv1d_qkv(plan, NULL, NULL), GDN_E_INVALID, "gdn_conv1d_args is null");
+    cr_expect_eq(host.cuda->num_launches(), 0);
+    gdn_plan_destroy(plan);
+}
+
+Test(bad_input, a_bias_that_the_plan_does_not_expect)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    const gdn_conv1d_args args = fake_conv1d_args();
+    desc.flags = GDN_CONV_SILU;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_E_INVALID, "bias", "GDN_CONV_BIAS");
+}
+
+/* ---- Targets ---- */
+
+Test(bad_input, targets)
+{
+    gdn_target t = GDN_TARGET_INIT, wrong_size = GDN_TARGET_INIT;
+    wrong_size.struct_size = 3;
+    EXPECT(gdn_target_from_name(host.ctx, "sm_42", &t), GDN_E_UNSUPPORTED, "sm_42", "sm_90a");
+    EXPECT(gdn_target_from_name(host.ctx, "NVIDIA Marvel 7", &t), GDN_E_UNSUPPORTED, "NVIDIA Marvel 7", "doctor");
+    EXPECT(gdn_target_from_name(host.ctx, "A100", &t), GDN_E_UNSUPPORTED, "A100", "NVIDIA A100-SXM4-80GB");
+    EXPECT(gdn_target_from_name(host.ctx, NULL, &t), GDN_E_INVALID, "name is null");
+    EXPECT(gdn_target_from_name(host.ctx, "sm_80", NULL), GDN_E_INVALID, "gdn_target is null");
+    EXPECT(gdn_target_from_name(host.ctx, "sm_80", &wrong_size), GDN_E_VERSION, "gdn_target.struct_size is 3");
+    EXPECT(gdn_target_from_name(NULL, "sm_80", &t), GDN_E_INVALID, "ctx is null");
+    EXPECT(gdn_target_from_device(NULL, 0, &t), GDN_E_INVALID, "ctx is null");
+    EXPECT(gdn_target_from_device(host.ctx, 0, NULL), GDN_E_INVALID, "gdn_target is null");
+    EXPECT(gdn_target_from_device(host.ctx, 1, &t), GDN_E_NO_DEVICE, "device is 1", "1 device,");
+    EXPECT(gdn_target_from_device(host.ctx, -1, &t), GDN_E_NO_DEVICE, "device is -1");
+    host.cuda->device(0)->major = 5;
+    EXPECT(gdn_target_from_device(host.ctx, 0, &t), GDN_E_UNSUPPORTED, "5.0", "sm_80");
+}
+
+static gdn_status plan_for(const gdn_target *target)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_plan *plan = NULL;
+    const gdn_status status = gdn_plan_prefill(host.ctx, target, &desc, 0, &plan);
+    gdn_plan_destroy(plan);
+    return status;
+}
+
+Test(bad_input, targets_of_a_plan)
+{
+    const gdn_target good = fake_h200(host.ctx);
+    gdn_target t = good;
+    EXPECT(plan_for(NULL), GDN_E_INVALID, "gdn_target is null");
+    t.struct_size = 1;
+    EXPECT(plan_for(&t), GDN_E_VERSION, "gdn_target.struct_size is 1");
+    t = good;
+    snprintf(t.arch, sizeof t.arch, "sm_42");
+    EXPECT(plan_for(&t), GDN_E_UNSUPPORTED, "arch \"sm_42\"", "sm_90a");
+    memset(t.arch, 'x', sizeof t.arch);
+    EXPECT(plan_for(&t), GDN_E_INVALID, "target.arch", "gdn_target_from_name()");
+    t = good;
+    t.num_sms = -3;
+    EXPECT(plan_for(&t), GDN_E_INVALID, "num_sms is -3");
+}
+
+/* ---- Compiler, cache, driver ---- */
+
+static gdn_ctx *context_with(const char *cache_dir, const char *nvrtc_path, const char *driver_path, uint32_t flags)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
+    gdn_ctx *ctx = NULL;
+    cfg.cache_dir = cache_dir;
+    cfg.nvrtc_path = nvrtc_path;
+    cfg.driver_path = driver_path;
+    cfg.flags = GDN_CTX_NO_ENV | flags;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+    return ctx;
+}
+
+static gdn_status plan_conv_in(gdn_ctx *ctx, uint32_t flags)
+{
+    gdn_plan *plan = NULL;
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    const gdn_target target = fake_h200(ctx);
+    const gdn_status status = gdn_plan_conv1d_qkv(ctx, &target, &desc, flags, &plan);
+    gdn_plan_destroy(plan);
+    return status;
+}
+
+Test(bad_input, no_nvrtc)
+{
+    gdn_ctx *ctx = context_with("", "/nowhere/libnvrtc.so.13", NULL, 0);
+    EXPECT(plan_conv_in(ctx, 0), GDN_E_NO_NVRTC, "/nowhere/libnvrtc.so.13");
+    gdn_ctx_destroy(ctx);
+}
+
+Test(bad_input, an_arch_newer_than_the_compiler)
+{
+    const struct gdni_nvrtc_api api = { .version = 1208 };
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_103a", &arch), GDN_OK);
+    EXPECT(gdni_nvrtc_check_arch(&api, arch), GDN_E_NO_NVRTC, "sm_103a", "12.9", "12.8");
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    cr_expect_eq(gdni_nvrtc_check_arch(&api, arch), GDN_OK);
+}
+
+Test(bad_input, strict_mode_with_a_cold_cache)
+{
+    gdn_ctx *ctx = context_with("", getenv("GDN_JIT_NVRTC"), NULL, GDN_CTX_NO_COMPILE);
+    EXPECT(plan_conv_in(ctx, 0), GDN_E_NOT_CACHED, "conv1d_qkv", "sm_90a", "gdn-jit-cache warm");
+    gdn_ctx_destroy(ctx);
+    ctx = context_with("", getenv("GDN_JIT_NVRTC"), NULL, 0);
+    EXPECT(plan_conv_in(ctx, GDN_PLAN_CACHED_ONLY), GDN_E_NOT_CACHED, "conv1d_qkv", "gdn-jit-cache warm");
+    gdn_ctx_destroy(ctx);
+}
+
+Test(bad_input, an_unusable_cache_directory_is_memory_only_and_plans_still_work)
+{
+    gdn_ctx *ctx = context_with("/dev/null/cache", getenv("GDN_JIT_NVRTC"), NULL, 0);
+    gdn_doctor doctor = GDN_DOCTOR_INIT;
+    cr_expect_null(gdn_cache_dir(ctx));
+    cr_expect_eq(plan_conv_in(ctx, 0), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_examine(ctx, &doctor), GDN_OK, "%s", gdn_last_error());
+    cr_expect_str_eq(doctor.cache, "");
+    cr_expect(strstr(doctor.cache_problem, "/dev/null/cache"), "%s", doctor.cache_problem);
+    gdn_ctx_destroy(ctx);
+}
+
+Test(bad_input, no_driver)
+{
+    gdn_ctx *ctx = context_with("", getenv("GDN_JIT_NVRTC"), "/nowhere/libcuda.so.1", 0);
+    gdn_target t = GDN_TARGET_INIT;
+    gdn_plan *plan = NULL;
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    const gdn_conv1d_args args = fake_conv1d_args();
+    EXPECT(gdn_target_from_device(ctx, 0, &t), GDN_E_NO_DRIVER, "/nowhere/libcuda.so.1", "install the NVIDIA driver");
+    EXPECT(gdn_conv1d_qkv(ctx, &desc, &args, NULL), GDN_E_NO_DRIVER, "/nowhere/libcuda.so.1");
+    t = fake_h200(ctx);
+    cr_assert_eq(gdn_plan_conv1d_qkv(ctx, &t, &desc, 0, &plan), GDN_OK, "planning needs none: %s", gdn_last_error());
+    EXPECT(gdn_plan_load(plan, 0), GDN_E_NO_DRIVER, "/nowhere/libcuda.so.1");
+    EXPECT(gdn_execute_conv1d_qkv(plan, &args, NULL), GDN_E_NOT_LOADED, "gdn_plan_load()");
+    gdn_plan_destroy(plan);
+    gdn_ctx_destroy(ctx);
+}
+
+/* ---- Loading and executing ---- */
+
+Test(bad_input, loading_where_a_plan_does_not_belong)
+{
+    gdn_plan *plan = NULL;
+    gdn_target target = GDN_TARGET_INIT;
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    cr_assert_eq(gdn_target_from_name(host.ctx, "sm_80", &target), GDN_OK);
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    EXPECT(gdn_plan_load(plan, 0), GDN_E_INVALID, "9.0", "sm_80", "gdn_target_from_device()");
+    EXPECT(gdn_plan_load(plan, 1), GDN_E_NO_DEVICE, "device is 1");
+    EXPECT(gdn_plan_load(plan, -1), GDN_E_NO_DEVICE, "device is -1");
+    EXPECT(gdn_plan_load(NULL, 0), GDN_E_INVALID, "plan is null");
+    gdn_plan_destroy(plan);
+}
+
+Test(bad_input, executing_the_other_operators_plan)
+{
+    gdn_plan *conv = NULL, *prefill = NULL;
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_conv1d_desc c = fake_conv1d_desc();
+    const gdn_prefill_desc p = fake_prefill_desc();
+    const gdn_conv1d_args ca = fake_conv1d_args();
+    const gdn_prefill_args pa = fake_prefill_args();
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &c, 0, &conv), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &p, 0, &prefill), GDN_OK, "%s", gdn_last_error());
+    EXPECT(gdn_execute_prefill(conv, &pa, 0, 0, NULL), GDN_E_INVALID, "plan is for conv1d_qkv");
+    EXPECT(gdn_execute_conv1d_qkv(prefill, &ca, NULL), GDN_E_INVALID, "plan is for gdn_prefill");
+    EXPECT(gdn_execute_prefill(prefill, &pa, 0, 0, NULL), GDN_E_NOT_LOADED, "gdn_plan_load()");
+    gdn_plan_destroy(conv);
+    gdn_plan_destroy(prefill);
+}
+
+Test(bad_input, no_current_context)
+{
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    const gdn_conv1d_args args = fake_conv1d_args();
+    host.cuda->make_current(-1);
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_E_NOT_LOADED, "no current CUDA context", "cudaSetDevice()");
+}
+
+/* ---- The rest of the interface ---- */
+
+Test(bad_input, contexts)
+{
+    gdn_ctx *ctx = (gdn_ctx *)&host;
+    gdn_config cfg = GDN_CONFIG_INIT;
+    const char *const bundles[] = { "/a", NULL };
+    EXPECT(gdn_ctx_create(NULL, NULL), GDN_E_INVALID, "out is null");
+    cfg.struct_size = 0;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_VERSION, "gdn_config.struct_size is 0");
+    cr_expect_null(ctx);
+    cfg.struct_size = sizeof cfg;
+    cfg.flags = 0x100;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "flags is 0x100", "GDN_CTX_NO_COMPILE");
+    cfg.flags = 0;
+    cfg.log_level = 9;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "log_level is 9");
+    cfg.log_level = -1;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "log_level is -1");
+    cfg.log_level = 0;
+    cfg.num_bundle_dirs = 2;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "bundle_dirs is null", "2");
+    cfg.bundle_dirs = bundles;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "bundle_dirs[1] is null");
+    gdn_ctx_destroy(NULL);
+}
+
+Test(bad_input, plans)
+{
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_prefill_desc p = fake_prefill_desc();
+    const gdn_conv1d_desc c = fake_conv1d_desc();
+    gdn_plan *plan = NULL;
+    EXPECT(gdn_plan_prefill(NULL, &target, &p, 0, &plan), GDN_E_INVALID, "ctx is null");
+    EXPECT(gdn_plan_prefill(host.ctx, &target, &p, 0, NULL), GDN_E_INVALID, "out is null");
+    EXPECT(gdn_plan_prefill(host.ctx, &target, &p, 0x10, &plan), GDN_E_INVALID, "flags is 0x10", "GDN_PLAN_CACHED_ONLY");
+    EXPECT(gdn_plan_conv1d_qkv(NULL, &target, &c, 0, &plan), GDN_E_INVALID, "ctx is null");
+    EXPECT(gdn_plan_conv1d_qkv(host.ctx, &target, &c, 2, &plan), GDN_E_INVALID, "flags is 0x2");
+    gdn_plan_destroy(NULL);
+    cr_expect_eq(gdn_plan_workspace_size(NULL), 0);
+}
+
+static gdn_status take_nothing(void *user, const void *data, size_t size)
+{
+    (void)user, (void)data, (void)size;
+    return GDN_OK;
+}
+
+Test(bad_input, dumps_and_costs)
+{
+    gdn_plan *plan = NULL;
+    gdn_cost cost = GDN_COST_INIT;
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    EXPECT(gdn_plan_dump(NULL, GDN_DUMP_JSON, take_nothing, NULL), GDN_E_INVALID, "plan is null");
+    EXPECT(gdn_plan_dump(plan, GDN_DUMP_JSON, NULL, NULL), GDN_E_INVALID, "write is null");
+    EXPECT(gdn_plan_dump(plan, (gdn_dump_kind)0, take_nothing, NULL), GDN_E_INVALID, "kind is 0");
+    EXPECT(gdn_plan_dump(plan, (gdn_dump_kind)8, take_nothing, NULL), GDN_E_INVALID, "kind is 8", "GDN_DUMP_CUBIN");
+    EXPECT(gdn_plan_cost(NULL, 1, 1, &cost), GDN_E_INVALID, "plan is null");
+    EXPECT(gdn_plan_cost(plan, -1, 1, &cost), GDN_E_INVALID, "num_tokens is -1");
+    EXPECT(gdn_plan_cost(plan, 1, -1, &cost), GDN_E_INVALID, "num_seqs is -1");
+    EXPECT(gdn_plan_cost(plan, 1, 1, NULL), GDN_E_INVALID, "gdn_cost is null");
+    cost.struct_size = 0;
+    EXPECT(gdn_plan_cost(plan, 1, 1, &cost), GDN_E_VERSION, "gdn_cost.struct_size is 0");
+    gdn_plan_destroy(plan);
+}
+
+Test(bad_input, one_call_forms)
+{
+    const gdn_prefill_desc p = fake_prefill_desc();
+    const gdn_prefill_args pa = fake_prefill_args();
+    const gdn_conv1d_desc c = fake_conv1d_desc();
+    const gdn_conv1d_args ca = fake_conv1d_args();
+    EXPECT(gdn_prefill(NULL, &p, &pa, 0, 0, NULL), GDN_E_INVALID, "ctx is null");
+    EXPECT(gdn_prefill(host.ctx, NULL, &pa, 0, 0, NULL), GDN_E_INVALID, "gdn_prefill_desc is null");
+    EXPECT(gdn_prefill(host.ctx, &p, NULL, 0, 0, NULL), GDN_E_INVALID, "gdn_prefill_args is null");
+    EXPECT(gdn_conv1d_qkv(NULL, &c, &ca, NULL), GDN_E_INVALID, "ctx is null");
+    EXPECT(gdn_conv1d_qkv(host.ctx, NULL, &ca, NULL), GDN_E_INVALID, "gdn_conv1d_desc is null");
+    EXPECT(gdn_conv1d_qkv(host.ctx, &c, NULL, NULL), GDN_E_INVALID, "gdn_conv1d_args is null");
+    cr_expect_eq(host.cuda->calls("cuInit"), 0, "nothing is opened for a call that cannot run");
+}
+
+Test(bad_input, examining)
+{
+    gdn_doctor doctor = GDN_DOCTOR_INIT;
+    EXPECT(gdn_examine(NULL, &doctor), GDN_E_INVALID, "ctx is null");
+    EXPECT(gdn_examine(host.ctx, NULL), GDN_E_INVALID, "gdn_doctor is null");
+    doctor.struct_size = 5;
+    EXPECT(gdn_examine(host.ctx, &doctor), GDN_E_VERSION, "gdn_doctor.struct_size is 5");
+}
+
+Test(bad_input, statuses_have_names)
+{
+    cr_expect_str_eq(gdn_status_name(GDN_E_NOT_LOADED), "GDN_E_NOT_LOADED");
+    cr_expect_str_eq(gdn_status_name((gdn_status)4711), "GDN_E_?");
+}

@@ -1,0 +1,257 @@
+/*
+ * test_cache_publish.c - an entry appears whole or not at all, and a disk that does not want it costs nobody anything.
+ */
+#include <criterion/criterion.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/cache.h"
+#include "runtime/fsutil.h"
+#include "support/fake_host.h"
+#include "support/store.h"
+
+#define TAG "0a1b2c3d"
+
+static char *scratch;
+static struct gdni_unit unit;
+static struct gdni_program *program;
+
+static void set_up(void)
+{
+    scratch = store_scratch();
+    unit = store_unit("sm_90a", "a");
+    program = store_program(&unit);
+}
+
+static void tear_down(void)
+{
+    gdni_program_release(program);
+    if (seteuid(0) == 0 && setegid(0) != 0) abort();
+    store_remove(scratch);
+}
+
+TestSuite(cache_publish, .init = set_up, .fini = tear_down);
+
+/* Publishing fails twice: both are counted, one is told, and nothing is left. */
+static void expect_unpublished(const char *dir, const char *words)
+{
+    struct store_cache s;
+    store_cache_open(&s, dir, NULL, 0);
+    cr_assert_not_null(gdni_cache_user_dir(s.cache)->path, "%s", gdni_cache_user_dir(s.cache)->problem);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    cr_assert_eq(s.counters.publish_failures, 2u);
+    cr_assert_eq(s.lines.count[GDN_LOG_WARN], 1);
+    cr_assert(strstr(s.lines.last[GDN_LOG_WARN], words), "\"%s\" expected in: %s", words, s.lines.last[GDN_LOG_WARN]);
+    cr_assert_eq(store_count_files(dir), 0);
+    store_cache_close(&s);
+}
+
+Test(cache_publish, a_directory_that_cannot_be_written_is_one_warning)
+{
+    chmod(scratch, 0500);
+    store_drop_root(scratch);
+    expect_unpublished(scratch, "Permission denied");
+}
+
+Test(cache_publish, a_read_only_file_system_is_one_warning)
+{
+    const char *dir = store_path(scratch, "mount");
+    mkdir(dir, 0700);
+    if (geteuid() != 0 || mount("gdn", dir, "tmpfs", MS_RDONLY, "size=64k,mode=0700") != 0)
+        cr_skip_test("a file system cannot be mounted here: %s", strerror(errno));
+    expect_unpublished(dir, "Read-only file system");
+    umount(dir);
+}
+
+Test(cache_publish, a_full_disk_is_one_warning_and_leaves_nothing)
+{
+    const char *dir = store_path(scratch, "mount");
+    mkdir(dir, 0700);
+    if (geteuid() != 0 || mount("gdn", dir, "tmpfs", 0, "size=64k,mode=0700") != 0)
+        cr_skip_test("a file system cannot be mounted here: %s", strerror(errno));
+    static char ballast[1 << 20];
+    const int fd = open(store_path(scratch, "mount/ballast"), O_WRONLY | O_CREAT, 0600);
+    cr_assert_lt(write(fd, ballast, sizeof ballast), (ssize_t)sizeof ballast);
+    close(fd);
+    struct store_cache s;
+    store_cache_open(&s, dir, NULL, 0);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    gdni_cache_publish(s.cache, program, TAG, true);
+    cr_assert_eq(s.counters.publish_failures, 2u);
+    cr_assert(strstr(s.lines.last[GDN_LOG_WARN], "No space left"), "%s", s.lines.last[GDN_LOG_WARN]);
+    cr_assert_eq(store_count_files(dir), 1, "something besides the ballast is left");
+    store_cache_close(&s);
+    umount(dir);
+}
+
+/* RLIMIT_FSIZE kills by a signal whoever writes past it, unless he expects it. */
+Test(cache_publish, a_limit_on_file_sizes_does_not_end_the_process)
+{
+    const struct rlimit tight = { 100, 100 };
+    cr_assert_eq(signal(SIGXFSZ, SIG_DFL), SIG_DFL);
+    const pid_t child = fork();
+    if (child == 0) {
+        setrlimit(RLIMIT_FSIZE, &tight);
+        struct store_cache s;
+        store_cache_open(&s, scratch, NULL, 0);
+        gdni_cache_publish(s.cache, program, TAG, false);
+        sigset_t pending;
+        sigpending(&pending);
+        _exit(s.counters.publish_failures == 1 && sigismember(&pending, SIGXFSZ) == 0 ? 42 : 1);
+    }
+    int status = 0;
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status), "killed by signal %d", WTERMSIG(status));
+    cr_assert_eq(WEXITSTATUS(status), 42);
+    cr_assert_eq(store_count_files(scratch), 0);
+}
+
+Test(cache_publish, who_comes_second_leaves_the_first_entry_alone)
+{
+    struct store_cache s;
+    store_cache_open(&s, scratch, NULL, 0);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    char *path = store_only_entry(scratch);
+    struct stat before, after;
+    cr_assert_eq(stat(path, &before), 0);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    cr_assert_eq(stat(path, &after), 0);
+    cr_assert_eq(before.st_ino, after.st_ino);
+    cr_assert_eq(s.counters.publish_failures, 0u);
+    gdni_cache_publish(s.cache, program, TAG, true);
+    cr_assert_eq(stat(path, &after), 0);
+    cr_assert_neq(before.st_ino, after.st_ino, "replace did not replace");
+    cr_assert_eq(store_count_files(scratch), 1);
+    store_cache_close(&s);
+    free(path);
+}
+
+Test(cache_publish, entries_get_the_roots_bits_whatever_the_umask)
+{
+    static const struct {
+        unsigned root, entry;
+    } cases[] = { { 0700, 0600 }, { 0755, 0644 }, { 0775, 0664 } };
+    umask(077);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        char *dir = store_scratch();
+        chmod(dir, cases[i].root);
+        struct store_cache s;
+        store_cache_open(&s, dir, NULL, 0);
+        gdni_cache_publish(s.cache, program, TAG, false);
+        char *path = store_only_entry(dir);
+        struct stat st;
+        cr_assert_eq(stat(path, &st), 0);
+        cr_assert_eq(st.st_mode & 0777, cases[i].entry, "root %o: entry %o", cases[i].root, st.st_mode & 0777);
+        store_cache_close(&s);
+        store_remove(dir);
+        free(path);
+    }
+}
+
+/* Both ways that a file can come to be, replacing and not. */
+Test(cache_publish, with_and_without_unnamed_files_the_bytes_arrive_whole)
+{
+    static const unsigned ways[] = { 0, GDNI_FS_NAMED, GDNI_FS_REPLACE, GDNI_FS_REPLACE | GDNI_FS_NAMED };
+    static char bytes[300000];
+    for (size_t i = 0; i < sizeof bytes; ++i) bytes[i] = (char)(i * 7 + i / 251);
+    const int dir = open(scratch, O_RDONLY | O_DIRECTORY);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; ++i) {
+        cr_assert_eq(gdni_fs_publish(dir, "entry", bytes, sizeof bytes - i, 0640, ways[i]), 0, "way %u", ways[i]);
+        size_t size;
+        char *read = store_read(store_path(scratch, "entry"), &size);
+        cr_assert_eq(size, sizeof bytes - i, "way %u", ways[i]);
+        cr_assert_arr_eq(read, bytes, size, "way %u", ways[i]);
+        cr_assert_eq(store_count_files(scratch), 1, "way %u left a temporary file", ways[i]);
+        free(read);
+    }
+    cr_assert_eq(gdni_fs_publish(dir, "entry", bytes, 10, 0640, 0), EEXIST);
+    close(dir);
+}
+
+Test(cache_publish, killed_at_any_moment_leaves_no_visible_entry_that_is_not_whole)
+{
+    struct gdni_key key = store_key(&unit);
+    for (int round = 0; round < 60; ++round) {
+        char *dir = store_scratch();
+        const pid_t child = fork();
+        if (child == 0) {
+            struct store_cache s;
+            store_cache_open(&s, dir, NULL, 0);
+            for (bool replace = false;; replace = true) gdni_cache_publish(s.cache, program, TAG, replace);
+        }
+        usleep((useconds_t)(round * 150));
+        kill(child, SIGKILL);
+        cr_assert_eq(waitpid(child, NULL, 0), child);
+        struct store_cache s;
+        struct gdni_program *found;
+        store_cache_open(&s, dir, NULL, 0);
+        cr_assert_eq(gdni_cache_find_user(s.cache, &key, "sm_90a", TAG, &found), GDN_OK);
+        cr_assert_eq(s.counters.corrupt, 0u, "round %d: %s", round, s.lines.last[GDN_LOG_WARN]);
+        gdni_program_release(found);
+        gdni_cache_publish(s.cache, program, TAG, false);
+        cr_assert_eq(gdni_cache_find_user(s.cache, &key, "sm_90a", TAG, &found), GDN_OK);
+        cr_assert_not_null(found, "round %d: the cache does not take an entry after the crash", round);
+        gdni_program_release(found);
+        store_cache_close(&s);
+        store_remove(dir);
+    }
+    gdni_key_free(&key);
+}
+
+Test(cache_publish, what_cannot_be_an_entry_is_not_kept)
+{
+    struct store_cache s;
+    store_cache_open(&s, scratch, NULL, 0);
+    ((uint8_t *)program->cubin)[0] = 'X'; /* no ELF file: every reader would refuse it */
+    gdni_cache_publish(s.cache, program, TAG, false);
+    cr_assert_eq(s.counters.publish_failures, 1u);
+    cr_assert(strstr(s.lines.last[GDN_LOG_WARN], "ELF"), "%s", s.lines.last[GDN_LOG_WARN]);
+    cr_assert_eq(store_count_files(scratch), 0);
+    store_cache_close(&s);
+}
+
+Test(cache_publish, memory_only_publishes_nothing_and_says_nothing)
+{
+    struct store_cache s;
+    store_cache_open(&s, "", NULL, 0);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    cr_assert_eq(s.counters.publish_failures, 0u);
+    cr_assert_eq(s.lines.count[GDN_LOG_WARN], 0);
+    store_cache_close(&s);
+}
+
+Test(cache_publish, running_out_of_memory_is_a_publish_failure)
+{
+    struct store_cache s;
+    store_cache_open(&s, scratch, NULL, 0);
+    gdni_mem_fail_after(0);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    gdni_mem_fail_after(-1);
+    cr_assert_eq(s.counters.publish_failures, 1u);
+    store_cache_close(&s);
+    cr_assert(fake_no_leaks());
+}
+
+Test(cache_publish, a_directory_removed_under_the_context_is_a_publish_failure)
+{
+    const char *dir = store_path(scratch, "cache");
+    struct store_cache s;
+    store_cache_open(&s, dir, NULL, 0);
+    cr_assert_eq(rmdir(dir), 0);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    cr_assert_eq(s.counters.publish_failures, 1u);
+    store_cache_close(&s);
+}

@@ -1,0 +1,148 @@
+/*
+ * test_env.c - the environment is read once, copied, and what cannot be understood is said and ignored.
+ */
+#include <criterion/criterion.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "runtime/env.h"
+#include "runtime/log.h"
+#include "support/fake_host.h"
+#include "support/store.h"
+
+static const char *const names[] = {
+    "GDN_JIT_CACHE_DIR", "GDN_JIT_BUNDLE_PATH", "GDN_JIT_CACHE_MAX_BYTES", "GDN_JIT_DISABLE_COMPILE",
+    "GDN_JIT_DISABLE_CACHE", "GDN_JIT_NVRTC", "GDN_JIT_LOG", "XDG_CACHE_HOME", "HOME",
+};
+
+static void clear(void)
+{
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) unsetenv(names[i]);
+}
+
+Test(env, nothing_set_is_all_zero, .init = clear)
+{
+    static const struct gdni_env zero;
+    struct gdni_env env;
+    memset(&env, 0x5a, sizeof env);
+    cr_assert(gdni_env_read(&env, NULL));
+    cr_assert_eq(env.cache_dir, zero.cache_dir);
+    cr_assert_null(env.bundle_path);
+    cr_assert_null(env.nvrtc);
+    cr_assert_null(env.xdg_cache_home);
+    cr_assert_null(env.home);
+    cr_assert_eq(env.cache_max_bytes, 0u);
+    cr_assert_eq(env.log_level, 0);
+    cr_assert(!env.disable_compile && !env.disable_cache);
+}
+
+Test(env, every_variable_reaches_its_member, .init = clear)
+{
+    struct gdni_env env;
+    setenv("GDN_JIT_CACHE_DIR", "/c", 1);
+    setenv("GDN_JIT_BUNDLE_PATH", "/a:/b", 1);
+    setenv("GDN_JIT_NVRTC", "/n", 1);
+    setenv("XDG_CACHE_HOME", "/x", 1);
+    setenv("HOME", "/h", 1);
+    setenv("GDN_JIT_CACHE_MAX_BYTES", "18446744073709551615", 1);
+    setenv("GDN_JIT_LOG", "debug", 1);
+    setenv("GDN_JIT_DISABLE_COMPILE", "1", 1);
+    setenv("GDN_JIT_DISABLE_CACHE", "1", 1);
+    cr_assert(gdni_env_read(&env, NULL));
+    clear(); /* what was read is a copy */
+    cr_assert_str_eq(env.cache_dir, "/c");
+    cr_assert_str_eq(env.bundle_path, "/a:/b");
+    cr_assert_str_eq(env.nvrtc, "/n");
+    cr_assert_str_eq(env.xdg_cache_home, "/x");
+    cr_assert_str_eq(env.home, "/h");
+    cr_assert_eq(env.cache_max_bytes, UINT64_MAX);
+    cr_assert_eq(env.log_level, GDN_LOG_DEBUG);
+    cr_assert(env.disable_compile && env.disable_cache);
+    gdni_env_free(&env);
+    cr_assert_null(env.cache_dir);
+}
+
+Test(env, log_levels_by_name, .init = clear)
+{
+    static const char *const levels[] = { "error", "warn", "info", "debug" };
+    for (int i = 0; i < 4; ++i) {
+        struct gdni_env env;
+        setenv("GDN_JIT_LOG", levels[i], 1);
+        cr_assert(gdni_env_read(&env, NULL));
+        cr_assert_eq(env.log_level, i + 1, "%s is %d", levels[i], env.log_level);
+    }
+}
+
+Test(env, what_cannot_be_understood_is_named_and_ignored, .init = clear)
+{
+    static const struct {
+        const char *name, *value, *remedy;
+    } cases[] = {
+        { "GDN_JIT_CACHE_MAX_BYTES", "-1", "a number of bytes" },
+        { "GDN_JIT_CACHE_MAX_BYTES", "12x", "a number of bytes" },
+        { "GDN_JIT_CACHE_MAX_BYTES", " 5", "a number of bytes" },
+        { "GDN_JIT_CACHE_MAX_BYTES", "18446744073709551616", "a number of bytes" },
+        { "GDN_JIT_LOG", "WARN", "error, warn, info or debug" },
+        { "GDN_JIT_LOG", "5", "error, warn, info or debug" },
+        { "GDN_JIT_DISABLE_COMPILE", "yes", "0 or 1" },
+        { "GDN_JIT_DISABLE_CACHE", "11", "0 or 1" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct store_log kept = { 0 };
+        const struct gdni_log log = { store_log_fn, &kept, GDN_LOG_WARN };
+        struct gdni_env env;
+        clear();
+        setenv(cases[i].name, cases[i].value, 1);
+        cr_assert(gdni_env_read(&env, &log));
+        cr_assert_eq(kept.count[GDN_LOG_WARN], 1, "%s=%s", cases[i].name, cases[i].value);
+        const char *line = kept.last[GDN_LOG_WARN];
+        cr_assert(strstr(line, cases[i].name) && strstr(line, cases[i].value) && strstr(line, cases[i].remedy), "%s", line);
+        cr_assert(!env.disable_compile && !env.disable_cache && !env.log_level && !env.cache_max_bytes, "%s=%s was used",
+                  cases[i].name, cases[i].value);
+    }
+}
+
+Test(env, empty_is_unset_and_off_is_off, .init = clear)
+{
+    struct store_log kept = { 0 };
+    const struct gdni_log log = { store_log_fn, &kept, GDN_LOG_DEBUG };
+    struct gdni_env env;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) setenv(names[i], "", 1);
+    setenv("GDN_JIT_DISABLE_COMPILE", "0", 1);
+    cr_assert(gdni_env_read(&env, &log));
+    cr_assert_eq(kept.count[GDN_LOG_WARN], 0);
+    cr_assert_null(env.cache_dir);
+    cr_assert_null(env.home);
+    cr_assert(!env.disable_compile);
+}
+
+Test(env, running_out_of_memory_leaves_nothing_behind, .init = clear)
+{
+    setenv("GDN_JIT_CACHE_DIR", "/c", 1);
+    setenv("GDN_JIT_NVRTC", "/n", 1);
+    setenv("HOME", "/h", 1);
+    for (int allowed = 0; allowed < 3; ++allowed) {
+        struct gdni_env env;
+        gdni_mem_fail_after(allowed);
+        cr_assert(!gdni_env_read(&env, NULL), "after %d allocations", allowed);
+        gdni_mem_fail_after(-1);
+        cr_assert_null(env.cache_dir);
+        cr_assert_null(env.nvrtc);
+    }
+    cr_assert(fake_no_leaks());
+}
+
+Test(env, a_context_without_environment_reads_none, .init = clear)
+{
+    char *dir = store_scratch();
+    setenv("GDN_JIT_CACHE_DIR", dir, 1);
+    gdn_ctx *ctx = store_ctx(NULL, 0, NULL, GDN_FAKE_NVRTC_PATH); /* GDN_CTX_NO_ENV */
+    cr_assert_null(gdn_cache_dir(ctx));
+    gdn_ctx_destroy(ctx);
+    cr_assert_eq(gdn_ctx_create(&ctx, NULL), GDN_OK);
+    cr_assert_str_eq(gdn_cache_dir(ctx), dir);
+    gdn_ctx_destroy(ctx);
+    store_remove(dir);
+}

@@ -1,0 +1,84 @@
+/*
+ * test_examine.c - gdn_examine() tells what works and why the rest does not, and never fails over it.
+ */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fake_host.h"
+
+static gdn_doctor examine(gdn_ctx *ctx)
+{
+    gdn_doctor doctor = GDN_DOCTOR_INIT;
+    cr_assert_eq(gdn_examine(ctx, &doctor), GDN_OK, "%s", gdn_last_error());
+    return doctor;
+}
+
+Test(examine, a_whole_machine)
+{
+    char dir[64];
+    struct fake_host host;
+    fake_make_dir(dir);
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, 0);
+    const gdn_doctor d = examine(host.ctx);
+    cr_expect_str_eq(d.driver, "CUDA 13.0, 1 device: NVIDIA H200 (sm_90a)");
+    cr_expect_str_eq(d.driver_problem, "");
+    cr_expect_eq(d.num_devices, 1);
+    cr_expect_eq(strncmp(d.nvrtc, "nvrtc ", 6), 0, "%s (%s)", d.nvrtc, d.nvrtc_problem);
+    cr_expect_str_eq(d.cache, dir);
+    cr_expect_str_eq(d.cache_problem, "");
+    fake_host_close(&host);
+    fake_remove_dir(dir);
+}
+
+Test(examine, several_devices)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    host.cuda->set_devices(8);
+    const gdn_doctor d = examine(host.ctx);
+    cr_expect_str_eq(d.driver, "CUDA 13.0, 8 devices, the first is NVIDIA H200 (sm_90a)");
+    cr_expect_eq(d.num_devices, 8);
+    cr_expect(strstr(d.cache_problem, "memory only"), "%s", d.cache_problem);
+    fake_host_close(&host);
+}
+
+Test(examine, nothing_at_all)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
+    gdn_ctx *ctx = NULL;
+    cfg.cache_dir = "/dev/null/cache";
+    cfg.nvrtc_path = "/nowhere/libnvrtc.so.13";
+    cfg.driver_path = "/nowhere/libcuda.so.1";
+    cfg.flags = GDN_CTX_NO_ENV;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+    const gdn_doctor d = examine(ctx);
+    cr_expect_str_eq(d.driver, "");
+    cr_expect(strstr(d.driver_problem, "/nowhere/libcuda.so.1"), "%s", d.driver_problem);
+    cr_expect_str_eq(d.nvrtc, "");
+    cr_expect(strstr(d.nvrtc_problem, "/nowhere/libnvrtc.so.13"), "%s", d.nvrtc_problem);
+    cr_expect_str_eq(d.cache, "");
+    cr_expect(strstr(d.cache_problem, "/dev/null/cache"), "%s", d.cache_problem);
+    gdn_ctx_destroy(ctx);
+}
+
+Test(examine, a_device_that_no_code_is_generated_for)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    host.cuda->device(0)->major = 7;
+    const gdn_doctor d = examine(host.ctx);
+    cr_expect_str_eq(d.driver, "CUDA 13.0, 1 device");
+    cr_expect(strstr(d.driver_problem, "7.0"), "%s", d.driver_problem);
+    fake_host_close(&host);
+}
+
+Test(examine, a_driver_call_that_fails_is_a_problem_in_the_drivers_words)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    host.cuda->fail("cuDeviceGetCount", 1, 999);
+    const gdn_doctor d = examine(host.ctx);
+    cr_expect(strstr(d.driver_problem, "cuDeviceGetCount failed: unknown error (999)"), "%s", d.driver_problem);
+    fake_host_close(&host);
+}

@@ -1,0 +1,278 @@
+/*
+ * test_execute.c - what a call sends to the driver: launch parameters, grid, block, shared memory, stream; and what it
+ * refuses. Nothing is executed: the fake driver records launches.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "codegen/kernel_params.h"
+#include "runtime/plan.h"
+#include "support/fake_host.h"
+
+static struct fake_host host;
+static gdn_plan *prefill, *conv;
+
+static gdn_plan *loaded_prefill(const gdn_prefill_desc *desc)
+{
+    gdn_plan *plan = NULL;
+    const gdn_target target = fake_h200(host.ctx);
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    return plan;
+}
+
+static gdn_plan *loaded_conv(const gdn_conv1d_desc *desc)
+{
+    gdn_plan *plan = NULL;
+    const gdn_target target = fake_h200(host.ctx);
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    return plan;
+}
+
+static void set_up(void)
+{
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    const gdn_prefill_desc p = fake_prefill_desc();
+    const gdn_conv1d_desc c = fake_conv1d_desc();
+    prefill = loaded_prefill(&p);
+    conv = loaded_conv(&c);
+}
+
+static void tear_down(void)
+{
+    gdn_plan_destroy(prefill);
+    gdn_plan_destroy(conv);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+    cr_expect(fake_no_leaks());
+}
+
+TestSuite(execute, .init = set_up, .fini = tear_down);
+
+static struct fake_launch last_launch(void)
+{
+    cr_assert_gt(host.cuda->num_launches(), 0);
+    return host.cuda->launch(host.cuda->num_launches() - 1);
+}
+
+static bool same_bytes(const void *a, const void *b, size_t size)
+{
+    return memcmp(a, b, size) == 0;
+}
+
+static struct gdni_prefill_params run_prefill(const gdn_prefill_args *args)
+{
+    struct gdni_prefill_params params;
+    cr_assert_eq(gdn_execute_prefill(prefill, args, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    const struct fake_launch launch = last_launch();
+    cr_assert_eq(launch.params_size, sizeof params);
+    memcpy(&params, launch.params, sizeof params);
+    return params;
+}
+
+static struct gdni_conv1d_params run_conv(const gdn_conv1d_args *args)
+{
+    struct gdni_conv1d_params params;
+    cr_assert_eq(gdn_execute_conv1d_qkv(conv, args, NULL), GDN_OK, "%s", gdn_last_error());
+    const struct fake_launch launch = last_launch();
+    cr_assert_eq(launch.params_size, sizeof params);
+    memcpy(&params, launch.params, sizeof params);
+    return params;
+}
+
+Test(execute, prefill_passes_every_argument_on)
+{
+    const gdn_prefill_args a = fake_prefill_args();
+    const struct gdni_prefill_params p = run_prefill(&a);
+    const struct gdni_prefill_params wanted = {
+        .q = a.q, .k = a.k, .v = a.v, .g = a.g, .beta = a.beta, .initial_state = a.initial_state,
+        .cu_seqlens = a.cu_seqlens, .o = a.o, .final_state = a.final_state,
+        .q_token_stride = 512, .k_token_stride = 512, .v_token_stride = 1024, .o_token_stride = 1024,
+        .uniform_len = 0, .num_heads = 8, .q_group = 2, .k_group = 2, .v_group = 1, .num_seqs = 3,
+        .scale = p.scale,
+    };
+    cr_expect(same_bytes(&p, &wanted, sizeof p));
+    cr_expect_eq(p.scale, (float)(1 / sqrt(128.0)));
+}
+
+Test(execute, prefill_launches_one_kernel_with_the_spec_it_was_compiled_for)
+{
+    const gdn_prefill_args a = fake_prefill_args();
+    gdn_stream stream = (gdn_stream)(uintptr_t)0xabc0;
+    cr_assert_eq(gdn_execute_prefill(prefill, &a, 0, 0, stream), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->num_launches(), 1);
+    const struct fake_launch launch = last_launch();
+    const struct gdni_spec *spec = &prefill->specs[0];
+    uint32_t grid[3];
+    cr_assert_eq(gdni_spec_grid(spec, &prefill->problem, a.num_tokens, a.num_seqs, grid), GDN_OK);
+    cr_expect_eq(memcmp(launch.grid, grid, sizeof grid), 0);
+    cr_expect_eq(launch.grid[0], 3 * 8 * (128 / 64), "sequences x heads x halves of the value columns");
+    cr_expect_eq(launch.block[0], (unsigned)spec->threads);
+    cr_expect_eq(launch.block[1] * launch.block[2], 1);
+    cr_expect_eq(launch.smem, (unsigned)spec->smem_bytes);
+    cr_expect_eq(launch.stream, (void *)stream);
+    cr_expect_eq(launch.device, 0);
+    cr_expect_str_eq(launch.kernel, "gdn_prefill_generic");
+}
+
+Test(execute, scale_is_used_when_given_and_zero_is_zero)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    a.scale = 3;
+    cr_expect_neq(run_prefill(&a).scale, 3.0f, "without has_scale it is not looked at");
+    a.has_scale = 1;
+    cr_expect_eq(run_prefill(&a).scale, 3.0f);
+    a.scale = 0;
+    cr_expect_eq(run_prefill(&a).scale, 0.0f);
+}
+
+Test(execute, a_uniform_batch_gets_its_length_from_the_host)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    a.cu_seqlens = 0;
+    cr_expect_eq(run_prefill(&a).uniform_len, 32);
+    gdn_conv1d_args c = fake_conv1d_args();
+    c.cu_seqlens = 0;
+    cr_expect_eq(run_conv(&c).uniform_len, 32);
+}
+
+Test(execute, heads_of_any_ratio_become_groups)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.num_q_heads = 2, desc.num_k_heads = 4, desc.num_v_heads = 12;
+    desc.head_dim_qk = desc.head_dim_v = 64;
+    gdn_plan *plan = loaded_prefill(&desc), *saved = prefill;
+    const gdn_prefill_args a = fake_prefill_args();
+    prefill = plan;
+    const struct gdni_prefill_params p = run_prefill(&a);
+    prefill = saved;
+    cr_expect_eq(p.num_heads, 12);
+    cr_expect_eq(p.q_group, 6);
+    cr_expect_eq(p.k_group, 3);
+    cr_expect_eq(p.v_group, 1);
+    cr_expect_eq(p.q_token_stride, 128);
+    cr_expect_eq(p.k_token_stride, 256);
+    cr_expect_eq(p.v_token_stride, 768);
+    cr_expect_eq(p.o_token_stride, 768);
+    cr_expect_eq(p.scale, 0.125f);
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, conv_passes_every_argument_on)
+{
+    const gdn_conv1d_args a = fake_conv1d_args();
+    const struct gdni_conv1d_params p = run_conv(&a);
+    const struct gdni_conv1d_params wanted = {
+        .x = a.x, .weight = a.weight, .bias = a.bias, .slots = a.slots, .has_initial_state = a.has_initial_state,
+        .cu_seqlens = a.cu_seqlens, .q = a.q, .k = a.k, .v = a.v, .state = a.state, .x_stride = 1536,
+        .num_tokens = 96, .uniform_len = 0, .q_channels = 256, .k_channels = 256, .v_channels = 512, .num_seqs = 3,
+    };
+    cr_expect(same_bytes(&p, &wanted, sizeof p));
+    cr_expect_str_eq(last_launch().kernel, "conv1d_qkv");
+}
+
+Test(execute, the_variant_is_the_one_of_the_calls_bucket)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    desc.max_tokens = 1 << 20;
+    gdn_plan *plan = loaded_conv(&desc);
+    cr_assert_gt(plan->num_variants, 1, "this test needs a plan of several variants");
+    gdn_conv1d_args a = fake_conv1d_args();
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS - 1; ++bucket) {
+        const struct gdni_spec *spec = &plan->specs[plan->variant_of_bucket[bucket]];
+        a.num_tokens = gdni_bucket_edge(bucket);
+        cr_assert_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_OK, "%s", gdn_last_error());
+        uint32_t grid[3];
+        cr_assert_eq(gdni_spec_grid(spec, &plan->problem, a.num_tokens, a.num_seqs, grid), GDN_OK);
+        cr_expect_eq(last_launch().grid[0], grid[0], "bucket %d", bucket);
+        cr_expect_eq(last_launch().block[0], (unsigned)spec->threads, "bucket %d", bucket);
+    }
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, empty_calls)
+{
+    gdn_prefill_args p = fake_prefill_args();
+    p.num_tokens = 0;
+    p.q = p.k = p.v = p.o = 0;
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->num_launches(), 1, "sequences without tokens copy their states");
+    p.num_seqs = 0;
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    gdn_conv1d_args c = fake_conv1d_args();
+    c.num_tokens = 0;
+    cr_expect_eq(gdn_execute_conv1d_qkv(conv, &c, NULL), GDN_OK, "%s", gdn_last_error());
+    c.num_tokens = 96;
+    c.num_seqs = 0;
+    cr_expect_eq(gdn_execute_conv1d_qkv(conv, &c, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->num_launches(), 1, "nothing else is launched");
+}
+
+Test(execute, allocates_nothing)
+{
+    const gdn_prefill_args p = fake_prefill_args();
+    const gdn_conv1d_args c = fake_conv1d_args();
+    gdni_mem_fail_after(0);
+    const gdn_status a = gdn_execute_prefill(prefill, &p, 0, 0, NULL), b = gdn_execute_conv1d_qkv(conv, &c, NULL);
+    gdni_mem_fail_after(-1);
+    cr_expect_eq(a, GDN_OK);
+    cr_expect_eq(b, GDN_OK);
+    cr_expect_eq(host.cuda->num_launches(), 2);
+}
+
+Test(execute, is_legal_during_capture_and_asks_nothing_about_the_stream)
+{
+    const gdn_prefill_args p = fake_prefill_args();
+    host.cuda->set_capture(1);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->calls("cuStreamIsCapturing"), 0);
+    cr_expect_eq(host.cuda->num_launches(), 1);
+}
+
+Test(execute, workspace_is_checked_when_one_is_needed)
+{
+    const gdn_prefill_args p = fake_prefill_args();
+    cr_expect_eq(gdn_plan_workspace_size(prefill), 0);
+    prefill->workspace_size = 4096; /* no kernel of today needs one: the rule is ready for those that do */
+    cr_expect_eq(gdn_plan_workspace_size(prefill), 4096);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_WORKSPACE);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1000, 4095, NULL), GDN_E_WORKSPACE);
+    cr_expect(fake_error_says("4095") && fake_error_says("needs 4096"), "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 4096, NULL), GDN_E_WORKSPACE);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1080, 4096, NULL), GDN_E_WORKSPACE);
+    cr_expect(fake_error_says("0x1080") && fake_error_says("256 bytes"), "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->num_launches(), 0);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1100, 4096, NULL), GDN_OK, "%s", gdn_last_error());
+}
+
+Test(execute, needs_the_primary_context_of_a_loaded_device)
+{
+    const gdn_prefill_args p = fake_prefill_args();
+    host.cuda->make_current(-1);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_NOT_LOADED);
+    cr_expect(fake_error_says("no current CUDA context") && fake_error_says("cudaSetDevice"), "%s", gdn_last_error());
+    host.cuda->make_other_current(0);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_NOT_LOADED);
+    cr_expect(fake_error_says("primary context"), "%s", gdn_last_error());
+    host.cuda->set_devices(2);
+    host.cuda->make_current(1);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_NOT_LOADED);
+    cr_expect(fake_error_says("gdn_plan_load()"), "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_load(prefill, 1), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(last_launch().device, 1);
+    host.cuda->make_current(0);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(last_launch().device, 0);
+}
+
+Test(execute, a_failed_launch_is_told_in_the_drivers_words)
+{
+    const gdn_prefill_args p = fake_prefill_args();
+    host.cuda->fail("cuLaunchKernel", 1, 700);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_CUDA);
+    cr_expect_str_eq(gdn_last_error(), "cuLaunchKernel failed: an illegal memory access was encountered (700)");
+}

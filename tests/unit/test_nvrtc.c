@@ -1,0 +1,275 @@
+/*
+ * test_nvrtc.c - which compiler is used, what is said when there is none, and that it can be known without being loaded.
+ */
+#include <criterion/criterion.h>
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/nvrtc.h"
+#include "support/fake_host.h"
+#include "support/store.h"
+
+#define EXPECT_SENTENCE(words) cr_assert(strstr(gdni_error_text(), words), "\"%s\" expected in: %s", words, gdni_error_text())
+
+/* The compiler at path is refused with these words, the second time too, and has no tag. */
+static void expect_refused(const char *path, const char *words)
+{
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(path);
+    const struct gdni_nvrtc_api *api = NULL;
+    for (int i = 0; i < 2; ++i) {
+        gdni_fail(GDN_E_INVALID, "nothing yet");
+        cr_assert_eq(gdni_nvrtc_get(nvrtc, &api), GDN_E_NO_NVRTC);
+        EXPECT_SENTENCE(words);
+        EXPECT_SENTENCE("GDN_JIT_NVRTC");
+        cr_assert_null(api);
+    }
+    char tag[GDNI_COMPILER_TAG];
+    cr_assert(!gdni_nvrtc_tag(nvrtc, tag));
+    gdni_nvrtc_destroy(nvrtc);
+}
+
+Test(nvrtc, a_configured_library_that_is_not_there_is_a_sentence)
+{
+    expect_refused("/nonexistent/libnvrtc.so.13", "/nonexistent/libnvrtc.so.13");
+    expect_refused("libnvrtc-that-nobody-has.so.1", "libnvrtc-that-nobody-has.so.1");
+}
+
+Test(nvrtc, a_file_that_is_no_library_is_a_sentence)
+{
+    char *dir = store_scratch();
+    const char *path = store_path(dir, "libnvrtc.so.13");
+    store_write(path, "not a library at all, but long enough to hold an ELF header, if it were one", 75);
+    expect_refused(path, path);
+    store_write(path, "", 0);
+    expect_refused(path, path);
+    expect_refused(dir, dir);
+    store_remove(dir);
+}
+
+Test(nvrtc, another_library_under_that_name_is_a_sentence)
+{
+    expect_refused("libm.so.6", "nvrtcVersion");
+}
+
+Test(nvrtc, a_compiler_before_12_8_is_refused_with_its_version)
+{
+    struct fake_nvrtc *fake = fake_nvrtc_open(GDN_FAKE_NVRTC_PATH);
+    fake->major = 12;
+    fake->minor = 6;
+    expect_refused(GDN_FAKE_NVRTC_PATH, "is NVRTC 12.6");
+    expect_refused(GDN_FAKE_NVRTC_PATH, "12.8 or newer");
+    fake->minor = 8;
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    const struct gdni_nvrtc_api *api;
+    cr_assert_eq(gdni_nvrtc_get(nvrtc, &api), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(api->version, 1208);
+    gdni_nvrtc_destroy(nvrtc);
+}
+
+Test(nvrtc, an_arch_newer_than_the_compiler_is_refused_with_both_versions)
+{
+    const struct gdni_nvrtc_api api = { .version = 1208, .path = "/some/libnvrtc.so.12" };
+    struct gdni_arch arch = { .name = "sm_121a", .cc = 121, .min_nvrtc = 1209 };
+    cr_assert_eq(gdni_nvrtc_check_arch(&api, &arch), GDN_E_NO_NVRTC);
+    EXPECT_SENTENCE("sm_121a needs NVRTC 12.9");
+    EXPECT_SENTENCE("/some/libnvrtc.so.12 is 12.8");
+    arch.min_nvrtc = 1208;
+    cr_assert_eq(gdni_nvrtc_check_arch(&api, &arch), GDN_OK);
+}
+
+Test(nvrtc, nothing_is_opened_before_it_is_needed)
+{
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    char tag[GDNI_COMPILER_TAG];
+    cr_assert(gdni_nvrtc_tag(nvrtc, tag));
+    cr_assert_null(dlopen(GDN_FAKE_NVRTC_PATH, RTLD_LAZY | RTLD_NOLOAD), "the library was loaded for its tag");
+    gdni_nvrtc_destroy(nvrtc);
+}
+
+Test(nvrtc, the_tag_is_the_same_loaded_or_not)
+{
+    struct gdni_nvrtc *peeking = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH), *loading = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    const struct gdni_nvrtc_api *api;
+    char before[GDNI_COMPILER_TAG] = "", after[GDNI_COMPILER_TAG] = "";
+    cr_assert(gdni_nvrtc_tag(peeking, before));
+    cr_assert_eq(gdni_nvrtc_get(loading, &api), GDN_OK, "%s", gdni_error_text());
+    cr_assert(gdni_nvrtc_tag(loading, after));
+    cr_assert_eq(strlen(before), 8u);
+    cr_assert_str_eq(before, after);
+    cr_assert_str_eq(before, api->tag);
+    cr_assert(strstr(api->identity, "nvrtc 13.0 "), "%s", api->identity);
+    gdni_nvrtc_destroy(peeking);
+    gdni_nvrtc_destroy(loading);
+}
+
+Test(nvrtc, the_machines_compiler_has_the_same_tag_loaded_or_not)
+{
+    const char *path = getenv("GDN_JIT_NVRTC");
+    struct gdni_nvrtc *peeking = gdni_nvrtc_create(path), *loading = gdni_nvrtc_create(path);
+    const struct gdni_nvrtc_api *api;
+    char tag[GDNI_COMPILER_TAG];
+    const bool known = gdni_nvrtc_tag(peeking, tag);
+    if (gdni_nvrtc_get(loading, &api) != GDN_OK) cr_skip_test("no NVRTC here: %s", gdni_error_text());
+    cr_assert(known);
+    cr_assert_str_eq(tag, api->tag);
+    gdni_nvrtc_destroy(peeking);
+    gdni_nvrtc_destroy(loading);
+}
+
+Test(nvrtc, a_loaded_library_is_not_peeked_at)
+{
+    cr_assert_not_null(dlopen(GDN_FAKE_NVRTC_PATH, RTLD_NOW));
+    fake_nvrtc_open(GDN_FAKE_NVRTC_PATH)->minor = 5;
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    const struct gdni_nvrtc_api *api;
+    char tag[GDNI_COMPILER_TAG];
+    cr_assert(gdni_nvrtc_tag(nvrtc, tag));
+    cr_assert_eq(gdni_nvrtc_get(nvrtc, &api), GDN_OK);
+    cr_assert_str_eq(tag, api->tag);
+    gdni_nvrtc_destroy(nvrtc);
+}
+
+Test(nvrtc, creation_survives_running_out_of_memory)
+{
+    for (int allowed = 0; allowed < 2; ++allowed) {
+        gdni_mem_fail_after(allowed);
+        cr_assert_null(gdni_nvrtc_create("libnvrtc.so.13"));
+        gdni_mem_fail_after(-1);
+    }
+    cr_assert(fake_no_leaks());
+}
+
+/* ---- peeking ---- */
+
+static size_t add_note(uint8_t *at, uint32_t type, const char *name, const void *bytes, uint32_t size)
+{
+    const Elf64_Nhdr note = { (uint32_t)strlen(name) + 1, size, type };
+    memcpy(at, &note, sizeof note);
+    memcpy(at + sizeof note, name, note.n_namesz);
+    memcpy(at + sizeof note + ((note.n_namesz + 3) & ~3u), bytes, size);
+    return sizeof note + ((note.n_namesz + 3) & ~3u) + ((size + 3) & ~3u);
+}
+
+Test(nvrtc, the_build_id_is_found_behind_other_notes)
+{
+    static const uint8_t id[20] = { 0x65, 0xbe, 0x0d, 0xb3, 0x42, 0xad, 0x51, 0xa0, 0x68, 0x76,
+                                    0xe7, 0x1e, 0x21, 0x0b, 0xcc, 0xc5, 0xaa, 0x83, 0x22, 0xcf };
+    uint8_t notes[256] = { 0 };
+    char hex[GDNI_BUILD_ID];
+    size_t size = add_note(notes, 1, "GNU", "abi!", 4);
+    size += add_note(notes + size, NT_GNU_BUILD_ID, "Other", id, 20);
+    cr_assert(!gdni_note_build_id(notes, size, hex));
+    size += add_note(notes + size, NT_GNU_BUILD_ID, "GNU", id, 20);
+    cr_assert(gdni_note_build_id(notes, size, hex));
+    cr_assert_str_eq(hex, "65be0db342ad51a06876e71e210bccc5aa8322cf");
+    for (size_t cut = 0; cut < size; ++cut) { /* in a block of that size: AddressSanitizer watches */
+        uint8_t *copy = malloc(cut ? cut : 1);
+        memcpy(copy, notes, cut);
+        cr_assert(!gdni_note_build_id(copy, cut, hex), "%zu of %zu bytes", cut, size);
+        free(copy);
+    }
+}
+
+Test(nvrtc, notes_with_absurd_sizes_are_not_followed)
+{
+    char hex[GDNI_BUILD_ID];
+    const Elf64_Nhdr absurd[] = { { UINT32_MAX, 4, NT_GNU_BUILD_ID }, { 4, UINT32_MAX, NT_GNU_BUILD_ID },
+                                  { UINT32_MAX - 3, UINT32_MAX - 3, 1 } };
+    for (size_t i = 0; i < sizeof absurd / sizeof absurd[0]; ++i)
+        cr_assert(!gdni_note_build_id(&absurd[i], sizeof absurd[i], hex), "case %zu", i);
+}
+
+Test(nvrtc, what_is_no_elf_file_has_no_build_id)
+{
+    char id[GDNI_BUILD_ID];
+    char *dir = store_scratch();
+    const char *path = store_path(dir, "file");
+    Elf64_Ehdr header = { .e_ident = ELFMAG, .e_phentsize = sizeof(Elf64_Phdr), .e_phnum = 60, .e_phoff = UINT64_MAX };
+    store_write(path, &header, sizeof header);
+    cr_assert(!gdni_peek_build_id(path, id));
+    header.e_phoff = sizeof header;
+    store_write(path, &header, sizeof header);
+    cr_assert(!gdni_peek_build_id(path, id));
+    cr_assert(!gdni_peek_build_id(dir, id));
+    cr_assert(!gdni_peek_build_id(store_path(dir, "nothing"), id));
+    store_remove(dir);
+}
+
+/* A cache file of one library, as ldconfig writes it. */
+struct ld_cache {
+    char magic[20];
+    uint32_t count, len, reserved[5];
+    int32_t flags;
+    uint32_t name, path, os;
+    uint64_t hwcap;
+    char strings[64];
+};
+
+#if defined(__x86_64__)
+enum { FLAGS = 0x0303 };
+#elif defined(__aarch64__)
+enum { FLAGS = 0x0a03 };
+#else
+enum { FLAGS = 0x0003 };
+#endif
+
+static struct ld_cache ld_cache(void)
+{
+    struct ld_cache c = { .count = 1, .flags = FLAGS, .name = 72, .path = 72 + 15 };
+    memcpy(c.magic, "glibc-ld.so.cache1.1", 20);
+    strcpy(c.strings, "libnvrtc.so.13");
+    strcpy(c.strings + 15, "/opt/cuda/libnvrtc.so.13");
+    return c;
+}
+
+Test(nvrtc, the_loaders_cache_is_read_as_it_is_written)
+{
+    cr_assert_eq(offsetof(struct ld_cache, strings), 72u);
+    struct ld_cache c = ld_cache();
+    cr_assert_str_eq(gdni_ld_cache_find(&c, sizeof c, "libnvrtc.so.13"), "/opt/cuda/libnvrtc.so.13");
+    cr_assert_null(gdni_ld_cache_find(&c, sizeof c, "libnvrtc.so.12"));
+    c.flags = 0x0803; /* another ABI's library of that name */
+    cr_assert_null(gdni_ld_cache_find(&c, sizeof c, "libnvrtc.so.13"));
+}
+
+Test(nvrtc, a_damaged_loaders_cache_finds_nothing)
+{
+    const struct ld_cache good = ld_cache();
+    for (size_t cut = 0; cut < sizeof good; ++cut) {
+        void *copy = malloc(cut ? cut : 1);
+        memcpy(copy, &good, cut);
+        const char *path = gdni_ld_cache_find(copy, cut, "libnvrtc.so.13");
+        cr_assert(!path || strcmp(path, "/opt/cuda/libnvrtc.so.13") == 0, "%zu bytes", cut);
+        free(copy);
+    }
+    struct ld_cache bad = good;
+    bad.count = UINT32_MAX;
+    cr_assert_null(gdni_ld_cache_find(&bad, sizeof bad, "libnvrtc.so.13"));
+    bad = good;
+    bad.path = UINT32_MAX;
+    cr_assert_null(gdni_ld_cache_find(&bad, sizeof bad, "libnvrtc.so.13"));
+    bad = good;
+    memset(bad.strings + 15, 'x', sizeof bad.strings - 15); /* no NUL up to the end */
+    cr_assert_null(gdni_ld_cache_find(&bad, sizeof bad, "libnvrtc.so.13"));
+}
+
+Test(nvrtc, a_bare_name_is_resolved_as_the_loader_does)
+{
+    char path[GDNI_PATH], real[4096], loaded[4096];
+    cr_assert(gdni_peek_resolve("libm.so.6", path));
+    Dl_info info;
+    void *libm = dlopen("libm.so.6", RTLD_NOW), *address = libm ? dlsym(libm, "cos") : NULL;
+    cr_assert(address && dladdr(address, &info));
+    cr_assert(realpath(path, real) && realpath(info.dli_fname, loaded));
+    cr_assert_str_eq(real, loaded);
+    cr_assert(!gdni_peek_resolve("libnvrtc-that-nobody-has.so.1", path));
+    cr_assert(!gdni_peek_resolve("/nonexistent/libnvrtc.so", path));
+}

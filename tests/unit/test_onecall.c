@@ -1,0 +1,187 @@
+/*
+ * test_onecall.c - gdn_prefill() and gdn_conv1d_qkv(): plan, load and execute on first use, and find the plan afterwards.
+ */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "support/fake_host.h"
+
+static struct fake_host host;
+
+static void set_up(void)
+{
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0); /* memory only: every compile shows */
+}
+
+static void tear_down(void)
+{
+    fake_host_close(&host);
+    cr_expect(fake_balanced(host.cuda), "the context unloads what one-call functions loaded");
+    cr_expect(fake_no_leaks());
+}
+
+TestSuite(onecall, .init = set_up, .fini = tear_down);
+
+static gdn_status call(const gdn_conv1d_desc *desc)
+{
+    const gdn_conv1d_args args = fake_conv1d_args();
+    return gdn_conv1d_qkv(host.ctx, desc, &args, NULL);
+}
+
+Test(onecall, the_second_call_compiles_and_loads_nothing)
+{
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    const uint64_t compiles = fake_compiles(host.ctx);
+    const int loads = host.cuda->calls("cuLibraryLoadData");
+    cr_expect_gt(compiles, 0);
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(fake_compiles(host.ctx), compiles);
+    cr_expect_eq(host.cuda->calls("cuLibraryLoadData"), loads);
+    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 1);
+    cr_expect_eq(host.cuda->num_launches(), 2);
+}
+
+Test(onecall, prefill_runs_the_same_way)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    const gdn_prefill_args args = fake_prefill_args();
+    for (int i = 0; i < 2; ++i)
+        cr_assert_eq(gdn_prefill(host.ctx, &desc, &args, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(fake_compiles(host.ctx), 1);
+    cr_expect_eq(host.cuda->num_launches(), 2);
+    cr_expect_str_eq(host.cuda->launch(0).kernel, "gdn_prefill_generic");
+}
+
+Test(onecall, each_device_gets_its_own_plan_of_the_same_cubins)
+{
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    host.cuda->set_devices(2);
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    const uint64_t compiles = fake_compiles(host.ctx);
+    host.cuda->make_current(1);
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(fake_compiles(host.ctx), compiles);
+    cr_expect_eq(host.cuda->launch(0).device, 0);
+    cr_expect_eq(host.cuda->launch(1).device, 1);
+    host.cuda->make_current(0);
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->launch(2).device, 0);
+    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 2);
+}
+
+Test(onecall, a_different_desc_is_a_different_plan)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    const uint64_t compiles = fake_compiles(host.ctx);
+    desc.io_type = GDN_F16;
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    cr_expect_gt(fake_compiles(host.ctx), compiles);
+    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 2);
+}
+
+Test(onecall, descs_that_differ_in_bounds_share_a_plan)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    for (int64_t tokens = 300; tokens < 1000; tokens += 7) {
+        desc.max_tokens = tokens;
+        desc.max_seqs = 3 + tokens % 200;
+        cr_assert_eq(call(&desc), GDN_OK, "%lld: %s", (long long)tokens, gdn_last_error());
+    }
+    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 1);
+}
+
+Test(onecall, a_call_is_held_to_its_own_descs_bounds)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    desc.max_tokens = 95;
+    cr_expect_eq(call(&desc), GDN_E_INVALID);
+    cr_expect(fake_error_says("num_tokens is 96") && fake_error_says("95"), "%s", gdn_last_error());
+    desc.max_tokens = 96;
+    desc.max_seqs = 2;
+    cr_expect_eq(call(&desc), GDN_E_INVALID);
+    cr_expect(fake_error_says("num_seqs is 3"), "%s", gdn_last_error());
+}
+
+Test(onecall, during_capture_a_new_desc_is_refused_before_anything_is_compiled)
+{
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    for (int status = 1; status <= 2; ++status) { /* active, invalidated */
+        host.cuda->set_capture(status);
+        cr_expect_eq(call(&desc), GDN_E_NOT_LOADED, "capture status %d", status);
+        cr_expect(fake_error_says("capturing") && fake_error_says("outside the capture"), "%s", gdn_last_error());
+    }
+    host.cuda->set_capture(0);
+    host.cuda->fail("cuStreamIsCapturing", 1, 906); /* the null stream while another one captures */
+    cr_expect_eq(call(&desc), GDN_E_NOT_LOADED);
+    cr_expect_eq(fake_compiles(host.ctx), 0);
+    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 0);
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    host.cuda->set_capture(1);
+    cr_expect_eq(call(&desc), GDN_OK, "a desc seen before is captured: %s", gdn_last_error());
+}
+
+Test(onecall, a_failure_is_not_kept)
+{
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    host.cuda->fail("cuDevicePrimaryCtxRetain", 1, 2);
+    cr_expect_eq(call(&desc), GDN_E_CUDA);
+    cr_expect(fake_error_says("cuDevicePrimaryCtxRetain"), "%s", gdn_last_error());
+    cr_expect(fake_balanced(host.cuda));
+    cr_expect_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+}
+
+Test(onecall, needs_a_current_context)
+{
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    host.cuda->make_current(-1);
+    cr_expect_eq(call(&desc), GDN_E_NOT_LOADED);
+    cr_expect(fake_error_says("no current CUDA context"), "%s", gdn_last_error());
+    cr_expect_eq(fake_compiles(host.ctx), 0);
+}
+
+Test(onecall, running_out_of_memory_at_any_point_leaks_nothing)
+{
+    const gdn_conv1d_desc desc = fake_conv1d_desc();
+    gdn_status status = GDN_E_NOMEM;
+    int failures = 0;
+    for (int64_t n = 0; status != GDN_OK && n < 2000; ++n, ++failures) {
+        gdni_mem_fail_after(n);
+        status = call(&desc);
+        gdni_mem_fail_after(-1);
+        cr_assert(status == GDN_OK || status == GDN_E_NOMEM, "allocation %lld: %s: %s", (long long)n, gdn_status_name(status),
+                  gdn_last_error());
+        if (status != GDN_OK) cr_assert(fake_balanced(host.cuda), "allocation %lld", (long long)n);
+    }
+    cr_expect_eq(status, GDN_OK);
+    cr_expect_gt(failures, 5);
+}
+
+static void *call_in_thread(void *user)
+{
+    host.cuda->make_current(0);
+    return (void *)(uintptr_t)call(user);
+}
+
+Test(onecall, concurrent_first_calls_compile_once_and_all_succeed)
+{
+    enum { THREADS = 8 };
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    desc.max_tokens = 200; /* one bucket, one kernel */
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; ++i) cr_assert_eq(pthread_create(&threads[i], NULL, call_in_thread, &desc), 0);
+    for (int i = 0; i < THREADS; ++i) {
+        void *status;
+        pthread_join(threads[i], &status);
+        cr_expect_eq((uintptr_t)status, GDN_OK, "thread %d", i);
+    }
+    cr_expect_eq(fake_compiles(host.ctx), 1);
+    cr_expect_eq(host.cuda->num_launches(), THREADS);
+    const struct fake_balance b = host.cuda->balance();
+    cr_expect_eq(b.retained_contexts, 1, "plans that lost the race are gone");
+    cr_expect_eq(b.loaded_libraries, 1);
+}

@@ -1,0 +1,428 @@
+/*
+ * test_plan.c - a plan's variants, its loading onto devices, cubins that the driver refuses, and what a dump says.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "runtime/plan.h"
+#include "support/fake_host.h"
+
+enum { INVALID_IMAGE = 200, OUT_OF_MEMORY = 2 };
+
+static gdn_plan *plan_prefill(gdn_ctx *ctx)
+{
+    gdn_plan *plan = NULL;
+    const gdn_target target = fake_h200(ctx);
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    cr_assert_eq(gdn_plan_prefill(ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    return plan;
+}
+
+static void check_leaks(void)
+{
+    cr_expect(fake_no_leaks());
+}
+
+TestSuite(plan, .fini = check_leaks);
+
+/* ---- Variants ---- */
+
+Test(plan, every_bucket_within_the_bound_has_a_variant_and_none_beyond)
+{
+    static const struct {
+        int64_t max_tokens;
+        int buckets;
+    } cases[] = { { 1, 1 }, { 256, 1 }, { 257, 2 }, { 4096, 3 }, { 1 << 20, 7 }, { INT32_MAX, 7 } };
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        gdn_plan *plan = fake_plan_conv(host.ctx, cases[i].max_tokens, "NVIDIA H200");
+        for (int b = 0; b < GDNI_NUM_BUCKETS; ++b) {
+            const int variant = plan->variant_of_bucket[b];
+            const bool served = gdni_bucket_of(cases[i].max_tokens) >= b;
+            cr_expect(served ? variant >= 0 && variant < plan->num_variants : variant == -1,
+                      "max_tokens %lld, bucket %d: variant %d", (long long)cases[i].max_tokens, b, variant);
+        }
+        gdn_plan_destroy(plan);
+    }
+    fake_host_close(&host);
+}
+
+Test(plan, buckets_with_equal_specs_share_a_variant)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 1 << 20, "NVIDIA H200");
+    for (int i = 0; i < plan->num_variants; ++i)
+        for (int j = 0; j < i; ++j) cr_expect_neq(memcmp(&plan->specs[i], &plan->specs[j], sizeof plan->specs[i]), 0);
+    cr_expect_lt(plan->num_variants, GDNI_NUM_BUCKETS);
+    gdn_plan_destroy(plan);
+    plan = plan_prefill(host.ctx);
+    cr_expect_eq(plan->num_variants, 1);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+Test(plan, planning_needs_no_driver)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "sm_80");
+    cr_expect_eq(host.cuda->calls("cuInit"), 0);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+    cr_expect_eq(host.cuda->calls("cuInit"), 0);
+}
+
+Test(plan, a_target_of_an_arch_alone_plans_for_its_common_gpu)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    gdn_plan *by_arch = fake_plan_conv(host.ctx, 1000, "sm_90a"), *by_name = fake_plan_conv(host.ctx, 1000, "NVIDIA H200");
+    char *a = fake_dump(by_arch, GDN_DUMP_KEY), *b = fake_dump(by_name, GDN_DUMP_KEY);
+    cr_assert(a && b);
+    cr_expect_str_eq(a, b);
+    free(a);
+    free(b);
+    gdn_plan_destroy(by_arch);
+    gdn_plan_destroy(by_name);
+    fake_host_close(&host);
+}
+
+/* ---- Loading ---- */
+
+Test(plan, loading_is_idempotent_and_destroying_gives_everything_back)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 1000, "NVIDIA H200");
+    for (int i = 0; i < 3; ++i) cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    struct fake_balance b = host.cuda->balance();
+    cr_expect_eq(b.retained_contexts, 1);
+    cr_expect_eq(b.loaded_libraries, plan->num_variants);
+    cr_expect_eq(b.pushed_contexts, 0);
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+    cr_expect_eq(host.warnings, 0, "%s", host.warning);
+}
+
+Test(plan, one_library_serves_every_device)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    host.cuda->set_devices(3);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 1000, "NVIDIA H200");
+    for (int device = 2; device >= 0; --device) cr_assert_eq(gdn_plan_load(plan, device), GDN_OK, "%s", gdn_last_error());
+    const struct fake_balance b = host.cuda->balance();
+    cr_expect_eq(b.loaded_libraries, plan->num_variants);
+    cr_expect_eq(b.retained_contexts, 3);
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+}
+
+Test(plan, more_devices_than_a_plan_serves_are_refused)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    host.cuda->set_devices(FAKE_MAX_DEVICES);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    for (int device = 0; device < 64; ++device) cr_assert_eq(gdn_plan_load(plan, device), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_plan_load(plan, 64), GDN_E_UNSUPPORTED);
+    cr_expect(fake_error_says("64 devices"), "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->balance().retained_contexts, 64);
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+}
+
+Test(plan, shared_memory_is_opted_into_where_a_kernel_needs_it)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    gdn_plan *conv = fake_plan_conv(host.ctx, 200, "NVIDIA H200"), *prefill = plan_prefill(host.ctx);
+    cr_assert_gt(prefill->specs[0].smem_bytes, 48 * 1024);
+    cr_assert_eq(gdn_plan_load(conv, 0), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->calls("cuKernelSetAttribute"), 0);
+    cr_assert_eq(gdn_plan_load(prefill, 0), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->calls("cuKernelSetAttribute"), 1);
+    gdn_plan_destroy(conv);
+    gdn_plan_destroy(prefill);
+    fake_host_close(&host);
+}
+
+/* ---- Cubins that the driver refuses ---- */
+
+Test(plan, a_cached_cubin_that_the_driver_refuses_is_built_again_once)
+{
+    char dir[64];
+    struct fake_host host;
+    fake_warm(dir, GDN_FAKE_CUDA_PATH);
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    cr_assert_eq(fake_compiles(host.ctx), 0, "the entry is found");
+    host.cuda->fail("cuLibraryLoadData", 1, INVALID_IMAGE);
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(fake_compiles(host.ctx), 1);
+    cr_expect_eq(host.warnings, 1);
+    cr_expect(strstr(host.warning, "cuLibraryLoadData") && strstr(host.warning, "compiled anew"), "%s", host.warning);
+    char *json = fake_dump(plan, GDN_DUMP_JSON);
+    cr_assert(json);
+    cr_expect(strstr(json, "\"origin\": \"compiler\""), "%s", json);
+    free(json);
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+    fake_remove_dir(dir);
+}
+
+Test(plan, a_refusal_that_only_the_kernel_lookup_shows_counts_as_well)
+{
+    static const char *const calls[] = { "cuLibraryGetKernel", "cuKernelGetFunction" };
+    static const int results[] = { 500, 209 };
+    for (int i = 0; i < 2; ++i) {
+        char dir[64];
+        struct fake_host host;
+        fake_warm(dir, GDN_FAKE_CUDA_PATH);
+        fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, 0);
+        gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+        host.cuda->fail(calls[i], 1, results[i]);
+        cr_expect_eq(gdn_plan_load(plan, 0), GDN_OK, "%s: %s", calls[i], gdn_last_error());
+        cr_expect_eq(fake_compiles(host.ctx), 1, "%s", calls[i]);
+        gdn_plan_destroy(plan);
+        cr_expect(fake_balanced(host.cuda), "%s", calls[i]);
+        fake_host_close(&host);
+        fake_remove_dir(dir);
+    }
+}
+
+Test(plan, a_cubin_that_stays_refused_is_built_again_only_once)
+{
+    char dir[64];
+    struct fake_host host;
+    fake_warm(dir, GDN_FAKE_CUDA_PATH);
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    host.cuda->fail("cuLibraryLoadData", 0, INVALID_IMAGE);
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_E_CUDA);
+    cr_expect(fake_error_says("conv1d_qkv for sm_90a") && fake_error_says("cuLibraryLoadData failed"), "%s",
+              gdn_last_error());
+    cr_expect_eq(fake_compiles(host.ctx), 1);
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_E_CUDA);
+    cr_expect_eq(fake_compiles(host.ctx), 1);
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+    fake_remove_dir(dir);
+}
+
+Test(plan, a_fresh_cubin_and_a_sick_machine_are_no_reason_to_build_again)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    host.cuda->fail("cuLibraryLoadData", 1, INVALID_IMAGE); /* came from the compiler just now */
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_E_CUDA);
+    cr_expect_eq(fake_compiles(host.ctx), 1);
+    gdn_plan_destroy(plan);
+    plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200"); /* now from memory */
+    host.cuda->fail("cuLibraryLoadData", 1, OUT_OF_MEMORY);
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_E_CUDA);
+    cr_expect_eq(fake_compiles(host.ctx), 1);
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+}
+
+Test(plan, strict_mode_does_not_build_a_refused_cubin_again)
+{
+    char dir[64];
+    struct fake_host host;
+    fake_warm(dir, GDN_FAKE_CUDA_PATH);
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, GDN_CTX_NO_COMPILE);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    host.cuda->fail("cuLibraryLoadData", 1, INVALID_IMAGE);
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_E_CUDA);
+    cr_expect(fake_error_says("strict mode") && fake_error_says("device kernel image is invalid"), "%s", gdn_last_error());
+    cr_expect_eq(fake_compiles(host.ctx), 0);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+    fake_remove_dir(dir);
+}
+
+/* ---- Memory ---- */
+
+Test(plan, running_out_of_memory_at_any_point_leaks_nothing)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    const gdn_target target = fake_h200(host.ctx);
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    desc.max_tokens = 200;
+    gdn_status status = GDN_E_NOMEM;
+    int64_t n = 0;
+    for (; status != GDN_OK && n < 2000; ++n) {
+        gdn_plan *plan = NULL;
+        gdni_mem_fail_after(n);
+        status = gdn_plan_conv1d_qkv(host.ctx, &target, &desc, 0, &plan);
+        gdni_mem_fail_after(-1);
+        cr_assert(status == GDN_OK || status == GDN_E_NOMEM, "allocation %lld: %s", (long long)n, gdn_last_error());
+        cr_assert_eq(plan != NULL, status == GDN_OK, "allocation %lld", (long long)n);
+        gdn_plan_destroy(plan);
+    }
+    cr_expect_eq(status, GDN_OK);
+    cr_expect_gt(n, 5);
+    fake_host_close(&host);
+}
+
+/* ---- Dumps ---- */
+
+Test(plan, the_json_dump_has_target_and_variants)
+{
+    static const char *const members[] = {
+        "{\"op\": \"conv1d_qkv\", \"target\": {\"gpu_name\": \"NVIDIA H200\", \"arch\": \"sm_90a\", \"num_sms\": 132,",
+        "\"dram_gbps\": 4800",
+        "\"variants\": [",
+        "{\"kernel\": \"conv1d_qkv\", \"arch\": \"sm_90a\", \"params\": {\"tile_tokens\": ",
+        "\"params_origin\": \"heuristic\"",
+        "\"buckets\": [200]",
+        "\"registers\": ",
+        "\"spill_bytes\": 0",
+        "\"local_bytes\": 0",
+        "\"static_smem\": ",
+        "\"dynamic_smem\": 0",
+        "\"threads\": ",
+        "\"cubin_bytes\": ",
+        "\"origin\": \"compiler\"",
+        "\"compile_ms\": ",
+        "\"compiler\": \"nvrtc ",
+        "\"key\": \"",
+    };
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    char *json = fake_dump(plan, GDN_DUMP_JSON);
+    cr_assert(json);
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; ++i)
+        cr_expect(strstr(json, members[i]), "no %s in\n%s", members[i], json);
+    free(json);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+Test(plan, buckets_of_all_variants_are_the_plans_buckets)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 300000, "NVIDIA H200");
+    char *json = fake_dump(plan, GDN_DUMP_JSON);
+    static const int64_t edges[] = { 256, 1024, 4096, 16384, 65536, 262144, 300000 };
+    cr_assert(json);
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; ++i) {
+        char text[32];
+        int hits = 0;
+        snprintf(text, sizeof text, "%lld", (long long)edges[i]);
+        for (const char *at = json; (at = strstr(at, "\"buckets\": [")) != NULL; ++at) {
+            const char *end = strchr(at, ']');
+            for (const char *c = at + 12; c < end; c += strcspn(c, ", ]"), c += strspn(c, ", "))
+                hits += strncmp(c, text, strlen(text)) == 0 && strspn(c, "0123456789") == strlen(text);
+        }
+        cr_expect_eq(hits, 1, "edge %s is served by %d variants:\n%s", text, hits, json);
+    }
+    free(json);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+Test(plan, text_dumps_hold_what_they_say)
+{
+    static const struct {
+        gdn_dump_kind kind;
+        const char *words;
+    } cases[] = {
+        { GDN_DUMP_SPEC, "constexpr int WIDTH = 4;" },
+        { GDN_DUMP_SOURCE, "extern \"C\"" },
+        { GDN_DUMP_SOURCE, "namespace spec" },
+        { GDN_DUMP_KEY, "sm_90a" },
+        { GDN_DUMP_BUILD_LOG, "registers" },
+        { GDN_DUMP_PTX, ".visible .entry conv1d_qkv" },
+        { GDN_DUMP_CUBIN, "\177ELF" },
+    };
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        char *text = fake_dump(plan, cases[i].kind);
+        cr_assert(text, "kind %d: %s", (int)cases[i].kind, gdn_last_error());
+        cr_expect(strstr(text, cases[i].words), "kind %d has no %s:\n%.400s", (int)cases[i].kind, cases[i].words, text);
+        free(text);
+    }
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+Test(plan, the_source_dump_of_several_variants_tells_them_apart)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 1 << 20, "NVIDIA H200");
+    cr_assert_gt(plan->num_variants, 1);
+    char *text = fake_dump(plan, GDN_DUMP_SPEC), banner[64];
+    cr_assert(text);
+    for (int i = 1; i <= plan->num_variants; ++i) {
+        snprintf(banner, sizeof banner, "// ---- variant %d of %d: conv1d_qkv sm_90a ", i, plan->num_variants);
+        cr_expect(strstr(text, banner), "no \"%s\" in\n%s", banner, text);
+    }
+    free(text);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+static gdn_status refuse(void *user, const void *data, size_t size)
+{
+    (void)data, (void)size;
+    ++*(int *)user;
+    return GDN_E_CANCELLED;
+}
+
+Test(plan, a_writer_that_stops_gets_its_status_back)
+{
+    struct fake_host host;
+    int calls = 0;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    cr_expect_eq(gdn_plan_dump(plan, GDN_DUMP_JSON, refuse, &calls), GDN_E_CANCELLED);
+    cr_expect_eq(calls, 1);
+    cr_expect(fake_error_says("GDN_E_CANCELLED"), "%s", gdn_last_error());
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+/* ---- Cost ---- */
+
+Test(plan, cost_is_bytes_flops_and_the_larger_floor)
+{
+    struct fake_host host;
+    gdn_cost cost = GDN_COST_INIT;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    gdn_plan *plan = plan_prefill(host.ctx);
+    cr_assert_eq(gdn_plan_cost(plan, 1000, 4, &cost), GDN_OK, "%s", gdn_last_error());
+    /* q, k of 4 heads, v, o of 8, 2 bytes; g, beta of 8 heads, 4 bytes; states of 8 heads read and written */
+    const double bytes = 1000.0 * (2 * 128 * (4 + 4 + 8 + 8) + 2 * 4 * 8) + 4.0 * 8 * 128 * 128 * 4 * 2;
+    cr_expect_eq(cost.bytes, bytes, "%f", cost.bytes);
+    cr_expect_gt(cost.flops, 0);
+    const double moving = bytes / 4800e3, computing = cost.flops / 989e6;
+    cr_expect_float_eq(cost.floor_us, moving > computing ? moving : computing, 1e-9);
+    gdn_plan_destroy(plan);
+    plan = fake_plan_conv(host.ctx, 200, "sm_90a");
+    cr_assert_eq(gdn_plan_cost(plan, 100, 1, &cost), GDN_OK, "%s", gdn_last_error());
+    cr_expect_gt(cost.bytes, 0);
+    cr_expect_eq(cost.floor_us, 0, "an arch alone has no peak");
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}

@@ -1,0 +1,356 @@
+/*
+ * test_reference_conv1d.c - gdn_reference_conv1d_qkv(): every situation of conv_cases against the check's own loop, the
+ * state's shifts by hand, carried state, addresses, refusals; and that the check itself finds what it must find.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "conv_cases.h"
+#include "reference/reference.h"
+
+static gdn_devptr address(const void *p)
+{
+    return (gdn_devptr)(uintptr_t)p;
+}
+
+static gdn_conv1d_args with_outputs(const struct conv_case *c, const struct conv_outputs *out)
+{
+    const gdn_conv1d_desc *d = &c->desc;
+    gdn_conv1d_args args = c->args;
+    args.q = d->num_q_heads ? address(out->q) : 0;
+    args.k = d->num_k_heads ? address(out->k) : 0;
+    args.v = d->num_v_heads ? address(out->v) : 0;
+    args.state = address(out->state);
+    return args;
+}
+
+static void run(const struct conv_case *c, struct conv_outputs *out)
+{
+    conv_outputs_make(out, c);
+    const gdn_conv1d_args args = with_outputs(c, out);
+    cr_assert_eq(gdn_reference_conv1d_qkv(&c->desc, &args), GDN_OK, "%s: %s", c->name, gdn_last_error());
+}
+
+static void check_case(const struct conv_spec *spec, gdn_dtype type, int width, gdn_conv_state_layout layout,
+                       uint32_t flags)
+{
+    struct conv_case c;
+    struct conv_outputs out;
+    struct conv_report report;
+    conv_case_make(&c, spec, type, width, layout, flags, CONV_CASE_SEED);
+    run(&c, &out);
+    cr_assert(conv_case_check(&report, &c, &out), "%s: %s", c.name, report.first);
+    conv_outputs_free(&out);
+    conv_case_free(&c);
+}
+
+Test(reference_conv1d, every_situation_matches_an_independent_loop)
+{
+    static const gdn_dtype types[] = { GDN_BF16, GDN_F16 };
+    static const gdn_conv_state_layout layouts[] = { GDN_CONV_STATE_CW, GDN_CONV_STATE_WC };
+    for (int s = 0; s < conv_num_specs; ++s)
+        for (int width = 2; width <= 4; ++width)
+            for (uint32_t flags = 0; flags < 4; ++flags)
+                check_case(&conv_specs[s], types[(flags + (uint32_t)s) % 2], width, layouts[(width + s) % 2], flags);
+}
+
+Test(reference_conv1d, both_types_and_layouts_with_everything_on)
+{
+    for (int s = 0; s < conv_num_specs; ++s)
+        for (int variant = 0; variant < 4; ++variant)
+            check_case(&conv_specs[s], variant & 1 ? GDN_BF16 : GDN_F16, 4,
+                       variant & 2 ? GDN_CONV_STATE_CW : GDN_CONV_STATE_WC, GDN_CONV_SILU | GDN_CONV_BIAS);
+}
+
+/* ---- by hand --------------------------------------------------------------------------------------------------- */
+
+enum { DIM = 16, WIDTH = 4, HISTORY = WIDTH - 1 };
+
+/* One v head of 16 channels, all alike; fp16. The taps 1, 10, 100, 1000 make the sums readable. */
+struct tiny {
+    gdn_conv1d_desc desc;
+    gdn_conv1d_args args;
+    uint16_t x[4 * DIM], weight[DIM * WIDTH], state[DIM * HISTORY], v[4 * DIM];
+    int32_t cu[2];
+    uint8_t has_initial;
+};
+
+static void tiny_make(struct tiny *t, int len, bool has_initial)
+{
+    static const double taps[WIDTH] = { 1, 10, 100, 1000 };
+    *t = (struct tiny){ .desc = GDN_CONV1D_DESC_INIT, .args = GDN_CONV1D_ARGS_INIT, .cu = { 0, len } };
+    t->desc.num_v_heads = 1;
+    t->desc.head_dim_qk = t->desc.head_dim_v = DIM;
+    t->desc.io_type = GDN_F16;
+    t->desc.flags = 0;
+    t->has_initial = has_initial;
+    for (int c = 0; c < DIM; ++c) {
+        for (int j = 0; j < WIDTH; ++j)
+            gdni_store(GDN_F16, t->weight, c * WIDTH + j, taps[j]);
+        for (int j = 0; j < HISTORY; ++j)
+            gdni_store(GDN_F16, t->state, c * HISTORY + j, j + 1); /* 1 2 3 */
+        for (int i = 0; i < 4; ++i)
+            gdni_store(GDN_F16, t->x, i * DIM + c, i + 5); /* 5 6 7 8 */
+    }
+    t->args.x = address(t->x);
+    t->args.weight = address(t->weight);
+    t->args.state = address(t->state);
+    t->args.v = address(t->v);
+    t->args.cu_seqlens = address(t->cu);
+    t->args.has_initial_state = address(&t->has_initial);
+    t->args.num_tokens = 4;
+    t->args.num_seqs = 1;
+    t->args.x_stride = DIM;
+}
+
+static void expect_tiny(int len, bool has_initial, const double state[HISTORY], const double *outputs)
+{
+    struct tiny t;
+    tiny_make(&t, len, has_initial);
+    cr_assert_eq(gdn_reference_conv1d_qkv(&t.desc, &t.args), GDN_OK, "%s", gdn_last_error());
+    for (int c = 0; c < DIM; ++c) {
+        for (int j = 0; j < HISTORY; ++j)
+            cr_assert_eq(gdni_load(GDN_F16, t.state, c * HISTORY + j), state[j], "len %d, channel %d, column %d", len,
+                         c, j);
+        for (int i = 0; i < len; ++i)
+            cr_assert_eq(gdni_load(GDN_F16, t.v, i * DIM + c), outputs[i], "len %d, channel %d, token %d", len, c, i);
+    }
+}
+
+Test(reference_conv1d, short_sequences_shift_and_append)
+{
+    expect_tiny(0, true, (double[]){ 1, 2, 3 }, NULL);
+    expect_tiny(1, true, (double[]){ 2, 3, 5 }, (double[]){ 5320 }); /* 5321, rounded */
+    expect_tiny(1, false, (double[]){ 0, 0, 5 }, (double[]){ 5000 });
+    expect_tiny(2, true, (double[]){ 3, 5, 6 }, (double[]){ 5320, 6532 });
+    expect_tiny(2, false, (double[]){ 0, 5, 6 }, (double[]){ 5000, 6500 });
+    expect_tiny(3, false, (double[]){ 5, 6, 7 }, (double[]){ 5000, 6500, 7648 });
+    expect_tiny(4, true, (double[]){ 6, 7, 8 }, (double[]){ 5320, 6532, 7652, 8768 });
+}
+
+Test(reference_conv1d, silu_by_hand)
+{
+    struct tiny t;
+    tiny_make(&t, 1, false);
+    t.desc.flags = GDN_CONV_SILU;
+    for (int c = 0; c < DIM; ++c)
+        gdni_store(GDN_F16, t.weight, c * WIDTH + HISTORY, 0.4); /* 5 * 0.4 = 2, nearly */
+    cr_assert_eq(gdn_reference_conv1d_qkv(&t.desc, &t.args), GDN_OK, "%s", gdn_last_error());
+    const double a = 5 * gdni_load(GDN_F16, t.weight, HISTORY);
+    cr_assert_float_eq(gdni_load(GDN_F16, t.v, 0), a / (1 + exp(-a)), 0x1p-11);
+    cr_assert_float_eq(gdni_load(GDN_F16, t.v, 0), 1.7616, 0.002); /* silu(2) */
+}
+
+/* ---- properties ------------------------------------------------------------------------------------------------ */
+
+/* The same tokens in one call, and in two with the state carried. */
+Test(reference_conv1d, a_prompt_in_two_calls_is_the_prompt_in_one)
+{
+    static const struct conv_spec whole = { .name = "whole",
+                                            .num_q_heads = 1,
+                                            .num_k_heads = 1,
+                                            .num_v_heads = 2,
+                                            .head_dim_qk = 16,
+                                            .head_dim_v = 32,
+                                            .initial = CONV_INITIAL_NULL,
+                                            .x_alignment = 16,
+                                            .num_seqs = 1,
+                                            .lens = { 21 } };
+    for (int cut = 0; cut <= 21; ++cut) {
+        struct conv_case c;
+        struct conv_outputs once, twice;
+        conv_case_make(&c, &whole, GDN_BF16, 4, GDN_CONV_STATE_WC, GDN_CONV_SILU, CONV_CASE_SEED);
+        run(&c, &once);
+        conv_outputs_make(&twice, &c);
+        gdn_conv1d_args args = with_outputs(&c, &twice);
+        const int64_t first = cut, second = 21 - cut;
+        int32_t cu[2] = { 0, (int32_t)first };
+        args.cu_seqlens = address(cu);
+        cr_assert_eq(gdn_reference_conv1d_qkv(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
+        args.x = address(c.x + first * args.x_stride);
+        args.q = address(twice.q + first * 16);
+        args.k = address(twice.k + first * 16);
+        args.v = address(twice.v + first * 64);
+        args.num_tokens = second;
+        cu[1] = (int32_t)second;
+        cr_assert_eq(gdn_reference_conv1d_qkv(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
+        cr_assert_arr_eq(twice.q, once.q, (size_t)c.q_count * 2, "q, cut %d", cut);
+        cr_assert_arr_eq(twice.v, once.v, (size_t)c.v_count * 2, "v, cut %d", cut);
+        cr_assert_arr_eq(twice.state, once.state, (size_t)c.state_count * 2, "state, cut %d", cut);
+        conv_outputs_free(&once);
+        conv_outputs_free(&twice);
+        conv_case_free(&c);
+    }
+}
+
+Test(reference_conv1d, unrounded_outputs_round_to_the_rounded_ones)
+{
+    struct conv_case c;
+    struct conv_outputs out;
+    conv_case_make(&c, &conv_specs[0], GDN_F16, 3, GDN_CONV_STATE_CW, GDN_CONV_SILU | GDN_CONV_BIAS, CONV_CASE_SEED);
+    run(&c, &out);
+    double *wide = calloc((size_t)(c.q_count + c.k_count + c.v_count), sizeof *wide);
+    gdn_conv1d_args args = with_outputs(&c, &out);
+    memcpy(out.state, c.state, (size_t)c.state_count * sizeof *out.state);
+    args.q = address(wide);
+    args.k = address(wide + c.q_count);
+    args.v = address(wide + c.q_count + c.k_count);
+    cr_assert_eq(gdni_reference_conv1d_qkv_f64(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
+    for (int64_t i = 0; i < c.v_count; ++i)
+        cr_assert_eq(gdni_f16_from_double(wide[c.q_count + c.k_count + i]), out.v[i], "element %lld", (long long)i);
+    free(wide);
+    conv_outputs_free(&out);
+    conv_case_free(&c);
+}
+
+Test(reference_conv1d, host_addresses_need_no_alignment)
+{
+    struct conv_case c;
+    struct conv_outputs out;
+    conv_case_make(&c, &conv_specs[0], GDN_BF16, 4, GDN_CONV_STATE_CW, GDN_CONV_SILU, CONV_CASE_SEED);
+    run(&c, &out);
+    unsigned char *weight = calloc((size_t)c.channels * 4 + 1, 2), *v = calloc((size_t)c.v_count + 1, 2);
+    gdn_conv1d_args args = with_outputs(&c, &out);
+    memcpy(weight + 1, c.weight, (size_t)c.channels * 4 * 2);
+    memcpy(out.state, c.state, (size_t)c.state_count * sizeof *out.state);
+    args.weight = address(weight + 1);
+    args.v = address(v + 1);
+    cr_assert_eq(gdn_reference_conv1d_qkv(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
+    cr_assert_arr_eq(v + 1, out.v, (size_t)c.v_count * 2);
+    free(weight);
+    free(v);
+    conv_outputs_free(&out);
+    conv_case_free(&c);
+}
+
+/* ---- the check finds ------------------------------------------------------------------------------------------- */
+
+static const struct conv_spec *spec_named(const char *name)
+{
+    for (int i = 0; i < conv_num_specs; ++i)
+        if (!strcmp(conv_specs[i].name, name)) return &conv_specs[i];
+    cr_assert(false, "no situation %s", name);
+    return NULL;
+}
+
+static struct conv_report report_after(const char *spec,
+                                       void (*damage)(const struct conv_case *, struct conv_outputs *))
+{
+    struct conv_case c;
+    struct conv_outputs out;
+    struct conv_report report;
+    conv_case_make(&c, spec_named(spec), GDN_BF16, 4, GDN_CONV_STATE_CW, GDN_CONV_SILU, CONV_CASE_SEED);
+    run(&c, &out);
+    damage(&c, &out);
+    conv_case_check(&report, &c, &out);
+    conv_outputs_free(&out);
+    conv_case_free(&c);
+    return report;
+}
+
+static void an_ulp_twice(const struct conv_case *c, struct conv_outputs *out)
+{
+    (void)c;
+    out->k[33] = (uint16_t)(out->k[33] + 2);
+}
+
+static void a_state_bit(const struct conv_case *c, struct conv_outputs *out)
+{
+    out->state[1 * c->channels * 3 + 7] ^= 1; /* line 1 belongs to the last sequence */
+}
+
+static void a_nan(const struct conv_case *c, struct conv_outputs *out)
+{
+    (void)c;
+    out->v[5] = 0x7fc0;
+}
+
+static void a_padding_row(const struct conv_case *c, struct conv_outputs *out)
+{
+    out->q[c->q_count - 1] = 0;
+}
+
+static void a_foreign_line(const struct conv_case *c, struct conv_outputs *out)
+{
+    out->state[c->state_count - 1] ^= 0x8000;
+}
+
+Test(conv_check, finds_two_ulps)
+{
+    cr_assert_eq(report_after("plain", an_ulp_twice).wrong_outputs, 1);
+}
+
+Test(conv_check, finds_one_bit_of_state)
+{
+    cr_assert_eq(report_after("padding_rows", a_state_bit).wrong_state, 1);
+}
+
+Test(conv_check, finds_a_nan)
+{
+    cr_assert_eq(report_after("plain", a_nan).wrong_outputs, 1);
+}
+
+Test(conv_check, finds_a_row_written_outside_sequences)
+{
+    cr_assert_eq(report_after("padding_rows", a_padding_row).touched, 1);
+}
+
+Test(conv_check, finds_a_row_written_for_a_padding_slot)
+{
+    cr_assert_eq(report_after("all_pads", a_padding_row).touched, 1);
+}
+
+Test(conv_check, finds_a_state_line_that_is_nobodys)
+{
+    cr_assert_eq(report_after("padding_rows", a_foreign_line).touched, 1);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------------------------- */
+
+static void expect_refusal(const struct tiny *t, gdn_status status, const char *words)
+{
+    struct tiny before;
+    memcpy(&before, t, sizeof before);
+    cr_assert_eq(gdn_reference_conv1d_qkv(&t->desc, &t->args), status, "%s: got %s", words, gdn_last_error());
+    cr_assert(strstr(gdn_last_error(), words), "'%s' lacks '%s'", gdn_last_error(), words);
+    cr_assert_eq(memcmp(&before, t, sizeof before), 0, "%s: something was written", words);
+}
+
+#define REFUSE(change, status, words)                                                                                  \
+    do {                                                                                                               \
+        struct tiny t;                                                                                                 \
+        tiny_make(&t, 4, true);                                                                                        \
+        change;                                                                                                        \
+        expect_refusal(&t, status, words);                                                                             \
+    } while (0)
+
+Test(reference_conv1d, refuses_with_a_sentence_and_writes_nothing)
+{
+    const int32_t below = -2;
+    REFUSE(t.args.x = 0, GDN_E_INVALID, "x is null");
+    REFUSE(t.args.weight = 0, GDN_E_INVALID, "weight is null");
+    REFUSE(t.args.v = 0, GDN_E_INVALID, "v is null");
+    REFUSE(t.args.q = t.args.v, GDN_E_INVALID, "q is");
+    REFUSE(t.args.bias = t.args.weight, GDN_E_INVALID, "bias");
+    REFUSE(t.desc.flags = GDN_CONV_BIAS, GDN_E_INVALID, "bias is null");
+    REFUSE(t.args.x_stride = DIM - 1, GDN_E_INVALID, "x_stride");
+    REFUSE(t.args.num_tokens = -1, GDN_E_INVALID, "num_tokens");
+    REFUSE(t.args.num_seqs = -1, GDN_E_INVALID, "num_seqs");
+    REFUSE(t.args.num_tokens = 3, GDN_E_INVALID, "cu_seqlens[1] is 4");
+    REFUSE(t.cu[0] = 1, GDN_E_INVALID, "cu_seqlens[0] is 1");
+    REFUSE(t.cu[1] = -1, GDN_E_INVALID, "cu_seqlens[1] is -1");
+    REFUSE(t.args.slots = address(&below), GDN_E_INVALID, "slots[0] is -2");
+    REFUSE(t.args.struct_size = 8, GDN_E_VERSION, "struct_size");
+    REFUSE(t.desc.struct_size = 0, GDN_E_VERSION, "struct_size");
+    REFUSE(t.desc.width = 5, GDN_E_UNSUPPORTED, "width is 5");
+    REFUSE(t.desc.io_type = GDN_F32, GDN_E_UNSUPPORTED, "io_type");
+    REFUSE(t.desc.head_dim_v = 20, GDN_E_UNSUPPORTED, "head_dim_v is 20");
+    struct tiny t;
+    tiny_make(&t, 4, true);
+    cr_assert_eq(gdn_reference_conv1d_qkv(NULL, &t.args), GDN_E_INVALID);
+    cr_assert_eq(gdn_reference_conv1d_qkv(&t.desc, NULL), GDN_E_INVALID);
+}
