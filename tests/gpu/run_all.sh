@@ -3,7 +3,7 @@
 #
 #   tests/gpu/run_all.sh BUILD_FOLDER OUT_FOLDER [tests|repeats|sanitizers|examples|bench]...
 #
-# Without a part named, all but the sanitizers. Exit status 0 when nothing failed. Results: OUT_FOLDER/*.tsv, *.jsonl, *.log.
+# GDN_COMMIT names the commit where the tree has no git. Without a part named, all but the sanitizers. Exit status 0 when nothing failed. Results: OUT_FOLDER/*.tsv, *.jsonl, *.log.
 # shellcheck disable=SC2317 # the parts are called by name
 set -uo pipefail
 [ $# -ge 2 ] || { sed -n '2,8p' "$0" >&2; exit 2; }
@@ -12,7 +12,7 @@ mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 shift 2
 [ $# -gt 0 ] || set -- tests repeats examples bench
 source=$(cd "$(dirname "$0")/../.." && pwd)
-commit=$(git -C "$source" rev-parse --short HEAD 2>/dev/null || echo unknown)
+commit=${GDN_COMMIT:-$(git -C "$source" rev-parse --short HEAD 2>/dev/null || echo unknown)}
 export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 GDN_JIT_CACHE_DIR=$(mktemp -d)
 export GDN_JIT_CACHE_DIR

@@ -1,0 +1,27 @@
+# Installation in three components: runtime (shared library), dev (headers, static library, CMake and pkg-config files),
+# tools (gdn-jit-cache, presets, man pages: cmake/Tools.cmake, cmake/ManPages.cmake).
+include_guard()
+include(CMakePackageConfigHelpers)
+
+install(TARGETS gdnjit gdnjit_static EXPORT GdnJitTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/gdn_jit/gdn_jit.h include/gdn_jit/version.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gdn_jit COMPONENT dev)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/GdnJit)
+install(EXPORT GdnJitTargets NAMESPACE GdnJit:: DESTINATION ${package_dir} COMPONENT dev)
+configure_package_config_file(cmake/GdnJitConfig.cmake.in ${PROJECT_BINARY_DIR}/GdnJitConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+# Below 1.0 a minor version may change the interface.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/GdnJitConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/GdnJitConfig.cmake ${PROJECT_BINARY_DIR}/GdnJitConfigVersion.cmake
+        DESTINATION ${package_dir} COMPONENT dev)
+
+# Relative to the .pc file, so that the installation can be moved.
+file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(cmake/gdn-jit.pc.in ${PROJECT_BINARY_DIR}/gdn-jit.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/gdn-jit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)

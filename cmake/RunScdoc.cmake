@@ -1,0 +1,6 @@
+# scdoc reads stdin and writes stdout; a failed run must leave no page behind.
+execute_process(COMMAND ${SCDOC} INPUT_FILE ${SOURCE} OUTPUT_FILE ${OUTPUT} RESULT_VARIABLE result)
+if(NOT result EQUAL 0)
+    file(REMOVE ${OUTPUT})
+    message(FATAL_ERROR "scdoc refused ${SOURCE}")
+endif()

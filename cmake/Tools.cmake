@@ -1,0 +1,39 @@
+# gdn-jit-cache: public header only, linked with the shared library. In the build tree it stands in bin/ and its model
+# presets in share/gdn-jit/presets, as after an installation.
+include_guard()
+
+file(GLOB sources CONFIGURE_DEPENDS src/cli/*.c)
+file(GLOB presets CONFIGURE_DEPENDS tuning/presets/*.json)
+
+set(built_presets)
+foreach(preset IN LISTS presets)
+    get_filename_component(name ${preset} NAME)
+    set(built ${PROJECT_BINARY_DIR}/share/gdn-jit/presets/${name})
+    add_custom_command(OUTPUT ${built} COMMAND ${CMAKE_COMMAND} -E copy ${preset} ${built} DEPENDS ${preset} VERBATIM)
+    list(APPEND built_presets ${built})
+endforeach()
+add_custom_target(presets ALL DEPENDS ${built_presets})
+install(FILES ${presets} DESTINATION ${CMAKE_INSTALL_DATADIR}/gdn-jit/presets COMPONENT tools)
+
+if(NOT sources)
+    return()
+endif()
+
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(CJSON IMPORTED_TARGET libcjson)
+pkg_check_modules(SMARTCOLS IMPORTED_TARGET smartcols)
+if(NOT CJSON_FOUND OR NOT SMARTCOLS_FOUND)
+    message(FATAL_ERROR "gdn-jit-cache needs cJSON and libsmartcols: install them (Debian, Ubuntu: libcjson-dev "
+                        "libsmartcols-dev) or configure with -DGDN_BUILD_TOOLS=OFF.")
+endif()
+
+add_executable(gdn-jit-cache ${sources})
+target_include_directories(gdn-jit-cache PRIVATE src)
+target_link_libraries(gdn-jit-cache PRIVATE gdnjit PkgConfig::CJSON PkgConfig::SMARTCOLS Threads::Threads)
+target_compile_options(gdn-jit-cache PRIVATE ${GDN_C_WARNINGS})
+target_compile_definitions(gdn-jit-cache PRIVATE GDN_JIT_PRESET_DIR="${CMAKE_INSTALL_FULL_DATADIR}/gdn-jit/presets")
+file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set_target_properties(gdn-jit-cache PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
+                                               INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+add_dependencies(gdn-jit-cache presets)
+install(TARGETS gdn-jit-cache DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
