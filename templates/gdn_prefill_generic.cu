@@ -53,9 +53,9 @@ constexpr int BAR_OFFSET = TP_OFFSET + TP_STAGES * 2 * TP_BYTES;
 static_assert(C == 64 && DV % BV == 0 && BV % 16 == 0 && DK % 64 == 0, "shapes that the roles below divide");
 static_assert(spec::THREADS == 32 * (STATE_WARPS + AUX_WARPS), "host and device agree on the roles");
 static_assert(spec::SMEM_BYTES == BAR_OFFSET + 128, "host and device agree on shared memory");
-static_assert((2 * STAGES + 2 * TP_STAGES) * 8 <= 128, "barriers fit");
+static_assert((2 * STAGES + 2 * TP_STAGES + 1) * 8 <= 128, "barriers fit");
 
-enum { BAR_AUX = 1, BAR_INVERSE = 2 }; /* named barriers */
+enum { BAR_INVERSE = 1 }; /* named barrier of the two inverse warps */
 
 /*
  * One stage of shared memory. Gates: c_i (log2) as a float and what the float leaves out, e_i, d_i, beta_i. Under strong decay
@@ -105,6 +105,10 @@ struct Shared {
     __device__ __forceinline__ u32 tp_empty(int b) const
     {
         return base + BAR_OFFSET + 8 * (2 * STAGES + TP_STAGES + b);
+    }
+    __device__ __forceinline__ u32 inverted() const
+    {
+        return base + BAR_OFFSET + 8 * (2 * STAGES + 2 * TP_STAGES);
     }
 };
 
@@ -454,6 +458,7 @@ __device__ __forceinline__ void merge_16(Tile<C> tile, int R, int lane)
     to_b(b, product);
     mma_tile(x, tile, R, R, b, lane);
     negate(x);
+    __syncwarp(); /* every lane has read L_RC */
     store_block(tile, x, R, R - 1, lane);
 }
 
@@ -483,10 +488,11 @@ __device__ __forceinline__ void merge_32(float (&x)[2][2][4], Tile<C> tile, int 
 struct Output {
     Tile<C> t, p;
     u32 empty, parity;
+    u32 inverted, inverted_parity; /* all four warps: the diagonal blocks have left P's place */
 };
 
-/* T from L, by the two inverse warps. */
-__device__ __forceinline__ void invert(const Part &l, const Output &out, int high, int lane)
+/* The first half of T from L, by the two inverse warps: L below the diagonal, X = (I + L)^-1 of the blocks on it. */
+__device__ __forceinline__ void invert_diagonals(const Part &l, const Output &out, int high, int lane)
 {
     mbar_wait(out.empty, out.parity);
 #pragma unroll
@@ -500,7 +506,11 @@ __device__ __forceinline__ void invert(const Part &l, const Output &out, int hig
     __syncwarp();
     const int mine = lane < 16 ? 3 - high : high;
     invert_diagonal(out.t, diagonal_block(out.p, mine), mine, lane);
-    bar_sync(BAR_AUX, 32 * AUX_WARPS); /* the diagonal blocks have left P's place */
+}
+
+/* The second half: X below the diagonal, 16 -> 32 -> 64. */
+__device__ __forceinline__ void merge(const Output &out, int high, int lane)
+{
     merge_16(out.t, high == 3 ? 3 : 1, lane);
     bar_sync(BAR_INVERSE, 64);
     float x[2][2][4] = {};
@@ -511,7 +521,7 @@ __device__ __forceinline__ void invert(const Part &l, const Output &out, int hig
     store_block(out.t, x[1], 3, J, lane);
 }
 
-/* T (inverse warps) or P (score warps) of one chunk. Each of the four warps passes BAR_AUX once. */
+/* T (inverse warps) or P (score warps) of one chunk. */
 __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out, bool scores, int high, int lane)
 {
     Part part;
@@ -520,11 +530,13 @@ __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out,
 #pragma unroll
     for (int n = 0; n < PART_BLOCKS; ++n)
         apply_gates(part.x[n], stage, scores, mild, block_row(n, high), block_column(n, high), lane);
+    if (!scores) invert_diagonals(part, out, high, lane);
+    mbar_arrive(out.inverted); /* an mbarrier rather than bar.sync: racecheck can follow it */
+    mbar_wait(out.inverted, out.inverted_parity);
     if (!scores) {
-        invert(part, out, high, lane);
+        merge(out, high, lane);
         return;
     }
-    bar_sync(BAR_AUX, 32 * AUX_WARPS);
 #pragma unroll
     for (int n = 0; n < PART_BLOCKS; ++n)
         store_block(out.p, part.x[n], block_row(n, high), block_column(n, high), lane);
@@ -561,13 +573,11 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w,
         }
         if (chunk < 0) continue;
         mbar_wait(sm.full(use.slot), use.parity);
-        const Output to = { sm.t(out.slot), sm.p(out.slot), sm.tp_empty(out.slot), out.parity };
+        const Output to = { sm.t(out.slot), sm.p(out.slot), sm.tp_empty(out.slot),
+                            out.parity,     sm.inverted(),  (u32)(chunk & 1) };
         aux_chunk(sm.stage(use.slot), to, scores, high, lane);
-        __syncwarp();
-        if (lane == 0) {
-            mbar_arrive(sm.tp_full(out.slot));
-            mbar_arrive(sm.empty(use.slot));
-        }
+        mbar_arrive(sm.tp_full(out.slot));
+        mbar_arrive(sm.empty(use.slot));
         use.advance();
         out.advance();
     }
@@ -786,8 +796,7 @@ __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Sta
     const RowScale v = pack_f16(packed, x);
     if (v.used) scale_rows(out, inverse_scale(v.lo), inverse_scale(v.hi));
     mma_triangle(out, packed, sm.p(b), lane);
-    __syncwarp();
-    if (lane == 0) mbar_arrive(sm.tp_empty(b));
+    mbar_arrive(sm.tp_empty(b));
     if (v.used) scale_rows(out, v.lo, v.hi);
     multiply(out, scale);
     scale_columns(x, stage.decay_out, lane);
@@ -812,8 +821,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
         mbar_wait(sm.full(use.slot), use.parity);
         state_chunk(S, sm.stage(use.slot), sm, in.slot, in.parity, column0, o, p.o_token_stride,
                     min(w.len - chunk * C, C), p.scale, lane);
-        __syncwarp();
-        if (lane == 0) mbar_arrive(sm.empty(use.slot));
+        mbar_arrive(sm.empty(use.slot));
         o += C * p.o_token_stride;
         use.advance();
         in.advance();
@@ -821,15 +829,17 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
     if (p.final_state) save_state(S, p.final_state + state_at, dv0, lane);
 }
 
+/* Every thread arrives by itself: measured as fast as one lane for its warp, and racecheck can follow it. */
 __device__ __forceinline__ void init_barriers(const Shared &sm)
 {
     for (int s = 0; s < STAGES; ++s) {
         mbar_init(sm.full(s), 32 * LOAD_WARPS + 32); /* each load thread's copies, and one warp's gates */
-        mbar_init(sm.empty(s), STATE_WARPS + AUX_WARPS);
+        mbar_init(sm.empty(s), 32 * (STATE_WARPS + AUX_WARPS));
     }
+    mbar_init(sm.inverted(), 32 * AUX_WARPS);
     for (int b = 0; b < TP_STAGES; ++b) {
-        mbar_init(sm.tp_full(b), AUX_WARPS);
-        mbar_init(sm.tp_empty(b), STATE_WARPS);
+        mbar_init(sm.tp_full(b), 32 * AUX_WARPS);
+        mbar_init(sm.tp_empty(b), 32 * STATE_WARPS);
     }
 }
 
