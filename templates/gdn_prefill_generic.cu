@@ -19,7 +19,7 @@
  * Shared memory: STAGES x { K, Q, V tiles, gates }, (STAGES - 1) x { T, P }, barriers. O leaves through the V tile's place.
  *
  * Rounding: S, sums, gates fp32. Operand copies: S and d V' in the I/O type, everything between W and O in fp16 with
- * power-of-two row scales (gdn_range.cuh), T and P in fp16. Tokens past the end of a tail chunk are zeros with g = 0, beta = 0.
+ * power-of-two row scales (gdn_range.cuh), T and P in plain fp16. Tokens past the end of a tail chunk are zeros with g = 0, beta = 0.
  */
 #include "gdn_spec.cuh"
 
@@ -42,7 +42,11 @@ constexpr int KEY_BLOCKS = DK / 8;  /* n8 blocks over DK */
 constexpr int TOKEN_BLOCKS = C / 8; /* n8 blocks over a chunk */
 constexpr int TOKEN_STEPS = C / 16; /* k16 steps over a chunk */
 constexpr float LOG2E = 1.4426950408889634f;
-constexpr float LOG2_DECAY_MIN = -150.0f; /* 2^-150 is 0 in fp32: alpha = 0 and g = -inf without inf - inf */
+/*
+ * alpha = 0 and g = -inf without inf - inf: even with what positive gates may add before and after it (8 nats each), a sum that
+ * holds this is below -126, where ex2 gives 0.
+ */
+constexpr float LOG2_DECAY_MIN = -150.0f;
 constexpr float LOG2_DECAY_MILD = -64.0f; /* down to here a float's ulp, 2^-18, is nothing beside an fp16's */
 
 constexpr int QK_BYTES = C * DK * 2, V_BYTES = C * BV * 2, GATE_BYTES = C * 4, TP_BYTES = C * C * 2;
@@ -50,7 +54,8 @@ constexpr int STAGE_BYTES = 2 * QK_BYTES + V_BYTES + 5 * GATE_BYTES;
 constexpr int TP_OFFSET = STAGES * STAGE_BYTES;
 constexpr int BAR_OFFSET = TP_OFFSET + TP_STAGES * 2 * TP_BYTES;
 
-static_assert(C == 64 && DV % BV == 0 && BV % 16 == 0 && DK % 64 == 0, "shapes that the roles below divide");
+static_assert(C == 64 && DV % BV == 0 && BV % 64 == 0 && DK % 64 == 0, "what tiles and roles divide");
+static_assert(STAGES >= 2, "a chunk loads while another is used");
 static_assert(spec::THREADS == 32 * (STATE_WARPS + AUX_WARPS), "host and device agree on the roles");
 static_assert(spec::SMEM_BYTES == BAR_OFFSET + 128, "host and device agree on shared memory");
 static_assert((2 * STAGES + 2 * TP_STAGES + 1) * 8 <= 128, "barriers fit");
@@ -59,7 +64,7 @@ enum { BAR_INVERSE = 1 }; /* named barrier of the two inverse warps */
 
 /*
  * One stage of shared memory. Gates: c_i (log2) as a float and what the float leaves out, e_i, d_i, beta_i. Under strong decay
- * c_i reaches thousands, where a float's ulp would be an error of 2^-12 in G_ij of neighbours.
+ * c_i reaches thousands, where half a float's ulp would be an error of up to 2^-11 in G_ij of neighbours.
  */
 struct Stage {
     Tile<DK> k, q;
@@ -135,7 +140,7 @@ __device__ __forceinline__ Work find_work(const prefill_params &p)
         end = w.first + p.uniform_len;
     }
     w.len = end > w.first ? (int)(end - w.first) : 0;
-    w.chunks = (w.len + C - 1) / C;
+    w.chunks = w.len / C + (w.len % C != 0); /* not (len + C - 1) / C: len may be near 2^31 */
     return w;
 }
 
@@ -306,8 +311,8 @@ __device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int hig
     }
 }
 
-/* x = c_i - c_j over block (I, J), from one of the two arrays that make up c. */
-__device__ __forceinline__ void add_differences(float (&x)[2][4], u32 array, int I, int J, int lane)
+/* c_i - c_j over block (I, J), from one of the two arrays that make up c: x is it, or x grows by it. */
+template <bool ADD> __device__ __forceinline__ void differences(float (&x)[2][4], u32 array, int I, int J, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
     const float row[2] = { load_shared_float(array + 4 * (16 * I + g)),
@@ -316,8 +321,10 @@ __device__ __forceinline__ void add_differences(float (&x)[2][4], u32 array, int
     for (int n = 0; n < 2; ++n) {
         const float2 column = load_shared_float2(array + 4 * (16 * J + 8 * n + 2 * t));
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            x[n][i] += row[i >> 1] - ((i & 1) ? column.y : column.x);
+        for (int i = 0; i < 4; ++i) {
+            const float d = row[i >> 1] - ((i & 1) ? column.y : column.x);
+            x[n][i] = ADD ? x[n][i] + d : d;
+        }
     }
 }
 
@@ -330,9 +337,9 @@ __device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage
 {
     const int g = lane >> 2, t = lane & 3;
     const int reach = 16 * (I - J) + g - 2 * t + (scores ? 1 : 0); /* row - column, less what i and n add below */
-    float difference[2][4] = {}, beta[2] = { 1.0f, 1.0f };
-    add_differences(difference, stage.log_decay, I, J, lane);
-    if (!mild) add_differences(difference, stage.log_decay_rest, I, J, lane);
+    float difference[2][4], beta[2] = { 1.0f, 1.0f };
+    differences<false>(difference, stage.log_decay, I, J, lane);
+    if (!mild) differences<true>(difference, stage.log_decay_rest, I, J, lane);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
         if (!scores) beta[h] = load_shared_float(stage.beta + 4 * (16 * I + g + 8 * h));

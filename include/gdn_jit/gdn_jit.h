@@ -163,8 +163,14 @@ typedef enum gdn_state_layout {
  * H = max(num_q_heads, num_k_heads, num_v_heads), and each of the three divides H; state head h reads q head
  * h * num_q_heads / H, and so on for k and v ("grouped" map).
  *
- * g <= 0 in every model. g = -infinity forgets the state exactly (no NaN). A positive g is computed as written as long as
- * the sum of g over any run of tokens inside one chunk of 64 stays below 8; beyond it 16-bit operands overflow.
+ * g <= 0 in every model. g = -infinity forgets the state exactly (no NaN); so does a decay below 2^-126. A positive g is
+ * computed as written as long as the sum of g over any run of tokens inside one chunk of 64 stays below 8.
+ *
+ * Range. State and values have that of float32. Inside a chunk, the products |q_i . k_j| exp(g_j+1 + .. + g_i), before scale,
+ * are held in fp16: they must stay below 65504, and lose bits below 2^-14. The recurrence must not grow inside a chunk:
+ * 0 <= beta |k|^2 <= 2 (unit keys and beta in [0, 2], as in every model), or decay that makes up for more. Rounding errors of
+ * a value column are relative to its largest value in the chunk. A NaN or infinity in an input spoils its sequence from there
+ * on and may spoil the up to 63 tokens before it in its chunk; other sequences and heads are not touched.
  */
 typedef struct gdn_prefill_desc {
     size_t struct_size;
@@ -250,7 +256,8 @@ typedef struct gdn_conv1d_desc {
  *           sequence n. A line must not appear twice
  *   has_initial_state [num_seqs] uint8: 0 starts from zeros (the line is not read). Null: every sequence reads its line
  *   cu_seqlens [num_seqs + 1] int32 as in gdn_prefill_args; 0: uniform batch
- * An empty sequence leaves its state line alone. The update in place is race-free.
+ * An empty sequence leaves its state line alone. The update in place is race-free. q, k and v must not overlap x, the state
+ * or each other.
  */
 typedef struct gdn_conv1d_args {
     size_t struct_size;

@@ -156,7 +156,8 @@ static void load_gates(struct chunk *ch)
     for (int i = 0; i < CHUNK; ++i) {
         const int64_t at = (ch->first + i) * ch->heads + ch->head;
         const bool inside = i < ch->count;
-        sum += inside && g ? (double)fmaxf(g[at] * 1.44269504f, -150.0f) : 0.0;
+        const float decay = inside && g ? g[at] * 1.44269504f : 0.0f;
+        sum += decay < -150.0f ? -150.0 : (double)decay; /* a NaN gate shows */
         ch->c[i] = sum;
         ch->beta[i] = inside ? (beta ? beta[at] : 1.0f) : 0.0f;
     }
