@@ -19,7 +19,8 @@
  * Shared memory: STAGES x { K, Q, V tiles, gates }, (STAGES - 1) x { T, P }, barriers. O leaves through the V tile's place.
  *
  * Rounding: S, sums, gates fp32. Operand copies: S and d V' in the I/O type, everything between W and O in fp16 with
- * power-of-two row scales (gdn_range.cuh), T and P in plain fp16. Tokens past the end of a tail chunk are zeros with g = 0, beta = 0.
+ * power-of-two row scales (gdn_range.cuh), T and P in plain fp16. Tokens past the end of a tail chunk are zeros with g = 0 and
+ * beta = 0.
  */
 #include "gdn_spec.cuh"
 

@@ -13,8 +13,9 @@
  * Threads. A gdn_ctx may be used by any number of threads. A gdn_plan is immutable once created, except that gdn_plan_load()
  * may be called by any thread and is idempotent. gdn_execute_*() reads the plan only: it allocates nothing, takes no lock,
  * reads no environment and no file, and is legal during stream capture. Concurrent executes need different workspaces.
- * Callbacks may be called from any thread, never with a lock of ours held. gdn_last_error() is per thread. After fork() a
- * child must not use a context of its parent.
+ * Callbacks may be called from any thread that plans. A log callback must return (no longjmp, no exception), must not call
+ * this library, and must not wait for a thread that is planning. gdn_last_error() is per thread. After fork() a child must not
+ * use a context of its parent, not even to destroy it.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
  * its value and the remedy. Nothing here aborts, prints, or exits.
@@ -76,7 +77,7 @@ GDN_API uint32_t gdn_version(void);
 /* "GDN_E_INVALID" and so on; "GDN_E_?" for a number that is no status. Static storage. */
 GDN_API const char *gdn_status_name(gdn_status status);
 
-/* Sentence of this thread's last failure; "" before the first. Valid until this thread's next failing call. */
+/* Sentence of this thread's last failure; "" before the first. Valid until this thread's next call of this library. */
 GDN_API const char *gdn_last_error(void);
 
 /* ---- 2. Context ----------------------------------------------------------------------------------------------------- */
@@ -103,8 +104,9 @@ typedef struct gdn_config {
     gdn_log_fn log_fn;        /* NULL: silent */
     void *log_user;
     int log_level; /* 0: GDN_LOG_WARN */
+    int32_t reserved;
 } gdn_config;
-#define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
+#define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0 }
 
 /*
  * Makes a context. Reads the environment (once, here, unless GDN_CTX_NO_ENV); opens neither the driver nor NVRTC, which are
@@ -120,7 +122,8 @@ GDN_API void gdn_ctx_destroy(gdn_ctx *ctx);
 
 /*
  * What to compile and tune for. A target named "NVIDIA H200" equals the one that gdn_target_from_device() gives on such a
- * GPU, so that a warm-up on any machine produces exactly the keys of the run. Only `arch` enters a cubin's key.
+ * GPU, so that a warm-up on any machine produces exactly the keys of the run. arch is in a cubin's key; num_sms chooses
+ * parameters that are (a part with another SM count may need other cubins); the other members only inform.
  */
 typedef struct gdn_target {
     size_t struct_size;
@@ -131,8 +134,9 @@ typedef struct gdn_target {
     int32_t l2_bytes;
     int32_t dram_gbps;     /* peak, 10^9 bytes/s; 0 unknown */
     int32_t tensor_tflops; /* dense 16-bit peak; 0 unknown */
+    int32_t reserved;
 } gdn_target;
-#define GDN_TARGET_INIT { sizeof(gdn_target), { 0 }, { 0 }, 0, 0, 0, 0, 0 }
+#define GDN_TARGET_INIT { sizeof(gdn_target), { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
 
 /* name: a GPU ("NVIDIA H200", case and the vendor's word do not matter) or an arch ("sm_90a"). Needs no GPU. */
 GDN_API gdn_status gdn_target_from_name(gdn_ctx *ctx, const char *name, gdn_target *out);
@@ -179,8 +183,8 @@ typedef struct gdn_prefill_desc {
     gdn_state_layout state_layout;
     int32_t num_q_heads, num_k_heads, num_v_heads;
     int32_t head_dim_qk, head_dim_v; /* 64 or 128, equal */
-    int64_t max_tokens;              /* upper bound of a call's num_tokens: selects variants, is not in the cubin's key */
-    int64_t max_seqs;                /* upper bound of a call's num_seqs */
+    int64_t max_tokens;              /* upper bound of a call's num_tokens, below 2^31: selects variants, is in no key */
+    int64_t max_seqs;                /* upper bound of a call's num_seqs, below 2^31 */
 } gdn_prefill_desc;
 #define GDN_PREFILL_DESC_INIT { sizeof(gdn_prefill_desc), GDN_BF16, GDN_F32, GDN_STATE_KV, 0, 0, 0, 0, 0, 0, 0 }
 
@@ -237,7 +241,7 @@ typedef struct gdn_conv1d_desc {
     size_t struct_size;
     gdn_dtype io_type; /* x, weight, bias, state, q, k, v: GDN_BF16 or GDN_F16 */
     gdn_conv_state_layout state_layout;
-    int32_t num_q_heads, num_k_heads, num_v_heads; /* any counts >= 0, not all 0 */
+    int32_t num_q_heads, num_k_heads, num_v_heads; /* 0 to 4096 each, not all 0 */
     int32_t head_dim_qk, head_dim_v;               /* multiples of 16, up to 256 */
     int32_t width;                                 /* 2, 3 or 4 */
     uint32_t flags;                                /* GDN_CONV_* */
@@ -266,7 +270,7 @@ typedef struct gdn_conv1d_args {
     gdn_devptr state, slots, has_initial_state;
     gdn_devptr cu_seqlens;
     int64_t num_tokens, num_seqs;
-    int64_t x_stride; /* elements from row to row */
+    int64_t x_stride; /* elements from row to row, below 2^31 */
 } gdn_conv1d_args;
 #define GDN_CONV1D_ARGS_INIT { sizeof(gdn_conv1d_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
@@ -306,7 +310,7 @@ typedef enum gdn_dump_kind {
     GDN_DUMP_SOURCE = 3,    /* the whole translation unit, headers included, in the order NVRTC reads it */
     GDN_DUMP_KEY = 4,       /* canonical key text */
     GDN_DUMP_BUILD_LOG = 5, /* what NVRTC and ptxas said */
-    GDN_DUMP_PTX = 6,       /* compiled again for this: needs NVRTC */
+    GDN_DUMP_PTX = 6,       /* compiled again for this, in strict mode too: needs NVRTC */
     GDN_DUMP_CUBIN = 7      /* of variant 0 */
 } gdn_dump_kind;
 
@@ -373,15 +377,16 @@ typedef struct gdn_cache_entry {
 /* Calls fn for each entry of the cache directory, sorted by path; a nonzero return stops with GDN_E_CANCELLED. */
 GDN_API gdn_status gdn_cache_list(gdn_ctx *ctx, int (*fn)(void *user, const gdn_cache_entry *entry), void *user);
 
-/* What a context can do here. Each text is one line; NULL members are not available and `*_problem` says why. */
+/* What a context can do here. Each text is one line; what is empty is not available, and its `_problem` says why. */
 typedef struct gdn_doctor {
     size_t struct_size;
     char driver[128], driver_problem[256];
     char nvrtc[128], nvrtc_problem[256];
     char cache[256], cache_problem[256];
     int32_t num_devices;
+    int32_t reserved;
 } gdn_doctor;
-#define GDN_DOCTOR_INIT { sizeof(gdn_doctor), { 0 }, { 0 }, { 0 }, { 0 }, { 0 }, { 0 }, 0 }
+#define GDN_DOCTOR_INIT { sizeof(gdn_doctor), { 0 }, { 0 }, { 0 }, { 0 }, { 0 }, { 0 }, 0, 0 }
 GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
 
 /* ---- 9. Host reference ---------------------------------------------------------------------------------------------- */

@@ -31,8 +31,8 @@ static gdn_status check_size(const char *name, int64_t value, const char *bound_
 {
     if (value < 0) return GDN_FAIL(GDN_E_INVALID, "%s is %lld: must not be negative", name, (long long)value);
     if (value > bound)
-        return GDN_FAIL(GDN_E_INVALID, "%s is %lld, the plan's %s is %lld: plan with a larger bound", name,
-                        (long long)value, bound_name, (long long)bound);
+        return GDN_FAIL(GDN_E_INVALID, "%s is %lld, %s is %lld: use a desc with a larger bound", name, (long long)value,
+                        bound_name, (long long)bound);
     return GDN_OK;
 }
 

@@ -2,7 +2,8 @@
  * key.h - the identity of a cubin: a canonical text, kept whole in each cache entry and compared byte for byte, and its
  * XXH3-128, which is only a file name.
  *
- * In the text: kernel ABI, op, kernel, arch, options id, entry, the spec's lines, and the XXH3-128 of each file of the unit.
+ * In the text: kernel ABI, arch, options id, entry (which names the kernel), the spec's lines, and the XXH3-128 of each file
+ * of the unit.
  * Not in it: call shapes, strides, pool sizes, pointers, GPU name, SM count, driver, paths, environment.
  */
 #ifndef GDNI_KEY_H

@@ -60,10 +60,8 @@ static gdn_status check_row(const struct row *row, int32_t value, int32_t op)
     return status;
 }
 
-gdn_status gdni_params_check(const struct gdni_params *params, const struct gdni_problem *problem,
-                             const struct gdni_arch *arch)
+gdn_status gdni_params_check(const struct gdni_params *params, const struct gdni_problem *problem)
 {
-    (void)arch; /* what an arch can hold is found by gdni_spec_build, which knows the sizes */
     for (int i = 0; i < NUM_ROWS; ++i)
         GDN_TRY(check_row(&rows[i], value_of(params, &rows[i]), problem->op));
     return GDN_OK;

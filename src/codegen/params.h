@@ -19,13 +19,12 @@ struct gdni_params {
 };
 
 /* Edges are powers of four from 256 to 1M tokens of a call; bucket b holds counts up to its edge, the last one all the rest. */
-enum { GDNI_NUM_BUCKETS = 7 };
+enum { GDNI_NUM_BUCKETS = 8 };
 int gdni_bucket_of(int64_t num_tokens);
 int64_t gdni_bucket_edge(int bucket); /* INT64_MAX for the last */
 
-/* Every parameter of the operator has a legal value and the combination fits the arch; else a sentence. */
-gdn_status gdni_params_check(const struct gdni_params *params, const struct gdni_problem *problem,
-                             const struct gdni_arch *arch);
+/* Every parameter of the operator has a legal value; else a sentence. What an arch can hold, gdni_spec_build() says. */
+gdn_status gdni_params_check(const struct gdni_params *params, const struct gdni_problem *problem);
 
 /* The default choice for one bucket. Deterministic; depends on its arguments only. */
 void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,

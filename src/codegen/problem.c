@@ -146,8 +146,10 @@ static gdn_status check_conv_heads(const gdn_conv1d_desc *d)
     return GDN_OK;
 }
 
-static gdn_status check_conv_dim(const char *member, int32_t dim)
+/* A dim that no head has is not looked at. */
+static gdn_status check_conv_dim(const char *member, int32_t dim, int32_t heads)
 {
+    if (heads == 0) return GDN_OK;
     if (dim > 0 && dim <= 256 && dim % 16 == 0) return GDN_OK;
     return GDN_FAIL(dim <= 0 ? GDN_E_INVALID : GDN_E_UNSUPPORTED, "%s is %d: must be a multiple of 16, up to 256",
                     member, dim);
@@ -158,7 +160,8 @@ static gdn_status check_conv_rest(const gdn_conv1d_desc *d)
     if (d->state_layout != GDN_CONV_STATE_CW && d->state_layout != GDN_CONV_STATE_WC)
         return GDN_FAIL(GDN_E_INVALID, "state_layout is %d: must be GDN_CONV_STATE_CW or GDN_CONV_STATE_WC",
                         d->state_layout);
-    if (d->width < 2 || d->width > 4) return GDN_FAIL(GDN_E_UNSUPPORTED, "width is %d: must be 2, 3 or 4", d->width);
+    if (d->width < 2 || d->width > 4)
+        return GDN_FAIL(d->width < 1 ? GDN_E_INVALID : GDN_E_UNSUPPORTED, "width is %d: must be 2, 3 or 4", d->width);
     if (d->flags & ~(uint32_t)(GDN_CONV_SILU | GDN_CONV_BIAS))
         return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_CONV_SILU and GDN_CONV_BIAS are known", d->flags);
     const int32_t a = d->x_alignment;
@@ -173,8 +176,8 @@ gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_d
     GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_conv1d_desc", sizeof d));
     GDN_TRY(check_io_type("io_type", (int32_t)d.io_type));
     GDN_TRY(check_conv_heads(&d));
-    GDN_TRY(check_conv_dim("head_dim_qk", d.head_dim_qk));
-    GDN_TRY(check_conv_dim("head_dim_v", d.head_dim_v));
+    GDN_TRY(check_conv_dim("head_dim_qk", d.head_dim_qk, d.num_q_heads + d.num_k_heads));
+    GDN_TRY(check_conv_dim("head_dim_v", d.head_dim_v, d.num_v_heads));
     GDN_TRY(check_conv_rest(&d));
     GDN_TRY(check_bounds(d.max_tokens, d.max_seqs));
     memset(out, 0, sizeof *out);

@@ -29,7 +29,7 @@ gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill
 gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_desc *desc);
 
 /*
- * Copies a caller's size-first struct of *size bytes into a struct of ours whose defaults are already set: a shorter caller
+ * Copies a caller's size-first struct into a struct of ours whose defaults are already set: a shorter caller
  * keeps our defaults, a longer one must have zeros in what we do not know. GDN_E_VERSION names the struct.
  */
 gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, const char *name, size_t min_size);

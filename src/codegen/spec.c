@@ -51,7 +51,7 @@ static void derive_conv(struct gdni_spec *s, const struct gdni_problem *problem)
 gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            const struct gdni_params *params)
 {
-    GDN_TRY(gdni_params_check(params, problem, arch));
+    GDN_TRY(gdni_params_check(params, problem));
     memset(out, 0, sizeof *out);
     out->kernel = problem->op == GDNI_OP_PREFILL ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
     out->io_type = problem->io_type;

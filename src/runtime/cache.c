@@ -68,10 +68,9 @@ static bool add_bundle_path(struct gdni_cache *cache, const char *list)
 
 static bool add_bundles(struct gdni_cache *cache, const gdn_config *cfg, const struct gdni_env *env)
 {
-    if (env->disable_cache) return true;
     for (size_t i = 0; i < cfg->num_bundle_dirs; ++i)
         if (!add_bundle(cache, cfg->bundle_dirs[i])) return false;
-    return !env->bundle_path || add_bundle_path(cache, env->bundle_path);
+    return env->disable_cache || !env->bundle_path || add_bundle_path(cache, env->bundle_path);
 }
 
 static uint64_t choose_max(const gdn_config *cfg, const struct gdni_env *env)

@@ -42,7 +42,7 @@ static gdn_status choose(struct choice *c, const char *configured, const struct 
                          size_t size)
 {
     *c = (struct choice){ 0 };
-    if (env->disable_cache || (configured && !*configured)) return GDN_OK; /* memory only, as asked */
+    if (configured ? !*configured : env->disable_cache) return GDN_OK; /* memory only, as asked */
     const char *named = configured ? configured : env->cache_dir;
     if (named) {
         c->named = true;
@@ -66,7 +66,7 @@ static bool is_owner_trusted(uid_t owner, bool any_owner)
 
 bool gdni_cache_dir_trusts(const struct gdni_cache_dir *dir, const struct stat *st)
 {
-    return is_owner_trusted(st->st_uid, dir->any_owner);
+    return is_owner_trusted(st->st_uid, dir->any_owner) && (dir->any_owner || !(st->st_mode & OTHERS_WRITE));
 }
 
 /* False, with the problem, when what was opened must not be used. */
@@ -122,6 +122,8 @@ static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c)
     }
     out->fd = fd;
     out->mode = (st.st_mode & PERMISSIONS) | 0700;
+    if (!out->any_owner)
+        out->mode &= ~(mode_t)OTHERS_WRITE; /* a root like /tmp must not make entries that anyone may edit */
     return true;
 }
 

@@ -15,14 +15,15 @@
 struct gdni_cache_dir {
     char *path;        /* as chosen; NULL: memory only */
     int fd;            /* -1: memory only */
-    mode_t mode;       /* permission bits of the root: what is made inside gets the same */
+    mode_t mode;       /* for what is made inside: the root's bits, but writable for others only when any_owner */
     bool any_owner;    /* entries of other users count */
     char problem[512]; /* why memory only; "" when that was asked for */
 };
 
 /*
  * configured, else env->cache_dir, else env->xdg_cache_home/gdn-jit, else env->home/.cache/gdn-jit, else memory only.
- * A directory that was named is used as it is if its owner is this user or root, or with GDN_CTX_SHARED_CACHE; a default
+ * A directory that was named is used as it is if its owner is this user or root, or with GDN_CTX_SHARED_CACHE; what others
+ * may write inside it is believed only with that flag; a default
  * one must be this user's and writable for nobody else. Made, with mode 0700, when missing. An unusable directory is memory
  * only with a problem, not a failure: GDN_E_NOMEM is the only one.
  */

@@ -2,7 +2,8 @@
  * env.h - every environment variable that the library reads, read once, when a context is made. The one file with getenv.
  *
  *   GDN_JIT_CACHE_DIR, GDN_JIT_BUNDLE_PATH (':'-separated), GDN_JIT_CACHE_MAX_BYTES, GDN_JIT_DISABLE_COMPILE=1,
- *   GDN_JIT_DISABLE_CACHE=1 (memory only), GDN_JIT_NVRTC, GDN_JIT_LOG=error|warn|info|debug; XDG_CACHE_HOME, HOME
+ *   GDN_JIT_DISABLE_CACHE=1 (memory only, but for what gdn_config names), GDN_JIT_NVRTC, GDN_JIT_LOG=error|warn|info|debug;
+ *   XDG_CACHE_HOME, HOME
  *
  * GDN_JIT_LOG only sets the level of the embedder's callback. A value that cannot be understood is reported and ignored.
  */

@@ -241,7 +241,8 @@ static void replace(struct gdni_modules *m, int i, const struct gdni_program *re
     gdni_culib library = NULL;
     pthread_mutex_lock(&m->lock);
     struct gdni_program *old = fresh;
-    if (part->program == refused) {
+    /* A second device may have loaded it meanwhile: then its functions are in use, and this device's failure stands. */
+    if (part->program == refused && atomic_load_explicit(&m->num_devices, memory_order_relaxed) == 0) {
         old = part->program;
         library = part->library;
         part->program = fresh;

@@ -65,7 +65,7 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags)
     plan->modules = gdni_modules_create(plan->ctx, compile);
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
     for (int i = 0; i < plan->num_variants; ++i)
-        GDN_TRY(find_program(plan, &plan->specs[i], compile ? 0 : GDNI_NO_COMPILE));
+        GDN_TRY(find_program(plan, &plan->specs[i], flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0));
     return GDN_OK;
 }
 

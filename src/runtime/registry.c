@@ -167,7 +167,7 @@ static bool read_outcome(const struct gdni_flight *flight, bool strict, struct g
         *status = GDN_OK;
         return true;
     }
-    if (flight->strict && !strict) return false;
+    if (flight->strict != strict) return false; /* the sentence of one mode is not the other's */
     *status = GDN_FAIL(flight->status, "%s", flight->sentence);
     return true;
 }

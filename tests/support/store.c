@@ -201,18 +201,31 @@ struct gdni_program *store_program(const struct gdni_unit *unit)
 
 /* ---- contexts ---- */
 
-void store_cache_open(struct store_cache *s, const char *dir, const char *bundle, uint64_t max_bytes)
+static void open_cache(struct store_cache *s, const gdn_config *cfg)
 {
-    gdn_config cfg = GDN_CONFIG_INIT;
     const struct gdni_env none = { 0 };
     memset(s, 0, sizeof *s);
     s->log = (struct gdni_log){ store_log_fn, &s->lines, GDN_LOG_INFO };
+    s->cache = gdni_cache_create(cfg, &none, &s->log, &s->counters);
+    NEED(s->cache, "no cache on %s", cfg->cache_dir);
+}
+
+void store_cache_open_as(struct store_cache *s, const char *dir, uint32_t flags)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
+    cfg.cache_dir = dir;
+    cfg.flags = flags;
+    open_cache(s, &cfg);
+}
+
+void store_cache_open(struct store_cache *s, const char *dir, const char *bundle, uint64_t max_bytes)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
     cfg.cache_dir = dir;
     cfg.bundle_dirs = bundle ? &bundle : NULL;
     cfg.num_bundle_dirs = bundle ? 1 : 0;
     cfg.cache_max_bytes = max_bytes;
-    s->cache = gdni_cache_create(&cfg, &none, &s->log, &s->counters);
-    NEED(s->cache, "no cache on %s", dir);
+    open_cache(s, &cfg);
 }
 
 void store_cache_close(struct store_cache *s)

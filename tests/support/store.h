@@ -52,6 +52,8 @@ struct store_cache {
     struct gdni_cache *cache;
 };
 void store_cache_open(struct store_cache *s, const char *dir, const char *bundle, uint64_t max_bytes);
+/* On dir alone, with GDN_CTX_* flags. */
+void store_cache_open_as(struct store_cache *s, const char *dir, uint32_t flags);
 void store_cache_close(struct store_cache *s);
 /* Of this unit, with a cubin that depends on its source; gdni_program_release(). */
 struct gdni_program *store_program(const struct gdni_unit *unit);

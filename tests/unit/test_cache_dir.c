@@ -105,10 +105,18 @@ Test(cache_dir, memory_only_on_request_is_no_problem)
     cr_assert_null(dir.path);
     cr_assert_str_eq(dir.problem, "");
     env.disable_cache = true;
-    dir = choose(scratch, &env, 0);
+    dir = choose(NULL, &env, 0);
     cr_assert_null(dir.path);
     cr_assert_str_eq(dir.problem, "");
     cr_assert_eq(store_count_files(scratch), 0);
+}
+
+Test(cache_dir, the_environment_does_not_disable_what_the_embedder_named)
+{
+    const struct gdni_env env = { .disable_cache = true };
+    struct gdni_cache_dir dir = choose(scratch, &env, 0);
+    cr_assert_str_eq(dir.path, scratch);
+    gdni_cache_dir_close(&dir);
 }
 
 Test(cache_dir, a_home_that_does_not_exist_is_not_made)
@@ -203,12 +211,38 @@ Test(cache_dir, what_cannot_be_made_or_opened_says_why)
     EXPECT_MEMORY(store_path(scratch, "new"), &env, 0, "Permission denied");
 }
 
-Test(cache_dir, folders_inside_get_the_roots_bits_whatever_the_umask)
+Test(cache_dir, folders_inside_a_root_that_anyone_may_write_are_not_for_anyone)
+{
+    const struct gdni_env env = { 0 };
+    chmod(scratch, 01777);
+    umask(0);
+    struct gdni_cache_dir dir = choose(scratch, &env, 0);
+    int folder;
+    cr_assert_eq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), 0);
+    close(folder);
+    cr_assert_eq(mode_of(store_path(scratch, "v1")), 0755u);
+    cr_assert_eq(mode_of(store_path(scratch, "v1/sm_90a/ab")), 0755u);
+    gdni_cache_dir_close(&dir);
+}
+
+Test(cache_dir, a_folder_that_others_may_write_is_not_entered)
+{
+    const struct gdni_env env = { 0 };
+    struct gdni_cache_dir dir = choose(scratch, &env, 0);
+    int folder = -1;
+    mkdir(store_path(scratch, "v1"), 0700);
+    chmod(store_path(scratch, "v1"), 0777);
+    cr_assert_neq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), 0);
+    cr_assert_eq(folder, -1);
+    gdni_cache_dir_close(&dir);
+}
+
+Test(cache_dir, folders_inside_a_shared_root_get_its_bits_whatever_the_umask)
 {
     const struct gdni_env env = { 0 };
     chmod(scratch, 0775);
     umask(077);
-    struct gdni_cache_dir dir = choose(scratch, &env, 0);
+    struct gdni_cache_dir dir = choose(scratch, &env, GDN_CTX_SHARED_CACHE);
     int folder;
     cr_assert_eq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), 0);
     close(folder);

@@ -184,7 +184,7 @@ Test(cache_lookup, bundles_of_the_path_variable_are_searched)
     gdni_cache_destroy(cache);
 }
 
-Test(cache_lookup, a_disabled_cache_reads_no_bundle_either)
+Test(cache_lookup, a_disabled_cache_reads_no_bundle_of_the_environment_either)
 {
     fill(scratch, OURS);
     const struct gdni_env env = { .bundle_path = scratch, .disable_cache = true };

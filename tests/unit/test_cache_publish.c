@@ -139,17 +139,21 @@ Test(cache_publish, who_comes_second_leaves_the_first_entry_alone)
     free(path);
 }
 
-Test(cache_publish, entries_get_the_roots_bits_whatever_the_umask)
+Test(cache_publish, entries_are_writable_for_others_only_where_the_cache_is_shared_on_purpose)
 {
     static const struct {
-        unsigned root, entry;
-    } cases[] = { { 0700, 0600 }, { 0755, 0644 }, { 0775, 0664 } };
+        unsigned root, flags, entry;
+    } cases[] = { { 0700, 0, 0600 },
+                  { 0755, 0, 0644 },
+                  { 0775, 0, 0644 },
+                  { 01777, 0, 0644 },
+                  { 0775, GDN_CTX_SHARED_CACHE, 0664 } };
     umask(077);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         char *dir = store_scratch();
         chmod(dir, cases[i].root);
         struct store_cache s;
-        store_cache_open(&s, dir, NULL, 0);
+        store_cache_open_as(&s, dir, cases[i].flags);
         gdni_cache_publish(s.cache, program, TAG, false);
         char *path = store_only_entry(dir);
         struct stat st;

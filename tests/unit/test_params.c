@@ -85,7 +85,7 @@ Test(params, an_illegal_value_is_named_with_the_legal_ones)
 {
     const struct gdni_problem p = prefill_problem();
     struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 5 };
-    cr_expect_eq(gdni_params_check(&params, &p, gdni_arch_at(0)), GDN_E_INVALID);
+    cr_expect_eq(gdni_params_check(&params, &p), GDN_E_INVALID);
     cr_expect_str_eq(gdni_error_text(), "parameter stages is 5: must be one of 2, 3");
 }
 
@@ -93,7 +93,7 @@ Test(params, a_parameter_of_the_other_operator_is_refused)
 {
     const struct gdni_problem p = prefill_problem();
     struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 2, .tile_tokens = 8 };
-    cr_expect_eq(gdni_params_check(&params, &p, gdni_arch_at(0)), GDN_E_INVALID);
+    cr_expect_eq(gdni_params_check(&params, &p), GDN_E_INVALID);
     cr_expect(strstr(gdni_error_text(), "tile_tokens"), "%s", gdni_error_text());
 }
 
