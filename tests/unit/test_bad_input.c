@@ -343,10 +343,11 @@ Test(bad_input, an_arch_newer_than_the_compiler)
 Test(bad_input, strict_mode_with_a_cold_cache)
 {
     gdn_ctx *ctx = context_with("", getenv("GDN_JIT_NVRTC"), NULL, GDN_CTX_NO_COMPILE);
-    EXPECT(plan_conv_in(ctx, 0), GDN_E_NOT_CACHED, "conv1d_qkv", "sm_90a", "gdn-jit-cache warm");
+    EXPECT(plan_conv_in(ctx, 0), GDN_E_NOT_CACHED, "conv1d_qkv", "sm_90a", "GDN_CTX_NO_COMPILE forbids", "gdn-jit-cache warm");
     gdn_ctx_destroy(ctx);
     ctx = context_with("", getenv("GDN_JIT_NVRTC"), NULL, 0);
-    EXPECT(plan_conv_in(ctx, GDN_PLAN_CACHED_ONLY), GDN_E_NOT_CACHED, "conv1d_qkv", "gdn-jit-cache warm");
+    EXPECT(plan_conv_in(ctx, GDN_PLAN_CACHED_ONLY), GDN_E_NOT_CACHED, "conv1d_qkv", "GDN_PLAN_CACHED_ONLY forbids",
+           "gdn-jit-cache warm");
     gdn_ctx_destroy(ctx);
 }
 
