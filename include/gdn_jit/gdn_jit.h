@@ -95,15 +95,15 @@ typedef struct gdn_config {
     size_t struct_size;
     const char *cache_dir;          /* NULL: GDN_JIT_CACHE_DIR, else XDG_CACHE_HOME/gdn-jit, else HOME/.cache/gdn-jit,
                                        else memory only. "": memory only */
-    const char *const *bundle_dirs; /* read-only cache directories, searched first */
+    const char *const *bundle_dirs; /* read-only cache directories, searched first; then those of GDN_JIT_BUNDLE_PATH */
     size_t num_bundle_dirs;
-    uint64_t cache_max_bytes; /* 0: 512 MiB; least recently used entries go first */
-    uint32_t flags;           /* GDN_CTX_* */
+    uint64_t cache_max_bytes; /* 0: GDN_JIT_CACHE_MAX_BYTES, else 512 MiB; least recently used entries go first */
+    uint32_t flags;           /* GDN_CTX_*; GDN_JIT_DISABLE_COMPILE=1 acts as GDN_CTX_NO_COMPILE */
     const char *nvrtc_path;   /* NULL: GDN_JIT_NVRTC, else libnvrtc.so.13, else libnvrtc.so.12 */
     const char *driver_path;  /* NULL: libcuda.so.1 */
     gdn_log_fn log_fn;        /* NULL: silent */
     void *log_user;
-    int log_level; /* 0: GDN_LOG_WARN */
+    int log_level; /* 0: GDN_JIT_LOG, else GDN_LOG_WARN */
     int32_t reserved;
 } gdn_config;
 #define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0 }
@@ -326,7 +326,7 @@ typedef struct gdn_cost {
     double floor_us; /* the larger of bytes / DRAM peak and flops / tensor peak of the plan's target; 0 if unknown */
 } gdn_cost;
 #define GDN_COST_INIT { sizeof(gdn_cost), 0, 0, 0 }
-/* States are counted as read and written once per sequence. */
+/* States are counted as read and written once per sequence. num_tokens and num_seqs may pass the desc's bounds. */
 GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_cost *out);
 
 /* ---- 7. Execute ----------------------------------------------------------------------------------------------------- */

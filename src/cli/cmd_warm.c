@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/say.h"
 #include "cli/targets.h"
@@ -226,7 +227,7 @@ static cJSON *targets_json(const struct warm *w)
     return array;
 }
 
-static void print_json(const struct warm *w, int64_t ms, uint64_t unpublished)
+static void print_json(const struct warm *w, int64_t ms, size_t missing)
 {
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "cache_dir", gdn_cache_dir(w->ctx));
@@ -235,12 +236,41 @@ static void print_json(const struct warm *w, int64_t ms, uint64_t unpublished)
     cJSON_AddNumberToObject(root, "plans_failed", (double)w->failed);
     cJSON_AddNumberToObject(root, "built", (double)w->built);
     cJSON_AddNumberToObject(root, "already_there", (double)(w->num_kernels - w->built));
-    cJSON_AddNumberToObject(root, "not_stored", (double)unpublished);
+    cJSON_AddNumberToObject(root, "not_stored", (double)missing);
     cJSON_AddNumberToObject(root, "cubin_bytes", (double)w->cubin_bytes);
     cJSON_AddNumberToObject(root, "milliseconds", (double)ms);
     cJSON_AddItemToObject(root, "kernels", kernels_json(w));
     cJSON_AddItemToObject(root, "failures", failures_json(w));
     cli_print_json(root);
+}
+
+/*
+ * How many of the kernels the directory does not hold, whatever the reason: it could not be written, its size cap evicted
+ * them, or they were found in a bundle, which is not what is being warmed.
+ */
+static int count_missing(const struct warm *w, size_t *missing)
+{
+    struct cli_entries entries = { 0 };
+    CLI_TRY(cli_entries_find(w->ctx, "", &entries));
+    *missing = 0;
+    for (size_t i = 0; i < w->num_kernels; ++i) {
+        bool found = false;
+        for (size_t j = 0; j < entries.count && !found; ++j)
+            found = entries.items[j].valid && strcmp(entries.items[j].key, w->kernels[i].key) == 0;
+        *missing += !found;
+    }
+    cli_entries_free(&entries);
+    return CLI_OK;
+}
+
+/* The sentence for what is missing: the likeliest cause that the library's counters show. */
+static int fail_missing(const struct warm *w, size_t missing, const gdn_cache_stats *stats)
+{
+    const char *remedy = stats->publish_failures ? "make it writable, or free space there"
+                         : stats->evicted        ? "the size cap evicted them: raise GDN_JIT_CACHE_MAX_BYTES"
+                                          : "they were found in a bundle: unset GDN_JIT_BUNDLE_PATH to build them here";
+    return cli_fail(CLI_FAILED, "%zu of %zu kernels are not in %s: %s", missing, w->num_kernels, gdn_cache_dir(w->ctx),
+                    remedy);
 }
 
 static void say_failures(const struct warm *w)
@@ -256,7 +286,7 @@ static void say_failures(const struct warm *w)
 static void print_summary(const struct warm *w, int64_t ms)
 {
     char size[CLI_SHORT];
-    printf("%zu kernel%s built, %zu already there; %zu of %zu plans failed; %lld.%lld s; %s of cubins in %s\n",
+    printf("%zu kernel%s built, %zu already there; %zu of %zu plans failed; %lld.%lld s; %s of cubins for %s\n",
            w->built, w->built == 1 ? "" : "s", w->num_kernels - w->built, w->failed, w->num_jobs,
            (long long)(ms / 1000), (long long)(ms % 1000 / 100), cli_format_bytes(size, w->cubin_bytes),
            gdn_cache_dir(w->ctx));
@@ -282,15 +312,14 @@ static int run(struct warm *w, const struct cli_options *options)
 
     gdn_cache_stats stats = GDN_CACHE_STATS_INIT;
     if (gdn_cache_stat(w->ctx, &stats) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
+    size_t missing = 0;
+    CLI_TRY(count_missing(w, &missing));
     say_failures(w);
     if (options->json)
-        print_json(w, ms, stats.publish_failures);
+        print_json(w, ms, missing);
     else
         print_summary(w, ms);
-    if (stats.publish_failures)
-        return cli_fail(CLI_FAILED,
-                        "%llu kernels were built and could not be stored in %s: make it writable, or free space there",
-                        (unsigned long long)stats.publish_failures, gdn_cache_dir(w->ctx));
+    if (missing) return fail_missing(w, missing, &stats);
     return w->failed ? cli_fail(CLI_FAILED, "%s", "") : CLI_OK;
 }
 

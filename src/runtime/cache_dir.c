@@ -111,7 +111,7 @@ static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c)
     int fd;
     const int err = open_or_make(c->path, &fd);
     if (err || fstat(fd, &st) != 0) {
-        snprintf(out->problem, sizeof out->problem, "%s cannot be used: %s; name another in GDN_JIT_CACHE_DIR", c->path,
+        snprintf(out->problem, sizeof out->problem, "%s cannot be used: %s; name a directory that this user may write", c->path,
                  gdni_fs_error(err ? err : errno));
         if (!err) close(fd);
         return false;

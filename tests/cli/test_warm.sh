@@ -21,7 +21,7 @@ run 0 warm $conv -g h200 -d "$d" --json -j 1
 json 'd["built"], d["already_there"]' "(0, 2)"
 run 0 warm $conv -g h200 -d "$d"
 has "$out" "0 kernels built, 2 already there; 0 of 1 plans failed;"
-has "$out" "in $d"
+has "$out" "for $d"
 
 # What an arch needs contains what each of its GPUs needs.
 run 0 warm $conv -a sm_90a -d "$room/arch" --json
@@ -63,6 +63,18 @@ has "$err" "no cache directory"
 run 1 warm $conv -g h200 -d /proc/none
 has "$err" "/proc/none"
 has "$err" "--cache-dir"
+
+# What the directory does not hold at the end is no success: kernels of a bundle, kernels that the cap evicted.
+run 0 warm $conv -g h200 -d "$room/bundle"
+export GDN_JIT_BUNDLE_PATH=$room/bundle
+run 1 warm $conv -g h200 -d "$room/image"
+has "$err" "found in a bundle"
+unset GDN_JIT_BUNDLE_PATH
+export GDN_JIT_CACHE_MAX_BYTES=30000
+run 1 warm $conv -g h200 -d "$room/capped" --json
+json 'd["not_stored"] > 0' True
+has "$err" "GDN_JIT_CACHE_MAX_BYTES"
+unset GDN_JIT_CACHE_MAX_BYTES
 
 # Killed at any moment, it leaves whole entries only; the next run builds the rest.
 k=$room/killed
