@@ -50,26 +50,24 @@ static gdn_status check_sizes(const struct gdni_problem *p, int64_t num_tokens, 
     return GDN_OK;
 }
 
-gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *args)
+gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a)
 {
-    gdn_prefill_args a = GDN_PREFILL_ARGS_INIT;
-    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", sizeof a));
-    GDN_TRY(check_sizes(p, a.num_tokens, a.num_seqs, a.cu_seqlens));
-    const bool rows = a.num_tokens > 0 && a.num_seqs > 0;
+    GDN_TRY(check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
+    const bool rows = a->num_tokens > 0 && a->num_seqs > 0;
     const struct pointer pointers[] = {
-        { "q", a.q, rows, 16 },
-        { "k", a.k, rows, 16 },
-        { "v", a.v, rows, 16 },
-        { "g", a.g, false, 16 },
-        { "beta", a.beta, false, 16 },
-        { "o", a.o, rows, 16 },
-        { "initial_state", a.initial_state, false, 16 },
-        { "final_state", a.final_state, false, 16 },
-        { "cu_seqlens", a.cu_seqlens, false, 4 },
+        { "q", a->q, rows, 16 },
+        { "k", a->k, rows, 16 },
+        { "v", a->v, rows, 16 },
+        { "g", a->g, false, 16 },
+        { "beta", a->beta, false, 16 },
+        { "o", a->o, rows, 16 },
+        { "initial_state", a->initial_state, false, 16 },
+        { "final_state", a->final_state, false, 16 },
+        { "cu_seqlens", a->cu_seqlens, false, 4 },
     };
     GDN_TRY(check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
-    if (a.has_scale != 0 && a.has_scale != 1)
-        return GDN_FAIL(GDN_E_INVALID, "has_scale is %d: must be 0 (default scale) or 1 (args.scale)", a.has_scale);
+    if (a->has_scale != 0 && a->has_scale != 1)
+        return GDN_FAIL(GDN_E_INVALID, "has_scale is %d: must be 0 (default scale) or 1 (args.scale)", a->has_scale);
     return GDN_OK;
 }
 
@@ -98,25 +96,23 @@ static gdn_status check_conv_x(const struct gdni_problem *p, const gdn_conv1d_ar
     return GDN_OK;
 }
 
-gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *args)
+gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a)
 {
-    gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
-    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", sizeof a));
-    GDN_TRY(check_sizes(p, a.num_tokens, a.num_seqs, a.cu_seqlens));
-    const bool rows = a.num_tokens > 0 && a.num_seqs > 0, biased = p->flags & GDN_CONV_BIAS;
-    GDN_TRY(check_conv_x(p, &a, rows));
-    if (a.bias && !biased)
+    GDN_TRY(check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
+    const bool rows = a->num_tokens > 0 && a->num_seqs > 0, biased = p->flags & GDN_CONV_BIAS;
+    GDN_TRY(check_conv_x(p, a, rows));
+    if (a->bias && !biased)
         return GDN_FAIL(GDN_E_INVALID, "bias is given but the plan's flags lack GDN_CONV_BIAS: plan with it or pass 0");
     const struct pointer pointers[] = {
-        { "weight", a.weight, rows, 16 },
-        { "bias", a.bias, rows && biased, 16 },
-        { "state", a.state, false, 16 },
-        { "slots", a.slots, false, 4 },
-        { "has_initial_state", a.has_initial_state, false, 1 },
-        { "cu_seqlens", a.cu_seqlens, false, 4 },
+        { "weight", a->weight, rows, 16 },
+        { "bias", a->bias, rows && biased, 16 },
+        { "state", a->state, false, 16 },
+        { "slots", a->slots, false, 4 },
+        { "has_initial_state", a->has_initial_state, false, 1 },
+        { "cu_seqlens", a->cu_seqlens, false, 4 },
     };
     GDN_TRY(check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
-    GDN_TRY(check_conv_output("q", a.q, p->num_q_heads, rows));
-    GDN_TRY(check_conv_output("k", a.k, p->num_k_heads, rows));
-    return check_conv_output("v", a.v, p->num_v_heads, rows);
+    GDN_TRY(check_conv_output("q", a->q, p->num_q_heads, rows));
+    GDN_TRY(check_conv_output("k", a->k, p->num_k_heads, rows));
+    return check_conv_output("v", a->v, p->num_v_heads, rows);
 }

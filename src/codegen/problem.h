@@ -34,9 +34,9 @@ gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_d
  */
 gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, const char *name, size_t min_size);
 
-/* Checks of args that need no device: pointers given and aligned, sizes within desc's bounds. */
-gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *args);
-gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *args);
+/* Checks of args that need no device: pointers given and aligned, sizes within desc's bounds. a: through gdni_take_struct(). */
+gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a);
+gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a);
 
 int gdni_dtype_bytes(int32_t dtype);
 const char *gdni_dtype_name(int32_t dtype);

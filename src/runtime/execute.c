@@ -126,8 +126,8 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
 {
     gdn_prefill_args a = GDN_PREFILL_ARGS_INIT;
     GDN_TRY(check_plan(plan, GDNI_OP_PREFILL));
-    GDN_TRY(gdni_check_prefill_args(&plan->problem, args));
     GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", sizeof a));
+    GDN_TRY(gdni_check_prefill_args(&plan->problem, &a));
     GDN_TRY(check_workspace(plan, workspace, workspace_size));
     if (a.num_seqs == 0) return GDN_OK; /* sequences of no token still copy their states */
     struct gdni_prefill_params params = prefill_params(&plan->problem, &a);
@@ -161,8 +161,8 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
 {
     gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
     GDN_TRY(check_plan(plan, GDNI_OP_CONV1D_QKV));
-    GDN_TRY(gdni_check_conv1d_args(&plan->problem, args));
     GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", sizeof a));
+    GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
     if (a.num_seqs == 0 || a.num_tokens == 0) return GDN_OK; /* an empty sequence leaves its state line alone */
     struct gdni_conv1d_params params = conv1d_params(&plan->problem, &a);
     return launch(plan, a.num_tokens, a.num_seqs, &params, stream);

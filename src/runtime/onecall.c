@@ -178,22 +178,26 @@ static gdn_status check_ctx(const gdn_ctx *ctx)
 gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_prefill_args *args, gdn_devptr workspace,
                        size_t workspace_size, gdn_stream stream)
 {
+    gdn_prefill_args a = GDN_PREFILL_ARGS_INIT;
     struct gdni_problem problem;
     gdn_plan *plan = NULL;
     GDN_TRY(check_ctx(ctx));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    GDN_TRY(gdni_check_prefill_args(&problem, args)); /* against desc's own bounds; the plan's are wider */
+    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", sizeof a));
+    GDN_TRY(gdni_check_prefill_args(&problem, &a)); /* against desc's own bounds; the plan's are wider */
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_prefill(plan, args, workspace, workspace_size, stream);
 }
 
 gdn_status gdn_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_conv1d_args *args, gdn_stream stream)
 {
+    gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
     struct gdni_problem problem;
     gdn_plan *plan = NULL;
     GDN_TRY(check_ctx(ctx));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
-    GDN_TRY(gdni_check_conv1d_args(&problem, args));
+    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", sizeof a));
+    GDN_TRY(gdni_check_conv1d_args(&problem, &a));
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_conv1d_qkv(plan, args, stream);
 }

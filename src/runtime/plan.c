@@ -53,19 +53,14 @@ static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uin
     return status;
 }
 
-static bool may_compile(const gdn_ctx *ctx, uint32_t flags)
-{
-    return !(flags & GDN_PLAN_CACHED_ONLY) && !(ctx->flags & GDN_CTX_NO_COMPILE) && !ctx->env.disable_compile;
-}
-
 static gdn_status fill(gdn_plan *plan, uint32_t flags)
 {
-    const bool compile = may_compile(plan->ctx, flags);
+    const uint32_t program_flags = flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0;
     GDN_TRY(choose_variants(plan));
-    plan->modules = gdni_modules_create(plan->ctx, compile);
+    plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
     for (int i = 0; i < plan->num_variants; ++i)
-        GDN_TRY(find_program(plan, &plan->specs[i], flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0));
+        GDN_TRY(find_program(plan, &plan->specs[i], program_flags));
     return GDN_OK;
 }
 

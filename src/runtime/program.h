@@ -5,6 +5,7 @@
 #ifndef GDNI_PROGRAM_H
 #define GDNI_PROGRAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "codegen/key.h"
@@ -35,6 +36,9 @@ struct gdni_program {
 struct gdn_ctx;
 
 enum { GDNI_NO_COMPILE = 1u };
+
+/* Whether a program that is in no cache would be compiled: nothing of flags, the context and the environment forbids it. */
+bool gdni_programs_may_compile(const struct gdn_ctx *ctx, uint32_t flags);
 
 /*
  * The program of a unit: from this context's memory, a bundle, the disk cache, or NVRTC; single flight per key. On success

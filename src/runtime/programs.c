@@ -38,6 +38,11 @@ static const char *strict_by(const struct gdn_ctx *ctx, uint32_t flags)
     return ctx->env.disable_compile ? "GDN_JIT_DISABLE_COMPILE" : NULL;
 }
 
+bool gdni_programs_may_compile(const struct gdn_ctx *ctx, uint32_t flags)
+{
+    return !strict_by(ctx, flags);
+}
+
 /* ---- disk ---- */
 
 static gdn_status find_user(struct job *job, const char *tag)

@@ -58,13 +58,3 @@ __device__ __forceinline__ float io_hi(u32 pair)
     else
         return f16_to_float((u16)(pair >> 16));
 }
-
-__device__ __forceinline__ float io_to_float(u16 bits)
-{
-    return io_lo(bits);
-}
-
-__device__ __forceinline__ u16 float_to_io(float x)
-{
-    return (u16)pack_io(x, 0.0f);
-}
