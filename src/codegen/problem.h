@@ -4,6 +4,7 @@
 #ifndef GDNI_PROBLEM_H
 #define GDNI_PROBLEM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gdn_jit/gdn_jit.h"
@@ -38,6 +39,7 @@ gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, con
 gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a);
 gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a);
 
+bool gdni_is_dtype(int32_t dtype);
 int gdni_dtype_bytes(int32_t dtype);
 const char *gdni_dtype_name(int32_t dtype);
 const char *gdni_op_name(int32_t op);
@@ -45,8 +47,11 @@ const char *gdni_op_name(int32_t op);
 /* Channels of a packed conv row: Q + K + V. */
 int64_t gdni_problem_channels(const struct gdni_problem *p);
 
-/* Bytes, FLOPs (see gdn_cost). */
+/* Bytes, FLOPs (see gdn_cost); the first by operator. */
 void gdni_problem_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, double *bytes,
                        double *flops);
+void gdni_prefill_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, double *bytes,
+                       double *flops);
+void gdni_conv1d_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, double *bytes, double *flops);
 
 #endif

@@ -1,0 +1,34 @@
+/*
+ * check.h - checks that the descriptors and the arguments of both operators share; each fails with the member's name, its
+ * value and the remedy.
+ */
+#ifndef GDNI_CHECK_H
+#define GDNI_CHECK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "codegen/problem.h"
+
+enum { GDNI_MAX_HEADS = 4096 };
+
+gdn_status gdni_check_count(const char *member, int64_t value, int64_t low, int64_t high);
+gdn_status gdni_check_io_type(const char *member, int32_t dtype);
+/* Of a desc. */
+gdn_status gdni_check_bounds(int64_t max_tokens, int64_t max_seqs);
+
+/* A pointer member: required or not, and the alignment that kernels rely on. */
+struct gdni_pointer {
+    const char *name;
+    gdn_devptr value;
+    bool required;
+    int alignment;
+};
+gdn_status gdni_check_pointers(const struct gdni_pointer *pointers, size_t count);
+
+/* Of a call: within the desc's bounds, and without cu_seqlens a uniform batch. */
+gdn_status gdni_check_sizes(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, gdn_devptr cu_seqlens);
+
+#endif
