@@ -1,6 +1,6 @@
 /*
- * problem_conv1d.c - owns what a legal gdn_conv1d_desc and a legal call of it are, and what a call costs. Must not know: tuning, archs,
- * kernels, devices.
+ * problem_conv1d.c - owns what a legal gdn_conv1d_desc and a legal call of it are, and what a call costs. Must not know:
+ * tuning, archs, kernels, devices.
  */
 #include <string.h>
 

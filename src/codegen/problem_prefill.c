@@ -1,6 +1,6 @@
 /*
- * problem_prefill.c - owns what a legal gdn_prefill_desc and a legal call of it are, and what a call costs. Must not know: tuning, archs,
- * kernels, devices.
+ * problem_prefill.c - owns what a legal gdn_prefill_desc and a legal call of it are, and what a call costs. Must not know:
+ * tuning, archs, kernels, devices.
  */
 #include <string.h>
 
