@@ -9,7 +9,10 @@
 
 #include <stdint.h>
 
-/* g, beta: [tokens, num_heads]; 0: none. cu_seqlens 0: uniform_len tokens each. *_group: state heads that share a head. */
+/*
+ * g, beta: [tokens, num_heads]; 0: none. cu_seqlens 0: uniform_len tokens each. *_group: state heads that share a head. Of the
+ * split kernel alone: control (a ticket counter and a flag for each image, zeros), images, image_rows (of a head), num_producers.
+ */
 /* clang-format off */
 #define GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) \
     IN(void, q)                                     \
@@ -21,16 +24,20 @@
     IN(int, cu_seqlens)                             \
     OUT(void, o)                                    \
     OUT(float, final_state)                         \
+    OUT(unsigned char, images)                      \
+    OUT(unsigned, control)                          \
     I64(q_token_stride)                             \
     I64(k_token_stride)                             \
     I64(v_token_stride)                             \
     I64(o_token_stride)                             \
     I64(uniform_len)                                \
+    I64(image_rows)                                 \
     I32(num_heads)                                  \
     I32(q_group)                                    \
     I32(k_group)                                    \
     I32(v_group)                                    \
     I32(num_seqs)                                   \
+    I32(num_producers)                              \
     F32(scale)
 /* clang-format on */
 

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "codegen/key.h"
 #include "codegen/unit.h"
+#include "codegen/workspace.h"
 #include "runtime/context.h"
 #include "runtime/target.h"
 
@@ -38,6 +39,25 @@ static gdn_status choose_variants(gdn_plan *plan)
     return GDN_OK;
 }
 
+int gdni_plan_num_sms(const gdn_plan *plan)
+{
+    return plan->target.num_sms > 0 ? plan->target.num_sms : plan->arch->default_sms;
+}
+
+/* The most that any bucket's largest call needs. */
+static size_t workspace_size(const gdn_plan *plan)
+{
+    size_t most = 0;
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS && plan->variant_of_bucket[bucket] >= 0; ++bucket) {
+        const int64_t edge = gdni_bucket_edge(bucket), max = plan->problem.max_tokens;
+        struct gdni_workspace needs;
+        gdni_workspace_of(&needs, &plan->specs[plan->variant_of_bucket[bucket]], &plan->problem,
+                          gdni_plan_num_sms(plan), edge < max ? edge : max, plan->problem.max_seqs);
+        if (needs.size > most) most = needs.size;
+    }
+    return most;
+}
+
 static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
 {
     struct gdni_unit unit = { 0 };
@@ -57,6 +77,7 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags)
 {
     const uint32_t program_flags = flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0;
     GDN_TRY(choose_variants(plan));
+    plan->workspace_size = workspace_size(plan);
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
     for (int i = 0; i < plan->num_variants; ++i)

@@ -25,6 +25,9 @@ struct gdn_plan {
 gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
                             gdn_plan **out);
 
+/* Of the target, or of its arch's common GPU. */
+int gdni_plan_num_sms(const gdn_plan *plan);
+
 /* gdn_plan_load() after the ordinal has become a device. */
 gdn_status gdni_plan_load_device(const gdn_plan *plan, const struct gdni_cuda *cuda, gdni_cudevice device);
 

@@ -1,0 +1,29 @@
+/*
+ * gdn_flags.cuh - words in global memory by which CTAs of one launch hand data to each other, one instruction a function.
+ *
+ * Writer: every thread stores its data, the writers meet at a CTA barrier, one of them calls signal(). Reader: a lane that has
+ * seen the word by poll() and a __syncwarp() (or a CTA barrier) order what the other lanes read after it. Both orders are
+ * cumulative: a release carries what the barrier has ordered before it, an acquire what the barrier orders after it.
+ */
+#pragma once
+
+#include "gdn_types.cuh"
+
+__device__ __forceinline__ void signal(u32 *word, u32 value)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ u32 poll(const u32 *word)
+{
+    u32 value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ u32 take_ticket(u32 *counter)
+{
+    u32 ticket;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(counter) : "memory");
+    return ticket;
+}
