@@ -4,10 +4,11 @@
  *
  * One launch, two kinds of CTAs, by ticket:
  *
- *     producers    the first num_producers tickets. Two groups of four warps each; a group makes the images of chunks: T, P, the
- *                  gates e, d, beta of one chunk and head, written to the workspace, then announced by a flag. Items are dealt
- *                  round robin, early chunks of every sequence first. A producer waits for nobody.
- *     recurrence   one (sequence, head, BLOCK_DV value columns) each: four state warps, four load warps.
+ *     producers      the first num_producers tickets. Two groups of six warps each (two feeding, two for T, two for P); a group
+ *                    makes the images of chunks: T, P, the gates e, d, beta of one chunk and head, written to the workspace,
+ *                    then announced by a flag. Items are dealt round robin, early chunks of every sequence first. A producer
+ *                    waits for no other CTA.
+ *     recurrence     one (sequence, head, BLOCK_DV value columns) each: four state warps, four load warps.
  *
  * A CTA waits for flags of producers only, and those hold lower tickets: they run or have run, whatever the number of CTAs that
  * the device holds at a time. The grid is a bound; the sequences are read on the device.
@@ -24,15 +25,17 @@
  */
 #include "gdn_spec.cuh"
 
+#include "gdn_chunk_tp.cuh"
+#include "gdn_flags.cuh"
+#include "gdn_gates.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_range.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_state.cuh"
 #include "gdn_tile.cuh"
 #include "gdn_types.cuh"
-
-#include "gdn_chunk_tp.cuh"
-#include "gdn_flags.cuh"
 
 namespace {
 
@@ -47,7 +50,7 @@ constexpr int TOKEN_STEPS = C / 16;
 
 constexpr int QK_BYTES = C * DK * 2, V_BYTES = C * BV * 2, GATE_BYTES = C * 4;
 constexpr int BLOCK_BYTES = 16 * 16 * 2, TRIANGLE_BYTES = TOKEN_STEPS * (TOKEN_STEPS + 1) / 2 * BLOCK_BYTES;
-constexpr int IMAGE_BYTES = 2 * TRIANGLE_BYTES + 3 * GATE_BYTES;
+constexpr int IMAGE_BYTES = 2 * TRIANGLE_BYTES + 3 * GATE_BYTES + (spec::QK_L2NORM ? GATE_BYTES + 16 : 0);
 
 static_assert(C == 64 && DV % BV == 0 && BV % 16 == 0 && DK % 64 == 0, "what tiles and roles divide");
 static_assert(STAGES >= 2, "a chunk loads while another is used");
@@ -91,30 +94,47 @@ struct Image {
     {
         return base + 2 * TRIANGLE_BYTES + 2 * GATE_BYTES;
     }
+    __device__ __forceinline__ u32 decay_in_q() const
+    {
+        return spec::QK_L2NORM ? base + 2 * TRIANGLE_BYTES + 3 * GATE_BYTES : decay_in();
+    }
+    /* The chunk's whole decay. */
+    __device__ __forceinline__ u32 decay() const
+    {
+        return spec::QK_L2NORM ? base + 2 * TRIANGLE_BYTES + 4 * GATE_BYTES : decay_in() + 4 * (C - 1);
+    }
 };
 
 /*
  * Images lie by rows: sequence n begins at row first_token / C + n, which leaves it ceil(len / C) rows whatever the lengths, so
  * that nobody needs a prefix sum over the sequences.
  */
-__device__ __forceinline__ i64 first_token(const prefill_params &p, int seq)
-{
-    return p.cu_seqlens ? (i64)p.cu_seqlens[seq] : seq * p.uniform_len;
-}
-
 __device__ __forceinline__ i64 first_row(const prefill_params &p, int seq)
 {
-    return first_token(p, seq) / C + seq;
+    const i64 token = p.cu_seqlens ? load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, seq) : seq * p.uniform_len;
+    return token / C + seq;
 }
 
-__device__ __forceinline__ Work make_work(const prefill_params &p, int seq, int head, int block)
+/* A sequence and a state head. */
+struct Work : Sequence {
+    int seq, head;
+    int chunks;
+};
+
+__device__ __forceinline__ Work make_work(const prefill_params &p, int seq, int head)
 {
-    Work w = { seq, head, block, first_token(p, seq), 0, 0 };
-    const i64 end = first_token(p, seq + 1);
-    w.len = end > w.first ? (int)(end - w.first) : 0;
+    Work w;
+    (Sequence &)w = find_sequence(p, seq);
+    w.seq = seq;
+    w.head = head;
     w.chunks = w.len / C + (w.len % C != 0); /* not (len + C - 1) / C: len may be near 2^31 */
     return w;
 }
+
+/* A head's columns of q, k or v at a sequence's first row. */
+#define SOURCE(x, w)                                                                                                   \
+    ((const u16 *)p.x +                                                                                                \
+     row_offset(w, head_of((w).head, p.x##_div, p.x##_mod), p.x##_batch_stride, p.x##_token_stride, p.x##_head_stride))
 
 __device__ __forceinline__ i64 image_index(const prefill_params &p, int head, i64 row)
 {
@@ -150,13 +170,18 @@ __device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source,
 constexpr int GROUP_GATES = 5 * GATE_BYTES;
 constexpr int GROUP_T = 2 * QK_BYTES, GROUP_SCRATCH = GROUP_T + C * C * 2,
               GROUP_GATES_AT = GROUP_SCRATCH + 4 * 16 * DIAGONAL_STRIDE * 4, GROUP_BYTES = GROUP_GATES_AT + 2 * GROUP_GATES;
-constexpr int PRODUCER_BARRIERS = GROUPS * GROUP_BYTES, PRODUCER_BYTES = PRODUCER_BARRIERS + GROUPS * 16;
+constexpr int GROUP_CONTROL = 32; /* two mbarriers, two image indices */
+constexpr int PRODUCER_CONTROL = GROUPS * GROUP_BYTES, PRODUCER_BYTES = PRODUCER_CONTROL + GROUPS * GROUP_CONTROL;
 
 /* A group's shared memory: K and Q of one chunk, T, the fp32 diagonal blocks, gates of two chunks. */
 struct Group {
-    u32 base, bars;
+    u32 base, control;
     int index; /* in its CTA */
 
+    __device__ __forceinline__ Group(u32 shared, int index)
+        : base(shared + index * GROUP_BYTES), control(shared + PRODUCER_CONTROL + index * GROUP_CONTROL), index(index)
+    {
+    }
     __device__ __forceinline__ Tile<DK> k() const
     {
         return { base };
@@ -180,11 +205,16 @@ struct Group {
     }
     __device__ __forceinline__ u32 full() const
     {
-        return bars;
+        return control;
     }
     __device__ __forceinline__ u32 empty() const
     {
-        return bars + 8;
+        return control + 8;
+    }
+    /* Which image the chunk's is, or -1 behind the last. */
+    __device__ __forceinline__ u32 image(int slot) const
+    {
+        return control + 16 + 8 * slot;
     }
 };
 
@@ -235,27 +265,46 @@ struct Deal {
             item.row = n % p.num_seqs * span + n / p.num_seqs;
             const int seq = item.row < rows ? sequence_of_row(p, item.row, lane) : -1;
             if (seq < 0) continue;
-            item.work = make_work(p, seq, (int)(item.number % p.num_heads), 0);
+            item.work = make_work(p, seq, (int)(item.number % p.num_heads));
             item.chunk = (int)(item.row - first_row(p, seq));
-            if (item.chunk < item.work.chunks) return;
+            if (!item.work.inert && item.chunk < item.work.chunks) return;
         }
     }
 };
 
-__device__ __forceinline__ void load_item(const Group &group, const GateArrays &gates, const prefill_params &p, const Item &item,
-                                          int load_warp, int lane)
+/* The feeding warps of a group: operands and gates of its items, one ahead of the other warps. feeder: 0 or 1. */
+__device__ __forceinline__ void feeder_role(const prefill_params &p, const Group &group, int ticket, int feeder, int lane)
 {
-    const Work &w = item.work;
-    const i64 token = w.first + item.chunk * C;
-    const int rows = min(w.len - item.chunk * C, C), row0 = load_warp * (C / 2);
-    const u16 *k = (const u16 *)p.k + token * p.k_token_stride + (i64)(w.head / p.k_group) * DK;
-    const u16 *q = (const u16 *)p.q + token * p.q_token_stride + (i64)(w.head / p.q_group) * DK;
-    load_rows<C / 2>(group.k(), k, p.k_token_stride, row0, rows, lane);
-    load_rows<C / 2>(group.q(), q, p.q_token_stride, row0, rows, lane);
-    mbar_arrive_cp_async(group.full());
-    if (load_warp == 0) {
-        store_gates(gates, fetch_gates(p, w, item.chunk, lane), lane);
+    const Deal deal(p);
+    const int row0 = feeder * (C / 2);
+    Item item;
+    item.number = (i64)ticket * GROUPS + group.index;
+    deal.find(item, p, lane);
+    for (u32 n = 0;; ++n) {
+        const bool valid = deal.valid(item, p);
+        if (valid) {
+            const Work &w = item.work;
+            const i64 token = (i64)item.chunk * C;
+            const int rows = min(w.len - item.chunk * C, C);
+            const GateReader reader(p, w, w.head);
+            const Gates gates = fetch_gates(reader, p, w.len, item.chunk, lane);
+            mbar_wait(group.empty(), (n & 1) ^ 1);
+            load_rows<C / 2>(group.k(), SOURCE(k, w) + token * p.k_token_stride, p.k_token_stride, row0, rows, lane);
+            load_rows<C / 2>(group.q(), SOURCE(q, w) + token * p.q_token_stride, p.q_token_stride, row0, rows, lane);
+            if (feeder == 0) store_gates(group.gates(n & 1), reader, gates, lane);
+        } else {
+            mbar_wait(group.empty(), (n & 1) ^ 1);
+        }
+        const i64 index = valid ? image_index(p, item.work.head, item.row) : -1;
+        if (feeder == 0 && lane == 0) {
+            store_shared(group.image(n & 1), (u32)index);
+            store_shared(group.image(n & 1) + 4, (u32)((u64)index >> 32));
+        }
+        mbar_arrive_cp_async(group.full());
         mbar_arrive(group.full());
+        if (!valid) return;
+        item.number += deal.step;
+        deal.find(item, p, lane);
     }
 }
 
@@ -290,55 +339,62 @@ __device__ __forceinline__ void write_p(u8 *image, const Part &part, int high, i
 
 __device__ __forceinline__ void write_gates(u8 *image, const GateArrays &gates, int lane)
 {
-    const u32 from[3] = { gates.decay_in, gates.decay_out, gates.beta };
+    const u32 from[4] = { gates.decay_in, gates.decay_out, gates.beta, gates.decay_in_q() };
 #pragma unroll
-    for (int a = 0; a < 3; ++a)
+    for (int a = 0; a < (spec::QK_L2NORM ? 4 : 3); ++a)
         *(float2 *)(image + 2 * TRIANGLE_BYTES + a * GATE_BYTES + 8 * lane) = load_shared_float2(from[a] + 8 * lane);
+    if (spec::QK_L2NORM && lane < 4)
+        *(float *)(image + 2 * TRIANGLE_BYTES + 4 * GATE_BYTES + 4 * lane) =
+            exp2_approx(load_shared_float(gates.log_decay + 4 * (C - 1)));
 }
 
-/* warp: 0, 1 inverse; 2, 3 scores and loads. */
-__device__ __forceinline__ void producer_role(const prefill_params &p, u32 shared, int ticket, int warp, int lane)
+/* One warp's share of an image. scores: it makes P, else T. */
+__device__ __forceinline__ void make_image(u8 *image, const Group &group, const GateArrays &gates, bool scores, int high, int lane)
 {
-    const Group group = { shared + warp / WARPS * GROUP_BYTES, shared + PRODUCER_BARRIERS + 16 * (warp / WARPS),
-                          warp / WARPS };
-    const bool scores = warp & 2;
-    const int high = 3 - (warp & 1);
-    const Deal deal(p);
-    Item item, next;
-    item.number = ticket * GROUPS + group.index;
-    deal.find(item, p, lane);
-    if (scores && deal.valid(item, p)) load_item(group, group.gates(0), p, item, warp & 1, lane);
-    for (u32 n = 0; deal.valid(item, p); ++n, item = next) {
-        const GateArrays gates = group.gates(n & 1);
-        const i64 index = image_index(p, item.work.head, item.row);
-        u8 *image = image_at(p, index);
-        next = item;
-        next.number += deal.step;
-        deal.find(next, p, lane);
-        mbar_wait(group.full(), n & 1);
-        Part part;
-        gram(part, scores ? group.q() : group.k(), group.k(), high, lane);
-        mbar_arrive(group.empty());
-        if (scores && deal.valid(next, p)) {
-            mbar_wait(group.empty(), n & 1);
-            load_item(group, group.gates(~n & 1), p, next, warp & 1, lane);
-        }
-        const bool mild = load_shared_float(gates.log_decay + 4 * (C - 1)) >= LOG2_DECAY_MILD;
+    const int warp = 3 - high, all = BAR_GROUP + group.index, inverse = BAR_INVERSE + group.index;
+    Part part;
+    Squares squares;
+    Norms norms;
+    gram(part, squares, scores ? group.q() : group.k(), group.k(), high, lane);
+    mbar_arrive(group.empty());
+    if constexpr (spec::QK_L2NORM) {
+        norms = norms_of(squares, lane);
+        share_norms(gates, norms, all, scores, high, lane);
+    }
+    const bool mild = load_shared_float(gates.log_decay + 4 * (C - 1)) >= LOG2_DECAY_MILD;
 #pragma unroll
-        for (int b = 0; b < PART_BLOCKS; ++b)
-            apply_gates(part.x[b], gates, scores, mild, block_row(b, high), block_column(b, high), lane);
-        if (scores) {
-            write_p(image, part, high, lane);
-            if (warp & 1) write_gates(image, gates, lane);
-        } else {
-            invert_diagonals(part, group.t(), group.scratch(), high, lane);
-            bar_sync(BAR_INVERSE + group.index, 64);
-            merge(group.t(), BAR_INVERSE + group.index, high, lane);
-            bar_sync(BAR_INVERSE + group.index, 64);
-            write_t(image, group.t(), warp & 1, lane);
-        }
+    for (int b = 0; b < PART_BLOCKS; ++b)
+        apply_gates(part.x[b], gates, norms, scores, mild, high, block_row(b, high), block_column(b, high), lane);
+    if (scores)
+        write_p(image, part, high, lane);
+    else
+        invert_diagonals(part, group.t(), group.scratch(), high, lane);
+    if constexpr (spec::QK_L2NORM) {
+        bar_sync(all, 32 * WARPS); /* everybody has read the gates */
+        fold_norms(gates, norms, scores, high, lane);
+        bar_sync(all, 32 * WARPS);
+    }
+    if (scores) {
+        if (warp == 0) write_gates(image, gates, lane);
+    } else {
+        bar_sync(inverse, 64);
+        merge(group.t(), inverse, high, lane);
+        bar_sync(inverse, 64);
+        write_t(image, group.t(), warp, lane);
+    }
+}
+
+/* warp: 0, 1 make T; 2, 3 make P, and one of them announces the image: they are done earlier. */
+__device__ __forceinline__ void producer_role(const prefill_params &p, const Group &group, int warp, int lane)
+{
+    for (u32 n = 0;; ++n) {
+        mbar_wait(group.full(), n & 1);
+        const u32 at = group.image(n & 1);
+        const i64 index = (i64)((u64)load_shared_word(at) | (u64)load_shared_word(at + 4) << 32);
+        if (index < 0) return;
+        make_image(image_at(p, index), group, group.gates(n & 1), warp & 2, 3 - (warp & 1), lane);
         bar_sync(BAR_GROUP + group.index, 32 * WARPS);
-        if ((warp & 3) == 0 && lane == 0) signal(image_flag(p, index), 1);
+        if (warp == 3 && lane == 0) signal(image_flag(p, index), 1);
     }
 }
 
@@ -763,6 +819,223 @@ __device__ __forceinline__ void scale_columns(TokenPart &x, u32 gates, int warp,
     }
 }
 
+/* This warp's part of a state: dk = dk0 + 8 n + 2 t (+ 1), dv = dv0 + 16 m + g (+ 8). */
+__device__ __forceinline__ void load_state(KeyPart &S, const StateAt<const void> &from, int dk0, int dv0, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; ++m)
+#pragma unroll
+        for (int n = 0; n < KEY_BLOCKS; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                S[m][n][i] = from.load(dk0 + 8 * n + 2 * t + (i & 1), dv0 + 16 * m + g + 8 * (i >> 1));
+}
+
+__device__ __forceinline__ void save_state(const KeyPart &S, const StateAt<void> &to, int dk0, int dv0, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; ++m)
+#pragma unroll
+        for (int n = 0; n < KEY_BLOCKS; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                to.store(dk0 + 8 * n + 2 * t + (i & 1), dv0 + 16 * m + g + 8 * (i >> 1), S[m][n][i]);
+}
+
+/* ---- Recurrence: state warps --------------------------------------------------------------------------------------------- */
+
+constexpr bool IO_F16 = !spec::IO_BF16;
+
+typedef float KeyPart[ROW_BLOCKS][KEY_BLOCKS][4];     /* S^T: all rows, this warp's keys */
+typedef float TokenPart[ROW_BLOCKS][TOKEN_BLOCKS][4]; /* all rows, this warp's tokens */
+
+template <int BLOCKS> __device__ __forceinline__ void clear(float (&x)[ROW_BLOCKS][BLOCKS][4])
+{
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; ++m)
+#pragma unroll
+        for (int n = 0; n < BLOCKS; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                x[m][n][i] = 0.0f;
+}
+
+__device__ __forceinline__ void copy(TokenPart &to, const TokenPart &from)
+{
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; ++m)
+#pragma unroll
+        for (int n = 0; n < TOKEN_BLOCKS; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                to[m][n][i] = from[m][n][i];
+}
+
+template <int BLOCKS> __device__ __forceinline__ void multiply(float (&x)[ROW_BLOCKS][BLOCKS][4], float factor)
+{
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; ++m)
+        scale_rows(x[m], factor, factor);
+}
+
+template <int BLOCKS> __device__ __forceinline__ void apply_scales(float (&x)[ROW_BLOCKS][BLOCKS][4], const Scales &s)
+{
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; ++m)
+        scale_rows(x[m], s[m].lo, s[m].hi);
+}
+
+template <int BLOCKS> __device__ __forceinline__ void remove_scales(float (&x)[ROW_BLOCKS][BLOCKS][4], const Scales &s)
+{
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; ++m)
+        scale_rows(x[m], inverse_scale(s[m].lo), inverse_scale(s[m].hi));
+}
+
+/* Operand B = tile^T over DK, this warp's tokens. */
+struct KeysOperand {
+    u32 b[K_STEPS][4];
+
+    __device__ __forceinline__ void load(Tile<DK> tile, int warp, int lane)
+    {
+#pragma unroll
+        for (int step = 0; step < K_STEPS; ++step)
+            load_b_rows(b[step], tile, TOKENS * warp, step, lane);
+    }
+};
+
+/* d += S^T tile^T */
+__device__ __forceinline__ void mma_keys(TokenPart &d, u32 state, const KeysOperand &tile, int lane)
+{
+#pragma unroll
+    for (int step = 0; step < K_STEPS; ++step) {
+        const u32(&b)[4] = tile.b[step];
+        const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; ++m) {
+            u32 a[4];
+            load_fragment<K_STEPS>(a, state, m, step, lane);
+            mma_io(d[m][0], a, b0);
+            mma_io(d[m][1], a, b1);
+        }
+    }
+}
+
+/* Operand B = block row `warp` of a lower triangle, transposed; `first` is its block (warp, 0). */
+struct TriangleOperand {
+    u32 b[TOKEN_STEPS][4];
+
+    __device__ __forceinline__ void load(Tile<16> first, int warp, int lane)
+    {
+#pragma unroll
+        for (int step = 0; step < TOKEN_STEPS; ++step)
+            if (step <= warp) load_b_rows(b[step], Tile<16>{ first.base + step * BLOCK_BYTES }, 0, 0, lane);
+    }
+};
+
+/* d += W^T tile^T, this warp's tokens. */
+__device__ __forceinline__ void mma_triangle(TokenPart &d, u32 fragments, const TriangleOperand &tile, int warp, int lane)
+{
+#pragma unroll
+    for (int step = 0; step < TOKEN_STEPS; ++step) {
+        if (step > warp) break;
+        const u32(&b)[4] = tile.b[step];
+        const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; ++m) {
+            u32 a[4];
+            load_fragment<TOKEN_STEPS>(a, fragments, m, step, lane);
+            mma_f16(d[m][0], a, b0);
+            mma_f16(d[m][1], a, b1);
+        }
+    }
+}
+
+/* Operand B = K, this warp's keys. */
+struct UpdateOperand {
+    u32 b[TOKEN_STEPS][KEY_BLOCKS / 2][4];
+
+    __device__ __forceinline__ void load(Tile<DK> k, int warp, int lane)
+    {
+#pragma unroll
+        for (int step = 0; step < TOKEN_STEPS; ++step)
+#pragma unroll
+            for (int n = 0; n < KEY_BLOCKS / 2; ++n)
+                load_b_columns(b[step][n], k, step, KEYS * warp + 16 * n, lane);
+    }
+};
+
+/* S^T += V^T K over the chunk's tokens. */
+__device__ __forceinline__ void mma_update(KeyPart &S, u32 fragments, const UpdateOperand &k, int lane)
+{
+#pragma unroll
+    for (int step = 0; step < TOKEN_STEPS; ++step)
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; ++m) {
+            u32 a[4];
+            load_fragment<TOKEN_STEPS>(a, fragments, m, step, lane);
+#pragma unroll
+            for (int n = 0; n < KEY_BLOCKS / 2; ++n) {
+                const u32(&b)[4] = k.b[step][n];
+                const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+                mma_io(S[m][2 * n], a, b0);
+                mma_io(S[m][2 * n + 1], a, b1);
+            }
+        }
+}
+
+/* Operands of the residual, this warp's tokens. */
+struct Residual {
+    float2 e[2], beta[2];
+    u32 v[ROW_BLOCKS][4];
+
+    __device__ __forceinline__ void load(const Slot &slot, int warp, int lane)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const u32 at = 4 * (TOKENS * warp + 8 * h + 2 * (lane & 3));
+            e[h] = load_shared_float2(slot.image.decay_in() + at);
+            beta[h] = load_shared_float2(slot.image.beta() + at);
+        }
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; ++m)
+            load_transposed(v[m], slot.v, TOKENS * warp, 16 * m, lane);
+    }
+    /* x = diag(beta) (v - e x) */
+    __device__ __forceinline__ void apply(TokenPart &x) const
+    {
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; ++m)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                float(&y)[4] = x[m][h];
+                y[0] = beta[h].x * (io_lo(v[m][2 * h]) - e[h].x * y[0]);
+                y[1] = beta[h].y * (io_hi(v[m][2 * h]) - e[h].y * y[1]);
+                y[2] = beta[h].x * (io_lo(v[m][2 * h + 1]) - e[h].x * y[2]);
+                y[3] = beta[h].y * (io_hi(v[m][2 * h + 1]) - e[h].y * y[3]);
+            }
+    }
+};
+
+/* Multiplies columns (this warp's tokens) by one of the image's gate arrays. */
+__device__ __forceinline__ void scale_columns(TokenPart &x, u32 gates, int warp, int lane)
+{
+    const int t = lane & 3;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const float2 f = load_shared_float2(gates + 4 * (TOKENS * warp + 8 * h + 2 * t));
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; ++m) {
+            x[m][h][0] *= f.x;
+            x[m][h][1] *= f.y;
+            x[m][h][2] *= f.x;
+            x[m][h][3] *= f.y;
+        }
+    }
+}
+
 /* Address of element (dk, dv) of this head's state in memory. */
 __device__ __forceinline__ i64 state_index(int dk, int dv)
 {
@@ -870,7 +1143,7 @@ struct StateWarp {
         scale_columns(x, slot.image.decay_out(), warp, lane);
         publish<TOKEN_BLOCKS, IO_F16>(sm.u(), x, warp, lane);
         k_columns.load(slot.k, warp, lane);
-        multiply(S, load_shared_float(slot.image.decay_in() + 4 * (C - 1)));
+        multiply(S, load_shared_float(slot.image.decay()));
         bar_sync(BAR_V, ALL_THREADS);
         const bool fits = in_range(sm.v(), lane);
         update(S, x, k_columns);
@@ -882,13 +1155,15 @@ struct StateWarp {
     }
 };
 
-__device__ __forceinline__ void state_role(const prefill_params &p, const Work &w, const Shared &sm, int warp, int lane)
+__device__ __forceinline__ void state_role(const prefill_params &p, const Work &w, const Shared &sm, int column0, int warp,
+                                           int lane)
 {
-    const i64 state_at = ((i64)w.seq * p.num_heads + w.head) * (DK * DV);
-    const int dk0 = KEYS * warp, dv0 = w.block * BV;
+    const int dk0 = KEYS * warp;
     StateWarp self = { sm, warp, lane };
     KeyPart S;
-    load_state(S, p.initial_state ? p.initial_state + state_at : nullptr, dk0, dv0, lane);
+    clear(S);
+    if (!w.from_zeros) load_state(S, initial_state(p, w.from, w.head), dk0, column0, lane);
+    Checkpoints checkpoint(p, w, w.seq);
     publish<KEY_BLOCKS, IO_F16>(sm.s(), S, warp, lane);
     Ring<STAGES> use = { 0, 0 };
     for (int chunk = 0; chunk < w.chunks; ++chunk) {
@@ -896,9 +1171,12 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
         self.prefetch(sm.slot(use.slot));
         bar_sync(BAR_CHUNK, ALL_THREADS);
         self.chunk(S, sm.slot(use.slot));
+        if constexpr (spec::CHECKPOINTS)
+            for (; checkpoint.chunk == chunk + 1; checkpoint.advance(p, w, w.seq))
+                save_state(S, final_state(p, checkpoint.line, w.head), dk0, column0, lane);
         use.advance();
     }
-    if (p.final_state) save_state(S, p.final_state + state_at, dk0, dv0, lane);
+    if (p.final_state) save_state(S, final_state(p, w.to, w.head), dk0, column0, lane);
 }
 
 /* ---- Recurrence: load warps ---------------------------------------------------------------------------------------------- */
@@ -907,17 +1185,20 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
 __device__ __forceinline__ int wait_images(const prefill_params &p, i64 first, int chunk, int chunks, int lane)
 {
     for (;;) {
-        const bool there = chunk + lane < chunks && poll(image_flag(p, first + chunk + lane)) != 0;
+        const bool there = chunk + lane < chunks && peek(image_flag(p, first + chunk + lane)) != 0;
         const u32 missing = ~__ballot_sync(~0u, there);
-        if (missing == 0) return chunk + 32;
-        if (!(missing & 1)) return chunk + __ffs(missing) - 1;
-        __nanosleep(100);
+        if (!(missing & 1)) {
+            acquire(); /* of every lane, of which each saw its own flag */
+            __syncwarp();
+            return missing == 0 ? chunk + 32 : chunk + __ffs(missing) - 1;
+        }
+        __nanosleep(40);
     }
 }
 
 /*
- * cp.async.cg reads through L2, where the producers' stores are once their flag is seen; the poll's acquire stands before the
- * copies in program order, of the same lane or by the ballot.
+ * cp.async.cg reads through L2, where the producers' stores are once their flag is seen; wait_images() stands before the copies
+ * in program order, of the same lane or by its __syncwarp().
  */
 __device__ __forceinline__ void load_image(u32 to, const u8 *from, int thread)
 {
@@ -926,13 +1207,12 @@ __device__ __forceinline__ void load_image(u32 to, const u8 *from, int thread)
         if (at + thread * 16 < IMAGE_BYTES) cp_async_16(to + at + thread * 16, from + at + thread * 16, 16);
 }
 
-__device__ __forceinline__ void load_role(const prefill_params &p, const Work &w, const Shared &sm, int warp, int lane)
+__device__ __forceinline__ void load_role(const prefill_params &p, const Work &w, const Shared &sm, int column0, int warp,
+                                          int lane)
 {
     constexpr int ROWS = C / WARPS;
     const int row0 = warp * ROWS;
-    const u16 *q = (const u16 *)p.q + w.first * p.q_token_stride + (i64)(w.head / p.q_group) * DK;
-    const u16 *k = (const u16 *)p.k + w.first * p.k_token_stride + (i64)(w.head / p.k_group) * DK;
-    const u16 *v = (const u16 *)p.v + w.first * p.v_token_stride + (i64)(w.head / p.v_group) * DV + w.block * BV;
+    const u16 *q = SOURCE(q, w), *k = SOURCE(k, w), *v = SOURCE(v, w) + column0;
     const i64 first = image_index(p, w.head, first_row(p, w.seq));
     Ring<STAGES> fill = { 0, 1 };
     Ring<Q_STAGES> q_fill = { 0, 1 };
@@ -998,7 +1278,7 @@ __device__ __forceinline__ void output_from_state(TokenPart &out, const Shared &
     clear(out);
     mma_keys(out, sm.s().data, q, lane);
     if (!fits) apply_scales(out, scales);
-    scale_columns(out, slot.image.decay_in(), warp, lane);
+    scale_columns(out, slot.image.decay_in_q(), warp, lane);
 }
 
 /* out = scale (out + V'^T P^T) */
@@ -1016,9 +1296,10 @@ __device__ __forceinline__ void output_from_chunk(TokenPart &out, const Shared &
     multiply(out, scale);
 }
 
-__device__ __forceinline__ void output_role(const prefill_params &p, const Work &w, const Shared &sm, int warp, int lane)
+__device__ __forceinline__ void output_role(const prefill_params &p, const Work &w, const Shared &sm, int column0, int warp,
+                                            int lane)
 {
-    u16 *o = (u16 *)p.o + w.first * p.o_token_stride + (i64)w.head * DV + w.block * BV;
+    u16 *o = (u16 *)p.o + row_offset(w, w.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) + column0;
     Ring<STAGES> use = { 0, 0 };
     Ring<Q_STAGES> q_use = { 0, 0 };
     int last = 0; /* slot of the chunk before */
@@ -1049,11 +1330,12 @@ __device__ __forceinline__ void output_role(const prefill_params &p, const Work 
 
 /* ---- Entry --------------------------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void init_producers(u32 shared)
+/* Every thread arrives by itself: measured as fast as one lane for its warp, and racecheck can follow it. */
+__device__ __forceinline__ void init_producer(u32 shared)
 {
     for (int g = 0; g < GROUPS; ++g) {
-        const Group group = { 0, shared + PRODUCER_BARRIERS + 16 * g, g };
-        mbar_init(group.full(), 2 * 32 + 32); /* each load thread's copies, and one warp's gates */
+        const Group group(shared, g);
+        mbar_init(group.full(), 2 * 64); /* each feeding thread's copies, and each by itself */
         mbar_init(group.empty(), 32 * WARPS);
     }
 }
@@ -1070,6 +1352,36 @@ __device__ __forceinline__ void init_recurrence(const Shared &sm)
     }
 }
 
+/* warp: the groups' own warps, then two feeding warps a group. */
+__device__ __forceinline__ void producer(const prefill_params &p, u32 shared, int ticket, int warp, int lane)
+{
+    static_assert(3 * WARPS == GROUPS * (WARPS + 2), "a producer's warps");
+    if (p.num_seqs == 0) return;
+    if (warp < GROUPS * WARPS) {
+        producer_role(p, Group(shared, warp / WARPS), warp % WARPS, lane);
+    } else {
+        const int feeder = warp - GROUPS * WARPS;
+        feeder_role(p, Group(shared, feeder / 2), ticket, feeder % 2, lane);
+    }
+}
+
+/* number: of sequence, head and columns, columns fastest. */
+__device__ __forceinline__ void recurrence(const prefill_params &p, const Shared &sm, int number, int warp, int lane)
+{
+    constexpr int BLOCKS = DV / BV;
+    const int column0 = number % BLOCKS * BV, head = number / BLOCKS % p.num_heads, seq = number / BLOCKS / p.num_heads;
+    if constexpr (spec::ZERO_PADDING) zero_padding<BV>(p, seq, head, column0, threadIdx.x, spec::THREADS);
+    if (seq >= p.num_seqs) return; /* there was nothing but padding */
+    const Work w = make_work(p, seq, head);
+    if (w.inert) return;
+    if (warp < WARPS)
+        state_role(p, w, sm, column0, warp, lane);
+    else if (warp < 2 * WARPS)
+        output_role(p, w, sm, column0, warp - WARPS, lane);
+    else
+        load_role(p, w, sm, column0, warp - 2 * WARPS, lane);
+}
+
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
@@ -1082,24 +1394,16 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         *(int *)shared = (int)take_ticket(p.control); /* where a first operand goes, once all have read it */
     __syncthreads();
     const int ticket = *(volatile int *)shared;
+    const bool produces = ticket < p.num_producers;
     if (threadIdx.x == 0) {
-        if (ticket < p.num_producers)
-            init_producers(sm.base);
+        if (produces)
+            init_producer(sm.base);
         else
             init_recurrence(sm);
     }
     __syncthreads();
-    if (ticket < p.num_producers) {
-        if (warp < GROUPS * WARPS) producer_role(p, sm.base, ticket, warp, lane);
-        return;
-    }
-    constexpr int BLOCKS = DV / BV;
-    const int number = ticket - p.num_producers;
-    const Work w = make_work(p, number / BLOCKS / p.num_heads, number / BLOCKS % p.num_heads, number % BLOCKS);
-    if (warp < WARPS)
-        state_role(p, w, sm, warp, lane);
-    else if (warp < 2 * WARPS)
-        output_role(p, w, sm, warp - WARPS, lane);
+    if (produces)
+        producer(p, sm.base, ticket, warp, lane);
     else
-        load_role(p, w, sm, warp - 2 * WARPS, lane);
+        recurrence(p, sm, ticket - p.num_producers, warp, lane);
 }

@@ -8,10 +8,9 @@
 
 #include "base/error.h"
 
-static const char *const prefill_headers[] = { "gdn_types.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh",
-                                               NULL };
-static const char *const split_headers[] = { "gdn_types.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh",  "gdn_range.cuh",
-                                             "gdn_flags.cuh", "gdn_chunk_tp.cuh", NULL };
+static const char *const prefill_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
+                                               "gdn_ptx_mbar.cuh", "gdn_tile.cuh",     "gdn_range.cuh", NULL };
+static const char *const split_headers[] = { "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", "gdn_flags.cuh", "gdn_chunk_tp.cuh", NULL };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh", "gdn_conv.cuh", NULL };
@@ -28,15 +27,30 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
     return &kernels[kernel];
 }
 
-/* T and P, ten of sixteen 16 x 16 blocks each, and three arrays of gates. */
-int32_t gdni_prefill_image_bytes(const struct gdni_params *params)
+/* T and P, ten of sixteen 16 x 16 blocks each; e, d, beta; with in-kernel norms, e of q and the chunk's decay apart. */
+int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec)
 {
-    const int32_t blocks = params->chunk / 16;
-    return blocks * (blocks + 1) / 2 * 512 * 2 + 3 * params->chunk * (int32_t)sizeof(float);
+    const int32_t blocks = spec->params.chunk / 16, gates = spec->params.chunk * (int32_t)sizeof(float);
+    return blocks * (blocks + 1) / 2 * 512 * 2 + 3 * gates + (spec->qk_l2norm ? gates + 16 : 0);
+}
+
+/* What the code of every prefill kernel depends on. */
+static void take_contract(struct gdni_spec *s, const struct gdni_problem *problem)
+{
+    s->gate = problem->gate;
+    s->gate_type = problem->gate_type;
+    s->beta = problem->beta;
+    s->beta_type = problem->beta_type;
+    s->qk_l2norm = (problem->flags & GDN_PREFILL_QK_L2NORM) != 0;
+    s->beta_times_2 = (problem->flags & GDN_PREFILL_BETA_TIMES_2) != 0;
+    s->checkpoints = (problem->flags & GDN_PREFILL_CHECKPOINTS) != 0;
+    s->zero_padding = (problem->flags & GDN_PREFILL_ZERO_PADDING) != 0;
+    s->cu_seqlens_type = problem->cu_seqlens_type;
+    s->slot_type = problem->slot_type;
 }
 
 /* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
-static void derive_prefill(struct gdni_spec *s)
+static void derive_generic(struct gdni_spec *s)
 {
     enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 5, BARRIERS = 128 };
     const struct gdni_params *p = &s->params;
@@ -51,12 +65,12 @@ static void derive_prefill(struct gdni_spec *s)
 static void derive_split(struct gdni_spec *s)
 {
     enum { WARP = 32, WARPS = 4, GROUPS = 2, GATE_ARRAYS = 5, DIAGONALS = 4 * 16 * 20 * (int32_t)sizeof(float) };
-    enum { EXCHANGE_MAXIMA = 32, GROUP_BARRIERS = 16, BARRIERS = 128 };
+    enum { EXCHANGE_MAXIMA = 32, GROUP_CONTROL = 32, BARRIERS = 128 };
     const struct gdni_params *p = &s->params;
     const int32_t qk = p->chunk * s->dk * 2, v = p->chunk * p->block_dv * 2, gates = p->chunk * (int32_t)sizeof(float);
-    const int32_t group = 2 * qk + p->chunk * p->chunk * 2 + DIAGONALS + 2 * GATE_ARRAYS * gates + GROUP_BARRIERS;
+    const int32_t group = 2 * qk + p->chunk * p->chunk * 2 + DIAGONALS + 2 * GATE_ARRAYS * gates + GROUP_CONTROL;
     const int32_t exchange = p->block_dv * (s->dk * 2 + 3 * p->chunk * 2 + EXCHANGE_MAXIMA);
-    const int32_t recurrence = p->stages * (qk + v + gdni_prefill_image_bytes(p)) + (p->stages - 1) * qk + exchange + BARRIERS;
+    const int32_t recurrence = p->stages * (qk + v + gdni_prefill_image_bytes(s)) + (p->stages - 1) * qk + exchange + BARRIERS;
     s->threads = 3 * WARP * WARPS;
     s->smem_bytes = recurrence > GROUPS * group ? recurrence : GROUPS * group;
 }
@@ -76,6 +90,8 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
                            const struct gdni_params *params)
 {
     GDN_TRY(gdni_params_check(params, problem));
+    if (params->cta_kinds == 1 && params->block_dv != 64)
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d: must be 64 when cta_kinds is 1", params->block_dv);
     memset(out, 0, sizeof *out);
     out->kernel = problem->op != GDNI_OP_PREFILL ? GDNI_KERNEL_CONV1D_QKV
                   : params->cta_kinds == 2       ? GDNI_KERNEL_PREFILL_SPLIT
@@ -87,10 +103,11 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     out->dv = problem->head_dim_v;
     out->params = *params;
     out->arch = arch;
+    if (problem->op == GDNI_OP_PREFILL) take_contract(out, problem);
     if (out->kernel == GDNI_KERNEL_PREFILL_SPLIT)
         derive_split(out);
     else if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC)
-        derive_prefill(out);
+        derive_generic(out);
     else
         derive_conv(out, problem);
     if (out->smem_bytes > arch->smem_per_block)
@@ -105,7 +122,8 @@ enum { MAX_GRID_X = 2147483647 };
 static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_seqs,
                                uint32_t grid[3])
 {
-    const int64_t ctas = num_seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
+    const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
+    const int64_t ctas = seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
     if (ctas > MAX_GRID_X)
         return GDN_FAIL(GDN_E_INVALID,
                         "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",

@@ -26,6 +26,9 @@ struct gdni_spec {
     int32_t kernel; /* enum gdni_kernel */
     int32_t io_type, state_type, state_layout;
     int32_t dk, dv;
+    int32_t gate, gate_type, beta, beta_type;                   /* prefill */
+    int32_t qk_l2norm, beta_times_2, checkpoints, zero_padding; /* prefill */
+    int32_t cu_seqlens_type, slot_type;
     int32_t width, silu, bias, vector_bytes; /* conv */
     struct gdni_params params;
     /* derived */
@@ -38,7 +41,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
                            const struct gdni_params *params);
 
 /* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
-int32_t gdni_prefill_image_bytes(const struct gdni_params *params);
+int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
 
 /* CTAs of a call. GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,

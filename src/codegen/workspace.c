@@ -32,6 +32,6 @@ void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec,
     const int64_t images = out->image_rows * heads;
     out->control_words = (size_t)(1 + images);
     out->images_offset = (size_t)round_up((1 + images) * 4, ALIGNMENT);
-    out->size = out->images_offset + (size_t)(images * gdni_prefill_image_bytes(&spec->params));
+    out->size = out->images_offset + (size_t)(images * gdni_prefill_image_bytes(spec));
     out->num_producers = num_producers(num_seqs * heads * (spec->dv / spec->params.block_dv), num_sms, images);
 }

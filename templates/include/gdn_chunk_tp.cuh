@@ -1,8 +1,12 @@
 /*
- * gdn_chunk_tp.cuh - what one chunk needs before the state is known: cumulated gates, T and P, by four warps.
+ * gdn_chunk_tp.cuh - what one chunk needs before the state is known: cumulated gates, T and P, by four warps (two inverse warps,
+ * two score warps) with run-time block indices: one code serves all four.
+ *
+ * The formulas are those of gdn_prefill_generic.cu. Must not know where T and P go, nor how warps wait for operands.
  */
 #pragma once
 
+#include "gdn_gates.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
@@ -10,61 +14,48 @@
 #include "gdn_types.cuh"
 
 constexpr int C = spec::CHUNK, DK = spec::DK, DV = spec::DV;
-constexpr int K_STEPS = DK / 16;
-constexpr float LOG2E = 1.4426950408889634f;
-/*
- * alpha = 0 and g = -inf without inf - inf: even with what positive gates may add before and after it (8 nats each), a sum that
- * holds this is below -126, where ex2 gives 0.
- */
-constexpr float LOG2_DECAY_MIN = -150.0f;
+constexpr int K_STEPS = DK / 16;          /* k16 steps over DK */
 constexpr float LOG2_DECAY_MILD = -64.0f; /* down to here a float's ulp, 2^-18, is nothing beside an fp16's */
 
-/* Addresses of five arrays of C floats: c_i (log2) as a float and what the float leaves out, e_i, d_i, beta_i. */
+/*
+ * Addresses of five arrays of C floats: c_i (log2) as a float and what the float leaves out, e_i, d_i, beta_i. Under strong
+ * decay c_i reaches thousands, where half a float's ulp would be an error of up to 2^-11 in G_ij of neighbours.
+ *
+ * With in-kernel norms, decay_in holds r of k until T and P are made, then r e; decay_out then is r d. log_decay_rest, which
+ * nobody needs by then, holds e times r of q.
+ */
 struct GateArrays {
     u32 log_decay, log_decay_rest, decay_in, decay_out, beta;
-};
 
-/* A sequence and a state head. */
-struct Work {
-    int seq, head, block;
-    i64 first; /* token row */
-    int len, chunks;
+    __device__ __forceinline__ u32 decay_in_q() const
+    {
+        return spec::QK_L2NORM ? log_decay_rest : decay_in;
+    }
 };
 
 struct Gates {
-    float g[2], beta[2]; /* of tokens 2 * lane, 2 * lane + 1 */
+    float g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
 };
 
-__device__ __forceinline__ Gates fetch_gates(const prefill_params &p, const Work &w, int chunk, int lane)
+__device__ __forceinline__ Gates fetch_gates(const GateReader &from, const prefill_params &p, int len, int chunk, int lane)
 {
     Gates r;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const int token = chunk * C + 2 * lane + i;
-        const bool inside = token < w.len;
-        const i64 at = (w.first + token) * p.num_heads + w.head;
-        r.g[i] = inside && p.g ? p.g[at] : 0.0f;
-        r.beta[i] = inside ? (p.beta ? p.beta[at] : 1.0f) : 0.0f;
+        r.g[i] = from.raw_decay(p, token, token < len);
+        r.beta[i] = from.raw_beta(p, token, token < len);
     }
     return r;
 }
 
-__device__ __forceinline__ float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* Inclusive sum over the chunk, two tokens a lane, in double: 64 values a chunk cost little. Writes the five arrays. */
-__device__ __forceinline__ void store_gates(const GateArrays &stage, const Gates &gates, int lane)
+__device__ __forceinline__ void store_gates(const GateArrays &to, const GateReader &reader, const Gates &gates, int lane)
 {
     double l[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const float decay = gates.g[i] * LOG2E;
-        l[i] = decay < LOG2_DECAY_MIN ? LOG2_DECAY_MIN : decay; /* not fmaxf: a NaN gate must show */
-    }
+    for (int i = 0; i < 2; ++i)
+        l[i] = reader.log2_decay(gates.g[i]);
     double sum = l[0] + l[1];
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
@@ -77,14 +68,13 @@ __device__ __forceinline__ void store_gates(const GateArrays &stage, const Gates
         const double c = i == 0 ? sum - l[1] : sum;
         const float rounded = (float)c;
         const u32 at = 4 * (2 * lane + i);
-        store_shared(stage.log_decay + at, rounded);
-        store_shared(stage.log_decay_rest + at, (float)(c - rounded));
-        store_shared(stage.decay_in + at, exp2_approx(rounded));
-        store_shared(stage.decay_out + at, exp2_approx((float)(total - c)));
-        store_shared(stage.beta + at, gates.beta[i]);
+        store_shared(to.log_decay + at, rounded);
+        store_shared(to.log_decay_rest + at, (float)(c - rounded));
+        if constexpr (!spec::QK_L2NORM) store_shared(to.decay_in + at, exp2_approx(rounded));
+        store_shared(to.decay_out + at, exp2_approx((float)(total - c)));
+        store_shared(to.beta + at, reader.beta_of(gates.beta[i]));
     }
 }
-
 
 /*
  * One warp's part of the lower triangle of A K^T: five of its ten 16 x 16 blocks, so that two warps share a triangle evenly.
@@ -107,8 +97,78 @@ __device__ __forceinline__ int block_column(int n, int high)
     return n < 3 ? n : n == 3 ? 0 : high == 3 ? 3 : 1;
 }
 
-__device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int high, int lane)
+/*
+ * A A^T of a warp's two row blocks, for the diagonal alone: in m16n8k16 the operand A of 16 rows is, register by register, the
+ * operand B of its two halves, so that sums of squares cost two products a step and no load.
+ */
+struct Squares {
+    float x[2][2][4]; /* rows 16 * high, then 16 * (3 - high) */
+};
+
+__device__ __forceinline__ void add_squares(float (&x)[2][4], const u32 (&a)[4])
 {
+    const u32 b0[2] = { a[0], a[2] }, b1[2] = { a[1], a[3] };
+    mma_io(x[0], a, b0);
+    mma_io(x[1], a, b1);
+}
+
+/* 1 / norm of rows g and g + 8 of the two blocks. */
+struct Norms {
+    float r[2][2];
+};
+
+__device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
+{
+    const int g = lane >> 2, owner = (lane & ~3) | (g >> 1); /* column g, of a row's four lanes */
+    Norms n;
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const float(&x)[4] = squares.x[b][h];
+            const float square = (g & 1) ? x[2 * h + 1] : x[2 * h];
+            n.r[b][h] = rsqrtf(__shfl_sync(~0u, square, owner) + 1e-6f);
+        }
+    return n;
+}
+
+/* The row of r[b][h]. */
+__device__ __forceinline__ int norm_row(int b, int h, int high, int lane)
+{
+    return 16 * (b == 0 ? high : 3 - high) + 8 * h + (lane >> 2);
+}
+
+/* The inverse warps' norms are those of k, which all four warps need. `barrier`: of all four. */
+__device__ __forceinline__ void share_norms(const GateArrays &gates, const Norms &norms, int barrier, bool scores, int high,
+                                            int lane)
+{
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+            if (!scores && (lane & 3) == 0)
+                store_shared(gates.decay_in + 4 * norm_row(b, h, high, lane), norms.r[b][h]);
+    bar_sync(barrier, 128);
+}
+
+/* What the state warps multiply by; all four warps have read what stood there. */
+__device__ __forceinline__ void fold_norms(const GateArrays &gates, const Norms &norms, bool scores, int high, int lane)
+{
+    if (lane & 3) return;
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const u32 at = 4 * norm_row(b, h, high, lane);
+            const float in = norms.r[b][h] * exp2_approx(load_shared_float(gates.log_decay + at));
+            store_shared((scores ? gates.decay_in_q() : gates.decay_in) + at, in);
+            if (!scores) store_shared(gates.decay_out + at, norms.r[b][h] * load_shared_float(gates.decay_out + at));
+        }
+}
+
+__device__ __forceinline__ void gram(Part &part, Squares &squares, Tile<DK> a, Tile<DK> k, int high, int lane)
+{
+    if constexpr (spec::QK_L2NORM) squares = {};
 #pragma unroll
     for (int n = 0; n < PART_BLOCKS; ++n)
 #pragma unroll
@@ -119,6 +179,10 @@ __device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int hig
         u32 a_high[4], a_low[4], a_last[4], b[4][4];
         load_a(a_high, a, 16 * high, step, lane);
         load_a(a_low, a, 16 * (3 - high), step, lane);
+        if constexpr (spec::QK_L2NORM) {
+            add_squares(squares.x[0], a_high);
+            add_squares(squares.x[1], a_low);
+        }
 #pragma unroll
         for (int j = 0; j < 3; ++j)
             load_b_rows(b[j], k, 16 * j, step, lane);
@@ -155,26 +219,37 @@ template <bool ADD> __device__ __forceinline__ void differences(float (&x)[2][4]
 }
 
 /*
- * Multiplies block (I, J) by G_ij and, for the inverse, by beta_i. On the diagonal only i > j (for scores i >= j) stays; the
- * rest is selected away, not multiplied, since G overflows there.
+ * Multiplies block (I, J) by G_ij, the norms and, for the inverse, by beta_i. On the diagonal only i > j (for scores i >= j)
+ * stays; the rest is selected away, not multiplied, since G overflows there.
  */
-__device__ __forceinline__ void apply_gates(float (&x)[2][4], const GateArrays &stage, bool scores, bool mild, int I, int J,
-                                            int lane)
+__device__ __forceinline__ void apply_gates(float (&x)[2][4], const GateArrays &gates, const Norms &norms, bool scores,
+                                            bool mild, int high, int I, int J, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
     const int reach = 16 * (I - J) + g - 2 * t + (scores ? 1 : 0); /* row - column, less what i and n add below */
-    float difference[2][4], beta[2] = { 1.0f, 1.0f };
-    differences<false>(difference, stage.log_decay, I, J, lane);
-    if (!mild) differences<true>(difference, stage.log_decay_rest, I, J, lane);
+    float difference[2][4], beta[2] = { 1.0f, 1.0f }, column[2][2];
+    differences<false>(difference, gates.log_decay, I, J, lane);
+    if (!mild) differences<true>(difference, gates.log_decay_rest, I, J, lane);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-        if (!scores) beta[h] = load_shared_float(stage.beta + 4 * (16 * I + g + 8 * h));
+        if (!scores) beta[h] = load_shared_float(gates.beta + 4 * (16 * I + g + 8 * h));
+    if constexpr (spec::QK_L2NORM) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const float2 r = load_shared_float2(gates.decay_in + 4 * (16 * J + 8 * h + 2 * t));
+            column[h][0] = r.x;
+            column[h][1] = r.y;
+            beta[h] *= I == high ? norms.r[0][h] : norms.r[1][h];
+        }
+    }
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const bool keep = reach > 8 * n + (i & 1) - 8 * (i >> 1);
-            x[n][i] = keep ? x[n][i] * (exp2_approx(difference[n][i]) * beta[i >> 1]) : 0.0f;
+            float factor = exp2_approx(difference[n][i]) * beta[i >> 1];
+            if constexpr (spec::QK_L2NORM) factor *= column[n][i & 1];
+            x[n][i] = keep ? x[n][i] * factor : 0.0f;
         }
 }
 
@@ -316,7 +391,6 @@ __device__ __forceinline__ void merge_32(float (&x)[2][2][4], Tile<C> tile, int 
     negate(x[0]);
     negate(x[1]);
 }
-
 
 /* The first half of T from L, by the two inverse warps: L below the diagonal, X = (I + L)^-1 of the blocks on it. */
 __device__ __forceinline__ void invert_diagonals(const Part &l, Tile<C> t, Tile<C> scratch, int high, int lane)

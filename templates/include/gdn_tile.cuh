@@ -77,6 +77,13 @@ __device__ __forceinline__ uint4 load_shared_16(u32 address)
     return v;
 }
 
+__device__ __forceinline__ u32 load_shared_word(u32 address)
+{
+    u32 v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
+}
+
 __device__ __forceinline__ float4 load_shared_float4(u32 address)
 {
     float4 v;
