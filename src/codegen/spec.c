@@ -25,6 +25,18 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
     return &kernels[kernel];
 }
 
+enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
+                                    const char **reason)
+{
+    const bool prefill = problem->op == GDNI_OP_PREFILL;
+    (void)arch; /* one kernel serves them all */
+    if (reason)
+        *reason = prefill
+                      ? "the kernel of every arch from sm_80 on, which takes every descriptor; this arch has no other"
+                      : "the kernel of every arch";
+    return prefill ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
+}
+
 /* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
 static void derive_prefill(struct gdni_spec *s, const struct gdni_problem *problem)
 {
@@ -63,7 +75,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
 {
     GDN_TRY(gdni_params_check(params, problem));
     memset(out, 0, sizeof *out);
-    out->kernel = problem->op == GDNI_OP_PREFILL ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
+    out->kernel = gdni_kernel_choose(problem, arch, NULL);
     out->io_type = problem->io_type;
     out->state_type = problem->state_type;
     out->state_layout = problem->state_layout;
