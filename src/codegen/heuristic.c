@@ -32,15 +32,14 @@ static bool fits(struct gdni_params *params, const struct gdni_problem *problem,
 
 /*
  * With few (sequence, head) pairs most SMs have nothing to do, and a chunk's time is what counts: T and P by CTAs of their own,
- * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers. Up to 256 tokens
- * there is nothing to gain.
+ * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers.
  */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                                int num_sms, int bucket, int seq_class)
 {
     static const int32_t blocks[] = { 16, 32 };
     const int64_t num_seqs = gdni_seq_class_edge(seq_class);
-    if (problem->op != GDNI_OP_PREFILL || bucket == 0) return false;
+    if (problem->op != GDNI_OP_PREFILL) return false;
     if (num_sms <= 0) num_sms = arch->default_sms;
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
         *out = (struct gdni_params){ .cta_kinds = 2, .chunk = 64, .block_dv = blocks[i] };

@@ -27,6 +27,18 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
     return &kernels[kernel];
 }
 
+enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
+                                    const char **reason)
+{
+    const bool prefill = problem->op == GDNI_OP_PREFILL;
+    (void)arch; /* one kernel serves them all */
+    if (reason)
+        *reason = prefill
+                      ? "the kernel of every arch from sm_80 on, which takes every descriptor; this arch has no other"
+                      : "the kernel of every arch";
+    return prefill ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
+}
+
 /* T and P, ten of sixteen 16 x 16 blocks each; e, d, beta; with in-kernel norms, e of q and the chunk's decay apart. */
 int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec)
 {
@@ -93,9 +105,8 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     if (params->cta_kinds == 1 && params->block_dv != 64)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d: must be 64 when cta_kinds is 1", params->block_dv);
     memset(out, 0, sizeof *out);
-    out->kernel = problem->op != GDNI_OP_PREFILL ? GDNI_KERNEL_CONV1D_QKV
-                  : params->cta_kinds == 2       ? GDNI_KERNEL_PREFILL_SPLIT
-                                                 : GDNI_KERNEL_PREFILL_GENERIC;
+    out->kernel = gdni_kernel_choose(problem, arch, NULL);
+    if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC && params->cta_kinds == 2) out->kernel = GDNI_KERNEL_PREFILL_SPLIT;
     out->io_type = problem->io_type;
     out->state_type = problem->state_type;
     out->state_layout = problem->state_layout;

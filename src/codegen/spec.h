@@ -21,6 +21,10 @@ struct gdni_kernel_info {
 };
 const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel);
 
+/* The kernel of a problem on an arch, and in one sentence what chose it. reason may be NULL; static storage. */
+enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
+                                    const char **reason);
+
 /* Zeroed before it is filled: comparable with memcmp but for the arch pointer, which is unique per arch. */
 struct gdni_spec {
     int32_t kernel; /* enum gdni_kernel */

@@ -5,9 +5,11 @@
  */
 #include "runtime/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/give.h"
 #include "base/mem.h"
 #include "codegen/key.h"
 #include "codegen/unit.h"
@@ -24,17 +26,21 @@ static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
     return plan->num_variants++;
 }
 
-static gdn_status choose_few(gdn_plan *plan, int bucket)
+/* Variants of few sequences in one bucket; *covered: there is one for every call. */
+static gdn_status choose_few(gdn_plan *plan, int bucket, bool *covered)
 {
+    const int top = gdni_seq_class_of(plan->problem.max_seqs);
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
         struct gdni_params params;
         struct gdni_spec spec;
-        const bool within = c == 0 || gdni_seq_class_edge(c - 1) < plan->problem.max_seqs;
-        if (!within || !gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c))
+        if (c > top ||
+            !gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c))
             continue;
         GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
         plan->variant_of_few[bucket][c] = variant_of_spec(plan, &spec);
     }
+    *covered = top < GDNI_NUM_SEQ_CLASSES && plan->variant_of_few[bucket][top] >= 0;
+    if (*covered) plan->variant_of_bucket[bucket] = plan->variant_of_few[bucket][top];
     return GDN_OK;
 }
 
@@ -42,16 +48,18 @@ static gdn_status choose_variants(gdn_plan *plan)
 {
     const int last = gdni_bucket_of(plan->problem.max_tokens);
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        struct gdni_params params;
+        struct gdni_spec spec;
+        bool covered = false;
         plan->variant_of_bucket[bucket] = -1;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
             plan->variant_of_few[bucket][c] = -1;
         if (bucket > last) continue;
-        struct gdni_params params;
-        struct gdni_spec spec;
+        GDN_TRY(choose_few(plan, bucket, &covered));
+        if (covered) continue;
         gdni_params_heuristic(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket);
         GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
         plan->variant_of_bucket[bucket] = variant_of_spec(plan, &spec);
-        GDN_TRY(choose_few(plan, bucket));
     }
     return GDN_OK;
 }
@@ -152,6 +160,36 @@ static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, gdn_plan **out)
     if (flags & ~(uint32_t)GDN_PLAN_CACHED_ONLY)
         return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY is known", flags);
     return GDN_OK;
+}
+
+/* As a plan would choose for the bucket of max_tokens. */
+static gdn_status find_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out)
+{
+    gdn_target taken;
+    struct gdni_problem problem;
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    const char *reason = "";
+    GDN_TRY(take_target(&taken, target));
+    GDN_TRY(gdni_problem_from_prefill(&problem, desc));
+    GDN_TRY(gdni_arch_find(taken.arch, &arch));
+    gdni_params_heuristic(&params, &problem, arch, taken.num_sms, gdni_bucket_of(problem.max_tokens));
+    GDN_TRY(gdni_spec_build(&spec, &problem, arch, &params));
+    const enum gdni_kernel kernel = gdni_kernel_choose(&problem, arch, &reason);
+    snprintf(out->kernel, sizeof out->kernel, "%s", gdni_kernel_info(kernel)->name);
+    snprintf(out->reason, sizeof out->reason, "%s", reason);
+    return GDN_OK;
+}
+
+gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out)
+{
+    gdn_support support = GDN_SUPPORT_INIT;
+    GDN_TRY(gdni_check_out(out, "gdn_support", sizeof *out));
+    const gdn_status status = find_support(target, desc, &support);
+    if (status != GDN_OK) snprintf(support.reason, sizeof support.reason, "%s", gdni_error_text());
+    gdni_give_struct(out, &support, sizeof support);
+    return status;
 }
 
 gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags,

@@ -37,14 +37,14 @@ struct Gates {
     float g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
 };
 
-__device__ __forceinline__ Gates fetch_gates(const GateReader &from, const prefill_params &p, int len, int chunk, int lane)
+/* `left`: tokens from the one that the reader stands at to the sequence's end. */
+__device__ __forceinline__ Gates fetch_gates(const GateReader &from, const prefill_params &p, int left)
 {
     Gates r;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const int token = chunk * C + 2 * lane + i;
-        r.g[i] = from.raw_decay(p, token, token < len);
-        r.beta[i] = from.raw_beta(p, token, token < len);
+        r.g[i] = from.raw_decay(p, i, i < left);
+        r.beta[i] = from.raw_beta(p, i, i < left);
     }
     return r;
 }
