@@ -321,20 +321,72 @@ Test(execute, is_legal_during_capture_and_asks_nothing_about_the_stream)
     cr_expect_eq(host.cuda->num_launches(), 1);
 }
 
-Test(execute, workspace_is_checked_when_one_is_needed)
+Test(execute, a_workspace_is_whole_and_aligned_or_none)
 {
     const gdn_prefill_args p = fake_prefill_args();
-    cr_expect_eq(gdn_plan_workspace_size(prefill), 0);
-    prefill->workspace_size = 4096; /* no kernel of today needs one: the rule is ready for those that do */
-    cr_expect_eq(gdn_plan_workspace_size(prefill), 4096);
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_WORKSPACE);
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1000, 4095, NULL), GDN_E_WORKSPACE);
-    cr_expect(fake_error_says("4095") && fake_error_says("needs 4096"), "%s", gdn_last_error());
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 4096, NULL), GDN_E_WORKSPACE);
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1080, 4096, NULL), GDN_E_WORKSPACE);
+    const size_t size = gdn_plan_workspace_size(prefill);
+    cr_assert_gt(size, 0);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1000, size - 1, NULL), GDN_E_WORKSPACE);
+    cr_expect(fake_error_says("0x1000") && fake_error_says("or 0 and 0"), "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, size, NULL), GDN_E_WORKSPACE);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1080, size, NULL), GDN_E_WORKSPACE);
     cr_expect(fake_error_says("0x1080") && fake_error_says("256 bytes"), "%s", gdn_last_error());
     cr_expect_eq(host.cuda->num_launches(), 0);
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1100, 4096, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1100, size, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+}
+
+/* One sequence of 96 tokens: two chunks, three rows of images for each of eight heads. */
+static gdn_prefill_args one_sequence(void)
+{
+    gdn_prefill_args p = fake_prefill_args();
+    p.num_seqs = 1;
+    return p;
+}
+
+Test(execute, few_sequences_with_a_workspace_clear_its_control_words_and_run_two_kinds_of_ctas)
+{
+    const gdn_prefill_args p = one_sequence();
+    struct gdni_prefill_params sent;
+    cr_assert_eq(gdn_execute_prefill(prefill, &p, 0x1000, gdn_plan_workspace_size(prefill), (gdn_stream)0x77), GDN_OK, "%s",
+                 gdn_last_error());
+    const struct fake_memset cleared = host.cuda->last_memset();
+    const struct fake_launch launch = last_launch();
+    cr_expect_eq(cleared.count, 1);
+    cr_expect_eq(cleared.address, 0x1000);
+    cr_expect_eq(cleared.value, 0);
+    cr_expect_eq(cleared.words, 1 + 2 * 8, "a ticket counter, and a flag for each of 2 rows and 8 heads");
+    cr_expect_eq(cleared.stream, (void *)0x77);
+    cr_expect_eq(cleared.launches_before, 0, "the counters are zero before the kernel starts");
+    cr_expect_eq(host.cuda->num_launches(), 1);
+    cr_expect_str_eq(launch.kernel, "gdn_prefill_split");
+    memcpy(&sent, launch.params, sizeof sent);
+    cr_expect_eq(sent.control, 0x1000);
+    cr_expect_eq(sent.images, 0x1000 + 256);
+    cr_expect_eq(sent.image_rows, 2);
+    cr_expect_eq(sent.num_producers, 8, "16 images, two at a time");
+    cr_expect_eq(launch.grid[0], 8 + 8 * (128 / 16), "producers, and 8 heads in blocks of 16 columns");
+}
+
+Test(execute, without_a_workspace_or_with_many_sequences_one_kernel_is_all)
+{
+    gdn_prefill_args p = one_sequence();
+    cr_assert_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_str_eq(last_launch().kernel, "gdn_prefill_generic");
+    p.num_seqs = 8;
+    cr_assert_eq(gdn_execute_prefill(prefill, &p, 0x1000, gdn_plan_workspace_size(prefill), NULL), GDN_OK, "%s",
+                 gdn_last_error());
+    cr_expect_str_eq(last_launch().kernel, "gdn_prefill_generic");
+    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 0);
+}
+
+Test(execute, a_failed_memset_is_told_and_nothing_is_launched)
+{
+    const gdn_prefill_args p = one_sequence();
+    host.cuda->fail("cuMemsetD32Async", 1, 700);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1000, gdn_plan_workspace_size(prefill), NULL), GDN_E_CUDA);
+    cr_expect_str_eq(gdn_last_error(), "cuMemsetD32Async failed: an illegal memory access was encountered (700)");
+    cr_expect_eq(host.cuda->num_launches(), 0);
 }
 
 Test(execute, needs_the_primary_context_of_a_loaded_device)
