@@ -926,6 +926,7 @@ __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Sta
     if (u.used) scale_rows(S, inverse_scale(u.lo), inverse_scale(u.hi));
     mma_update(S, packed, stage.k, lane);
     if (u.used) scale_rows(S, u.lo, u.hi);
+    if constexpr (spec::QK_L2NORM) __syncwarp(); /* else tp_full stands between reading v and writing o in its place */
     store_output(out, stage.v, column0, o, o_stride, rows, lane);
 }
 
