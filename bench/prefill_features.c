@@ -1,6 +1,6 @@
 /*
- * prefill_features.c - what each convention of GDN prefill costs: the same work with one of them changed, beside the default, by
- * CUDA-graph replay. 4 prompts of 8192 tokens, 16 q and k heads, 32 v heads of 128, bf16, float32 states; 1 prompt of 1024 too.
+ * prefill_features.c - what each convention of GDN prefill costs: the same work with one of them changed, beside the default,
+ * by CUDA-graph replay. 4 prompts of 8192 tokens, and 1 of 1024; 16 q and k heads, 32 v heads of 128, bf16, float32 states.
  *
  *     prefill_features --out results.jsonl --commit ID
  */
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
-#include "inputs.h"
+#include "common/bench.h"
+#include "common/inputs.h"
 
 enum { HK = 16, HV = 32, DIM = 128, EVERY = 1024, MAX_CHECKPOINTS = 64, MAX_SETS = 48 };
 
