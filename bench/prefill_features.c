@@ -22,28 +22,34 @@ static gdn_stream stream;
 
 struct feature {
     const char *name; /* as the results file has it */
-    gdn_dtype state_type, gate_type, beta_type;
+    gdn_dtype state_type;
     gdn_gate gate;
+    gdn_dtype gate_type;
     gdn_beta beta;
+    gdn_dtype beta_type;
     uint32_t flags;
     bool head_major, slots, checkpoints;
 };
 
-#define USUAL                                                                                                          \
-    .state_type = GDN_F32, .gate_type = GDN_F32, .beta_type = GDN_F32, .gate = GDN_GATE_LOG, .beta = GDN_BETA_PLAIN
+#define STATE  GDN_F32
+#define GATE   GDN_GATE_LOG, GDN_F32
+#define BETA   GDN_BETA_PLAIN, GDN_F32
+#define LAYOUT false, false, false
+/* clang-format off */
 static const struct feature features[] = {
-    { .name = "none", USUAL },
-    { .name = "qk_l2norm", USUAL, .flags = GDN_PREFILL_QK_L2NORM },
-    { .name = "gate_linear", USUAL, .gate = GDN_GATE_LINEAR },
-    { .name = "gate_logits_bf16", USUAL, .gate = GDN_GATE_LOGITS, .gate_type = GDN_BF16 },
-    { .name = "beta_logits_bf16", USUAL, .beta = GDN_BETA_LOGITS, .beta_type = GDN_BF16 },
-    { .name = "state_bf16", USUAL, .state_type = GDN_BF16 },
-    { .name = "bhtd", USUAL, .head_major = true },
-    { .name = "slots", USUAL, .slots = true },
-    { .name = "checkpoints_off", USUAL, .flags = GDN_PREFILL_CHECKPOINTS },
-    { .name = "checkpoints_1024", USUAL, .flags = GDN_PREFILL_CHECKPOINTS, .checkpoints = true },
-    { .name = "zero_padding", USUAL, .flags = GDN_PREFILL_ZERO_PADDING },
+    { "none", STATE, GATE, BETA, 0, LAYOUT },
+    { "qk_l2norm", STATE, GATE, BETA, GDN_PREFILL_QK_L2NORM, LAYOUT },
+    { "gate_linear", STATE, GDN_GATE_LINEAR, GDN_F32, BETA, 0, LAYOUT },
+    { "gate_logits_bf16", STATE, GDN_GATE_LOGITS, GDN_BF16, BETA, 0, LAYOUT },
+    { "beta_logits_bf16", STATE, GATE, GDN_BETA_LOGITS, GDN_BF16, 0, LAYOUT },
+    { "state_bf16", GDN_BF16, GATE, BETA, 0, LAYOUT },
+    { "bhtd", STATE, GATE, BETA, 0, true, false, false },
+    { "slots", STATE, GATE, BETA, 0, false, true, false },
+    { "checkpoints_off", STATE, GATE, BETA, GDN_PREFILL_CHECKPOINTS, LAYOUT },
+    { "checkpoints_1024", STATE, GATE, BETA, GDN_PREFILL_CHECKPOINTS, false, false, true },
+    { "zero_padding", STATE, GATE, BETA, GDN_PREFILL_ZERO_PADDING, LAYOUT },
 };
+/* clang-format on */
 
 static const struct {
     const char *name;

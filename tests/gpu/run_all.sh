@@ -73,6 +73,7 @@ examples() {
 bench() {
     step execute_overhead "$build/bench/execute_overhead" --out "$out/bench.jsonl" --commit "$commit"
     step gdn_bench "$build/bench/gdn_bench" --out "$out/bench.jsonl" --commit "$commit"
+    step prefill_features "$build/bench/prefill_features" --out "$out/bench.jsonl" --commit "$commit"
 }
 
 for part; do
