@@ -57,6 +57,7 @@ constexpr int TP_OFFSET = STAGES * STAGE_BYTES;
 constexpr int BAR_OFFSET = TP_OFFSET + TP_STAGES * 2 * TP_BYTES;
 
 static_assert(C == 64 && DV % BV == 0 && BV % 64 == 0 && DK % 64 == 0, "what tiles and roles divide");
+static_assert(STAGE_BYTES % 128 == 0, "tiles are aligned as Tile::below() wants");
 static_assert(STAGES >= 2, "a chunk loads while another is used");
 static_assert(spec::THREADS == 32 * (STATE_WARPS + AUX_WARPS), "host and device agree on the roles");
 static_assert(spec::SMEM_BYTES == BAR_OFFSET + 128, "host and device agree on shared memory");
@@ -167,9 +168,11 @@ template <int COLUMNS> struct Share {
                                                 int load_warp, int lane)
     {
         const int first = row(load_warp, lane);
+        const int left = rows - first;
+        const u32 at = tile.at(first, lane % PIECES);
 #pragma unroll
         for (int r = 0; r < C / LOAD_WARPS; r += ROWS_AT_ONCE) {
-            cp_async_16(tile.at(first + r, lane % PIECES), source, first + r < rows ? 16u : 0u);
+            cp_async_16(tile.below(at, r), source, r < left ? 16u : 0u);
             source += ROWS_AT_ONCE * stride;
         }
     }
