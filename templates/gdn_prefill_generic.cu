@@ -57,12 +57,13 @@ constexpr int TP_OFFSET = STAGES * STAGE_BYTES;
 constexpr int BAR_OFFSET = TP_OFFSET + TP_STAGES * 2 * TP_BYTES;
 
 static_assert(C == 64 && DV % BV == 0 && BV % 64 == 0 && DK % 64 == 0, "what tiles and roles divide");
+static_assert(STAGE_BYTES % 128 == 0, "tiles are aligned as Tile::below() wants");
 static_assert(STAGES >= 2, "a chunk loads while another is used");
 static_assert(spec::THREADS == 32 * (STATE_WARPS + AUX_WARPS), "host and device agree on the roles");
 static_assert(spec::SMEM_BYTES == BAR_OFFSET + 128, "host and device agree on shared memory");
 static_assert((2 * STAGES + 2 * TP_STAGES + 1) * 8 <= 128, "barriers fit");
 
-enum { BAR_INVERSE = 1, BAR_NORMS = 2 }; /* named barriers: the two inverse warps; all auxiliary warps */
+enum { BAR_INVERSE = 1, BAR_NORMS = 2 }; /* named barriers: the two inverse warps; norms of k are there */
 
 /*
  * One stage of shared memory. Gates: c_i (log2) as a float and what the float leaves out, e_i, d_i, beta_i. Under strong decay
@@ -167,16 +168,18 @@ template <int COLUMNS> struct Share {
                                                 int load_warp, int lane)
     {
         const int first = row(load_warp, lane);
+        const int left = rows - first;
+        const u32 at = tile.at(first, lane % PIECES);
 #pragma unroll
         for (int r = 0; r < C / LOAD_WARPS; r += ROWS_AT_ONCE) {
-            cp_async_16(tile.at(first + r, lane % PIECES), source, first + r < rows ? 16u : 0u);
+            cp_async_16(tile.below(at, r), source, r < left ? 16u : 0u);
             source += ROWS_AT_ONCE * stride;
         }
     }
 };
 
 struct Gates {
-    float g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
+    u32 g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
 };
 
 /* The reader stands at the lane's first token of the chunk, and then at that of the next one. */
@@ -301,11 +304,12 @@ __device__ __forceinline__ int block_column(int n, int high)
 }
 
 /*
- * A A^T of a warp's two row blocks, for the diagonal alone: in m16n8k16 the operand A of 16 rows is, register by register, the
- * operand B of its two halves, so that sums of squares cost two products a step and no load.
+ * Sums of squares of rows are the diagonal of a Gram matrix. K K^T is there anyway. For q it is Q Q^T of the score warps' two
+ * row blocks: in m16n8k16 the operand A of 16 rows is, register by register, the operand B of its two halves, so that this
+ * costs four products a step and no load.
  */
 struct Squares {
-    float x[2][2][4]; /* rows 16 * high, then 16 * (3 - high) */
+    float x[2][2][4]; /* blocks of rows 16 * high and 16 * (3 - high): halves of columns */
 };
 
 __device__ __forceinline__ void add_squares(float (&x)[2][4], const u32 (&a)[4])
@@ -315,9 +319,32 @@ __device__ __forceinline__ void add_squares(float (&x)[2][4], const u32 (&a)[4])
     mma_io(x[1], a, b1);
 }
 
+/* The inverse warps' blocks on the diagonal: high = 3 has (3, 3) last and (0, 0) before it, high = 2 (2, 2) and (1, 1). */
+__device__ __forceinline__ void take_squares(Squares &squares, const Part &part, int high)
+{
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            squares.x[0][n][i] = high == 3 ? part.x[4][n][i] : part.x[2][n][i];
+            squares.x[1][n][i] = high == 3 ? part.x[3][n][i] : part.x[4][n][i];
+        }
+}
+
 /* 1 / norm of rows g and g + 8 of the two blocks. */
 struct Norms {
     float r[2][2];
+
+    /* Of the row that this lane stores: a row's four lanes share the work. */
+    __device__ __forceinline__ float own(int lane) const
+    {
+        const float high = (lane & 1) ? r[0][1] : r[0][0], low = (lane & 1) ? r[1][1] : r[1][0];
+        return (lane & 2) ? low : high;
+    }
+    __device__ __forceinline__ static int own_row(int high, int lane)
+    {
+        return 16 * ((lane & 2) ? 3 - high : high) + 8 * (lane & 1) + (lane >> 2);
+    }
 };
 
 __device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
@@ -335,40 +362,29 @@ __device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
     return n;
 }
 
-/* The row of r[b][h]. */
-__device__ __forceinline__ int norm_row(int b, int h, int high, int lane)
-{
-    return 16 * (b == 0 ? high : 3 - high) + 8 * h + (lane >> 2);
-}
-
-/* The inverse warps' norms are those of k, which all four warps need. */
+/* All four warps need those of k, which the inverse warps have; they do not wait for the score warps. */
 __device__ __forceinline__ void share_norms(const Stage &stage, const Norms &norms, bool scores, int high, int lane)
 {
-#pragma unroll
-    for (int b = 0; b < 2; ++b)
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-            if (!scores && (lane & 3) == 0)
-                store_shared(stage.decay_in + 4 * norm_row(b, h, high, lane), norms.r[b][h]);
-    bar_sync(BAR_NORMS, 32 * AUX_WARPS);
+    if (scores) {
+        bar_sync(BAR_NORMS, 32 * AUX_WARPS);
+        return;
+    }
+    store_shared(stage.decay_in + 4 * Norms::own_row(high, lane), norms.own(lane));
+    bar_arrive(BAR_NORMS, 32 * AUX_WARPS);
+    bar_sync(BAR_INVERSE, 64);
 }
 
 /* What the state warps multiply by; all four warps have read what stood there. */
 __device__ __forceinline__ void fold_norms(const Stage &stage, const Norms &norms, bool scores, int high, int lane)
 {
-    if (lane & 3) return;
-#pragma unroll
-    for (int b = 0; b < 2; ++b)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const u32 at = 4 * norm_row(b, h, high, lane);
-            const float in = norms.r[b][h] * exp2_approx(load_shared_float(stage.log_decay + at));
-            store_shared((scores ? stage.decay_in_q() : stage.decay_in) + at, in);
-            if (!scores) store_shared(stage.decay_out + at, norms.r[b][h] * load_shared_float(stage.decay_out + at));
-        }
+    const u32 at = 4 * Norms::own_row(high, lane);
+    const float r = norms.own(lane), in = r * exp2_approx(load_shared_float(stage.log_decay + at));
+    store_shared((scores ? stage.decay_in_q() : stage.decay_in) + at, in);
+    if (!scores) store_shared(stage.decay_out + at, r * load_shared_float(stage.decay_out + at));
 }
 
-__device__ __forceinline__ void gram(Part &part, Squares &squares, Tile<DK> a, Tile<DK> k, int high, int lane)
+__device__ __forceinline__ void gram(Part &part, Squares &squares, Tile<DK> a, Tile<DK> k, bool scores, int high,
+                                     int lane)
 {
     if constexpr (spec::QK_L2NORM) squares = {};
 #pragma unroll
@@ -381,7 +397,7 @@ __device__ __forceinline__ void gram(Part &part, Squares &squares, Tile<DK> a, T
         u32 a_high[4], a_low[4], a_last[4], b[4][4];
         load_a(a_high, a, 16 * high, step, lane);
         load_a(a_low, a, 16 * (3 - high), step, lane);
-        if constexpr (spec::QK_L2NORM) {
+        if (spec::QK_L2NORM && scores) {
             add_squares(squares.x[0], a_high);
             add_squares(squares.x[1], a_low);
         }
@@ -637,8 +653,9 @@ __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out,
     Part part;
     Squares squares;
     Norms norms;
-    gram(part, squares, scores ? stage.q : stage.k, stage.k, high, lane);
+    gram(part, squares, scores ? stage.q : stage.k, stage.k, scores, high, lane);
     if constexpr (spec::QK_L2NORM) {
+        if (!scores) take_squares(squares, part, high);
         norms = norms_of(squares, lane);
         share_norms(stage, norms, scores, high, lane);
     }
@@ -926,6 +943,7 @@ __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Sta
     if (u.used) scale_rows(S, inverse_scale(u.lo), inverse_scale(u.hi));
     mma_update(S, packed, stage.k, lane);
     if (u.used) scale_rows(S, u.lo, u.hi);
+    if constexpr (spec::QK_L2NORM) __syncwarp(); /* else tp_full stands between reading v and writing o in its place */
     store_output(out, stage.v, column0, o, o_stride, rows, lane);
 }
 
