@@ -133,11 +133,12 @@ class Context:
             self.lib.gdn_target_from_device(self.handle, device, ctypes.byref(out))
         return Target(out)
 
-    def plan_prefill(self, target, flags=0, **desc):
-        return Plan(self, "prefill", target, flags, desc)
+    def plan_prefill(self, target, plan_flags=0, **desc):
+        """desc: members of gdn_prefill_desc; plan_flags: GDN_PLAN_*, as a number or by name."""
+        return Plan(self, "prefill", target, plan_flags, desc)
 
-    def plan_conv1d_qkv(self, target, flags=0, **desc):
-        return Plan(self, "conv1d_qkv", target, flags, desc)
+    def plan_conv1d_qkv(self, target, plan_flags=0, **desc):
+        return Plan(self, "conv1d_qkv", target, plan_flags, desc)
 
     def prefill(self, desc, workspace=None, workspace_size=None, stream=None, **args):
         """One call: plan for the current device, load, execute. desc: a dict of gdn_prefill_desc's members."""
@@ -179,12 +180,12 @@ class Context:
 class Plan:
     """gdn_plan: everything that calls within its descriptor's bounds need, compiled."""
 
-    def __init__(self, context, op, target, flags, desc):
+    def __init__(self, context, op, target, plan_flags, desc):
         self.context, self.op, self.lib = context, op, context.lib
         self.handle = ctypes.c_void_p()
         struct = make_desc(op, desc)
         getattr(self.lib, OPERATORS[op][1])(context.handle, ctypes.byref(target.struct), ctypes.byref(struct),
-                                            values.flags_value("gdn_plan", flags), ctypes.byref(self.handle))
+                                            values.flags_value("gdn_plan", plan_flags), ctypes.byref(self.handle))
         context._plans.append(self)
 
     def close(self):

@@ -6,7 +6,7 @@ contiguous behind the caller's back: a tensor that the contract does not take is
 from . import abi, ctypes_abi
 
 TORCH_DTYPES = {"torch.bfloat16": "GDN_BF16", "torch.float16": "GDN_F16", "torch.float32": "GDN_F32"}
-PREFIXES = {"gdn_prefill_desc": "GDN_PREFILL_", "gdn_conv1d_desc": "GDN_CONV_", "gdn_config": "GDN_CTX_"}
+PREFIXES = {"gdn_prefill_desc": "GDN_PREFILL_", "gdn_conv1d_desc": "GDN_CONV_", "gdn_config": "GDN_CTX_", "gdn_plan": "GDN_PLAN_"}
 MEMBERS = {struct: dict(members) for struct, members in abi.STRUCTS.items()}
 
 

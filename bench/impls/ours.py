@@ -1,0 +1,115 @@
+"""ours.py - gdn-jit through python/gdn_jit. Both operators; what the library has no switch for is Unsupported."""
+import pathlib
+import sys
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import gdn_jit  # noqa: E402
+from gdn_jit import abi  # noqa: E402
+
+from core import rows  # noqa: E402
+
+from .base import Impl, Unsupported  # noqa: E402
+
+GENERIC_KERNEL = "generic"
+CONV_FLAGS = {"silu": "GDN_CONV_SILU", "bias": "GDN_CONV_BIAS", "norm": "GDN_CONV_L2NORM", "gates": "GDN_CONV_GATES"}
+
+
+def kernels_of(plan):
+    return {v["kernel"] for v in plan.dump()["variants"]}
+
+
+class Default(Impl):
+    """What the library chooses by itself; labelled gdn-jit-generic where that is the generic kernel."""
+    name = "gdn-jit"
+    ops = ("gdn_prefill", "conv1d_qkv")
+    launches = 2
+    plan_flags = ()
+
+    def __init__(self):
+        self.context = gdn_jit.Context()
+        self.target = self.context.target(device=torch.cuda.current_device())
+        self.plans = {}
+
+    def versions(self):
+        return {"gdn-jit": gdn_jit.version()}
+
+    def check(self, row, variant):
+        if row.op == "conv1d_qkv":
+            self.conv_flags(row)
+
+    def conv_flags(self, row):
+        wanted = [CONV_FLAGS[f] for f in row.features if f in CONV_FLAGS]
+        missing = [f for f in wanted if f not in abi.CONSTANTS]
+        if missing:
+            raise Unsupported(f"this library has no {', '.join(missing)}")
+        return wanted
+
+    def plan(self, row):
+        """One plan a row, loaded."""
+        key = rows.key(row)
+        if key not in self.plans:
+            desc = self.gdn_desc(row) if row.op == "gdn_prefill" else self.conv_desc(row)
+            make = self.context.plan_prefill if row.op == "gdn_prefill" else self.context.plan_conv1d_qkv
+            self.plans[key] = make(self.target, plan_flags=self.plan_flags, **desc).load(torch.cuda.current_device())
+        return self.plans[key]
+
+    def gdn_desc(self, row):
+        return dict(io_type=row.dtype.replace("fp16", "f16"), num_q_heads=row.hk, num_k_heads=row.hk, num_v_heads=row.hv,
+                    head_dim_qk=rows.DIM, head_dim_v=rows.DIM, max_tokens=row.tokens, max_seqs=len(row.lens))
+
+    def conv_desc(self, row):
+        return dict(io_type=row.dtype.replace("fp16", "f16"), num_q_heads=row.q_dim // rows.DIM, num_k_heads=row.k_dim // rows.DIM,
+                    num_v_heads=row.v_dim // rows.DIM, head_dim_qk=rows.DIM, head_dim_v=rows.DIM, width=row.width,
+                    flags=self.conv_flags(row), max_tokens=row.tokens, max_seqs=len(row.lens))
+
+    def prepare(self, row, x, variant):
+        plan = self.plan(row)
+        workspace = torch.empty(max(1, plan.workspace_size), dtype=torch.uint8, device="cuda")
+        if row.op == "gdn_prefill":
+            return self.prepare_gdn(plan, x, workspace)
+        return self.prepare_conv(plan, row, x, workspace)
+
+    def prepare_gdn(self, plan, x, workspace):
+        o = torch.full_like(x.v, float("nan"))
+        state = torch.full((len(x.lens), x.v.shape[1], rows.DIM, rows.DIM), float("nan"), device="cuda")
+        call = plan.bind(workspace=workspace, workspace_size=plan.workspace_size, q=x.q, k=x.k, v=x.v, g=x.g, beta=x.beta, o=o,
+                         initial_state=x.h0, final_state=state, cu_seqlens=x.cu, scale=x.scale)
+
+        def run():
+            call()
+            return o, state
+        return run
+
+    def prepare_conv(self, plan, row, x, workspace):
+        q, k, v = (torch.full((row.tokens, d), float("nan"), dtype=x.x.dtype, device="cuda") for d in (row.q_dim, row.k_dim,
+                                                                                                   row.v_dim))
+        call = plan.bind(x=x.x, weight=x.weight, bias=x.bias, q=q, k=k, v=v, state=x.state, cu_seqlens=x.cu)
+
+        def run():
+            call()
+            return (q, k, v), x.state
+        return run
+
+    def label(self, row, variant):
+        if row.op == "gdn_prefill" and all(GENERIC_KERNEL in k for k in kernels_of(self.plan(row))):
+            return "gdn-jit-generic"
+        return "gdn-jit"
+
+    def describe(self, row, x, variant):
+        chosen = next((v for v in self.plan(row).dump()["variants"] if row.tokens <= max(v["buckets"])), None)
+        chosen = chosen or self.plan(row).dump()["variants"][-1]
+        return dict(params={"kernel": chosen["kernel"], **chosen["params"]}, nvrtc=self.context.examine()["nvrtc"] or None)
+
+
+class Generic(Default):
+    """The generic kernel, forced; where the library has no such switch, its own choice if that is the generic kernel."""
+    name = "gdn-jit-generic"
+    ops = ("gdn_prefill",)
+    plan_flags = ("GDN_PLAN_GENERIC",) if "GDN_PLAN_GENERIC" in abi.CONSTANTS else ()
+
+    def check(self, row, variant):
+        other = [k for k in kernels_of(self.plan(row)) if GENERIC_KERNEL not in k]
+        if other:
+            raise Unsupported(f"this library has no GDN_PLAN_GENERIC and chooses {', '.join(other)}")
