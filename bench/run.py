@@ -5,10 +5,12 @@
     run.py --list                          the rows with their tags, and the implementations; needs no GPU
 
 One process holds one Python environment: start one for each implementation whose packages do not go together, all with the same
---out (bench/README.md names the packages). Each (row, implementation) is first called once, compared with the float64 reference,
-and then timed. What an implementation does not take is said and left out; what fails becomes a line with `error`.
+--out and the same --turn: they compile side by side, then measure one after the other. Each (row, implementation) is called once,
+compared with the float64 reference, and then timed. What an implementation does not take is said and left out; what fails becomes
+a line with `error`. Exit status: 0; 1 when something failed; 3 when the deadline passed.
 """
 import argparse
+import fcntl
 import gc
 import sys
 import time
@@ -30,6 +32,7 @@ def arguments():
     p.add_argument("--no-errors", action="store_true", help="no comparison with the reference")
     p.add_argument("--ceilings", action="store_true", help="also copy, GEMM, smallest kernel and bare launch")
     p.add_argument("--compile-only", action="store_true", help="call each row once, to fill caches; writes nothing")
+    p.add_argument("--turn", metavar="FILE", help="a lock: compile every row first, then wait until no process compiles or measures")
     p.add_argument("--deadline", type=float, default=float("inf"), metavar="EPOCH", help="start no row after this time")
     p.add_argument("--commit", help="written to each line; default: what git says")
     p.add_argument("--list", action="store_true")
@@ -52,6 +55,7 @@ class Session:
     def __init__(self, args):
         from core import machine
         self.args, self.now, self.base, self.failed = args, machine.now, machine.fields(args.commit), 0
+        self.compiling, self.first_ms = args.compile_only, {}
 
     def write(self, line, versions):
         versions = {**self.base["versions"], **versions}
@@ -137,7 +141,8 @@ def measure(row, impl, variant, sets, errors, session, copies):
     impl.reset(sets[0], errors.x)
     poison()
     found, first_ms = first_call(calls[0])
-    if args.compile_only:
+    first_ms = session.first_ms.setdefault((rows.key(row), impl.name, variant), first_ms)
+    if session.compiling:
         print(f"{rows.key(row)} {impl.name}:{variant} first call {first_ms:.0f} ms", flush=True)
         return
     line = dict(row.fields(), impl=impl.label(row, variant), variant=variant or None, lens=schema.lens_field(row.lens))
@@ -170,16 +175,17 @@ def run_row(row, chosen, session):
         try:
             impl.check(row, variant)
             if sets is None:
-                sets = inputs.make_sets(row, 1 if session.args.compile_only else inputs.sets_for(row))
+                sets = inputs.make_sets(row, 1 if session.compiling else inputs.sets_for(row))
                 errors = Errors(row, inputs.make(row, inputs.FIRST_SEED))
                 errors.x.cu = sets[0].cu
             measure(row, impl, variant, sets, errors, session, copies)
         except Unsupported as e:
-            print(f"{rows.key(row)} {impl.name}{':' + variant if variant else ''} left out: {e}", flush=True)
+            if not session.compiling:
+                print(f"{rows.key(row)} {impl.name}{':' + variant if variant else ''} left out: {e}", flush=True)
         except Exception as e:  # one implementation's failure is a result, not the end of the run
             traceback.print_exc()
-            session.failed += 1
-            if not session.args.compile_only:
+            session.failed += not session.compiling or session.args.compile_only
+            if not session.compiling:
                 line = dict(row.fields(), impl=impl.name, variant=variant or None, lens=schema.lens_field(row.lens))
                 session.write(dict(line, error=sentence(e)), impl.versions())
         gc.collect()
@@ -198,6 +204,37 @@ def chosen_impls(text):
     return chosen
 
 
+class Turn:
+    """A file lock: shared while compiling, so that processes do it side by side; exclusive while measuring."""
+
+    def __init__(self, path):
+        self.file = open(path, "a")
+        fcntl.flock(self.file, fcntl.LOCK_SH)
+
+    def take(self):
+        fcntl.flock(self.file, fcntl.LOCK_UN)
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+
+
+def run_rows(selected, chosen, session):
+    """False when the deadline stopped it."""
+    for row in selected:
+        if time.time() > session.args.deadline:
+            print(f"deadline: {rows.key(row)} and what follows were not run", flush=True)
+            return False
+        run_row(row, chosen, session)
+    return True
+
+
+def compile_then_wait(selected, chosen, session, turn):
+    session.compiling = True
+    run_rows(selected, chosen, session)
+    session.compiling = False
+    for impl, _ in chosen:
+        impl.before_timing()
+    turn.take()
+
+
 def main():
     args = arguments()
     if args.list:
@@ -206,21 +243,20 @@ def main():
     selected = rows.select(args.rows, args.tags)
     if not selected and not args.ceilings:
         raise SystemExit("no row matches: --list prints them")
+    turn = Turn(args.turn) if args.turn else None  # before anything slow: who starts first must not measure beside who imports
+    chosen = chosen_impls(args.impl) if selected else []
     session = Session(args)
+    if turn:
+        compile_then_wait(selected, chosen, session, turn)
     if args.ceilings and not args.compile_only:
         from core import ceilings
         for line in ceilings.lines(args.samples, args.sustained):
             session.write(line, {})
-    chosen = chosen_impls(args.impl) if selected else []
     if not (args.no_errors or args.compile_only) and any(row.op == "gdn_prefill" for row in selected):
         from core import inputs, reference
         reference.check_gdn(rows.GdnRow, inputs)
-    for row in selected:
-        if time.time() > args.deadline:
-            print(f"deadline: {rows.key(row)} and what follows were not run", flush=True)
-            return 3
-        run_row(row, chosen, session)
-    return 1 if session.failed else 0
+    finished = run_rows(selected, chosen, session)
+    return 3 if not finished else 1 if session.failed else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import math
 
 OPS = ("gdn_prefill", "conv1d_qkv", "ceiling")
 IMPLS = ("gdn-jit", "gdn-jit-generic", "fla", "flashqla", "flashinfer", "flashinfer-cp", "tileops", "tokenspeed", "sglang",
-         "copy", "gemm", "bare-launch", "empty-kernel")
+         "copy", "gemm", "bare-launch", "empty-kernel", "empty")
 WORDS = {"dtype": ("bf16", "fp16", "f32"), "gates": ("decay", "mixed", "zero", "tileops"), "method": ("graph", "kernel", "host"),
          "l2": ("cold", "warm")}
 MAX_LISTED_LENS = 64

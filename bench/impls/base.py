@@ -5,6 +5,16 @@ class Unsupported(Exception):
     """This implementation has no such row; the text is the reason and goes to the output, not to the results."""
 
 
+def forget_triton_tuning():
+    """Empties Triton's autotuners: tuned beside other processes they may have chosen badly. Compiled code is kept."""
+    import gc
+
+    from triton.runtime.autotuner import Autotuner
+    for tuner in gc.get_objects():
+        if isinstance(tuner, Autotuner):
+            tuner.cache.clear()
+
+
 class Impl:
     """A subclass imports its package in __init__, so that only the chosen ones need to be installed.
 
@@ -26,6 +36,9 @@ class Impl:
 
     def prepare(self, row, x, variant):
         raise NotImplementedError
+
+    def before_timing(self):
+        """After every row was called once, beside other processes that compile: forgets what was tuned meanwhile."""
 
     def seen(self, x):
         """The inputs as this implementation sees them, when it rounds some of them: what its error is measured against."""

@@ -7,7 +7,7 @@ import os
 
 import torch
 
-from .base import Impl
+from .base import Impl, forget_triton_tuning
 
 
 def short_tuning():
@@ -27,6 +27,9 @@ class Fla(Impl):
         import fla
         from fla.ops.gated_delta_rule import chunk_gated_delta_rule
         self.call, self.version, self.tables = chunk_gated_delta_rule, fla.__version__, (None, None, None)
+
+    def before_timing(self):
+        forget_triton_tuning()
 
     def versions(self):
         return {"fla": self.version}

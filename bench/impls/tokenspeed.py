@@ -13,7 +13,7 @@ import torch
 
 from core import rows
 
-from .base import Impl, Unsupported
+from .base import Impl, Unsupported, forget_triton_tuning
 
 CONV = "python/tokenspeed/runtime/layers/attention/linear/causal_conv1d.py"
 SPLIT = "tokenspeed-kernel/python/tokenspeed_kernel/ops/attention/triton/gdn_qkv_split.py"
@@ -54,6 +54,9 @@ class TokenSpeed(Impl):
     def versions(self):
         import triton
         return {"tokenspeed": os.environ.get("TOKENSPEED_COMMIT", "unknown"), "triton": triton.__version__}
+
+    def before_timing(self):
+        forget_triton_tuning()
 
     def check(self, row, variant):
         extra = set(row.features) - {"silu", "state", "bias"}
