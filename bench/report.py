@@ -4,9 +4,10 @@
     report.py results/*.jsonl > table.md
     report.py --plot gdn.svg results/2026-11-21_h200.jsonl
 
-A later line replaces an earlier one of the same measurement. Losing rows are shown like the others. Every ratio is of lines of
-the files given: give files of one run on one GPU.
+A later line replaces an earlier one of the same measurement. Losing rows are shown like the others. Every ratio is of
+lines of the files given: give files of one run on one GPU.
 """
+
 import argparse
 import sys
 
@@ -49,14 +50,21 @@ class Results:
                 self.errors.pop((place_of(line), name_of(line)), None)
 
     def get(self, row, name, host=False, l2="cold"):
-        return self.kept.get((rows.key(row), name, host, None if host else l2))
+        """The line of an implementation's fastest variant, or of the one that is named; None where there is none."""
+        found = [
+            x
+            for key, x in self.kept.items()
+            if key[0] == rows.key(row) and name in (key[1], x["impl"]) and key[2] == host and (host or key[3] == l2)
+        ]
+        return min(found, key=time_of, default=None)
 
-    def names(self, op, host=False):
-        """Implementations of an operator in the registry's order, ours last."""
+    def names(self, op, host=False, variants=False):
+        """Implementations of an operator in the schema's order, ours last."""
         known = {rows.key(row) for row in self.rows(op)}
-        found = {name_of(x) for key, x in self.kept.items() if key[0] in known and key[2] == host}
-        order = {n: i for i, n in enumerate(schema.IMPLS)}
-        return sorted(found, key=lambda n: (n.startswith(OURS), order[n.split(":")[0]], n))
+        found = {
+            name_of(x) if variants else x["impl"] for key, x in self.kept.items() if key[0] in known and key[2] == host
+        }
+        return sorted(found, key=lambda n: (n.startswith(OURS), schema.IMPLS.index(n.split(":")[0]), n))
 
     def rows(self, op):
         """Known rows that hold a measurement, in the table's order."""
@@ -64,11 +72,11 @@ class Results:
         return [row for row in rows.ROWS if row.op == op and rows.key(row) in have]
 
     def best_exact(self, row):
-        """(name, line) of the fastest exact implementation that is not ours and whose numbers are sound."""
-        found = [(name, self.get(row, name)) for name in self.names(row.op)
-                 if not name.startswith(OURS) and name.split(":")[0] not in INEXACT]
-        found = [(name, line) for name, line in found if line and line.get("err_o", 0) < 0.05]
-        return min(found, key=lambda x: time_of(x[1]), default=(None, None))
+        """The line of the fastest exact implementation that is not ours and whose numbers are sound."""
+        found = [
+            self.get(row, name) for name in self.names(row.op) if not name.startswith(OURS) and name not in INEXACT
+        ]
+        return min((x for x in found if x and x.get("err_o", 0) < 0.05), key=time_of, default=None)
 
     def copy_gbps(self):
         return next((x["gbps"] for key, x in self.ceilings.items() if key[0] == "copy"), FALLBACK_GBPS)
@@ -79,10 +87,14 @@ def ms(us):
 
 
 def cell(line):
-    """Sustained ms, the burst in brackets; k: kernel times added up, since it cannot be captured."""
+    """Sustained ms, the variant, the burst in brackets; k: kernel times added up, since it cannot be captured."""
     if not line:
         return "-"
-    text = ms(time_of(line)) + ("k" if line["method"] == "kernel" else "")
+    text = (
+        ms(time_of(line))
+        + ("k" if line["method"] == "kernel" else "")
+        + (" " + line["variant"] if "variant" in line else "")
+    )
     return text + (f" ({ms(line['median_us'])})" if "sustained_us" in line else "")
 
 
@@ -98,15 +110,30 @@ def machine_section(results):
     for line in results.lines:
         versions.update(line.get("versions", {}))
     nvrtc = {x["nvrtc"] for x in results.lines if x.get("nvrtc")}
-    out = [f"GPU and driver: {'; '.join(' '.join(s) for s in sorted(seen))}. Versions: "
-           + ", ".join(f"{k} {v}" for k, v in sorted(versions.items()))
-           + (f", {'; '.join(sorted(nvrtc))}" if nvrtc else "")
-           + f". Commit: {', '.join(sorted({x['commit'] for x in results.lines}))}. "
-           + f"Dates: {min(x['date'] for x in results.lines)} to {max(x['date'] for x in results.lines)}.", ""]
+    out = [
+        f"GPU and driver: {'; '.join(' '.join(s) for s in sorted(seen))}. Versions: "
+        + ", ".join(f"{k} {v}" for k, v in sorted(versions.items()))
+        + (f", {'; '.join(sorted(nvrtc))}" if nvrtc else "")
+        + f". Commit: {', '.join(sorted({x['commit'] for x in results.lines}))}. "
+        + f"Dates: {min(x['date'] for x in results.lines)} to {max(x['date'] for x in results.lines)}.",
+        "",
+    ]
     body = []
     for line in results.ceilings.values():
-        rate = f"{line['tflops']:.0f} TFLOP/s" if "tflops" in line else f"{line['gbps']:.0f} GB/s" if "gbps" in line else "-"
-        body.append([line["case"], line.get("dtype", "-"), f"{line['median_us']:.2f}", f"{line['sustained_us']:.2f}" if "sustained_us" in line else "-", rate])
+        rate = (
+            f"{line['tflops']:.0f} TFLOP/s"
+            if "tflops" in line
+            else f"{line['gbps']:.0f} GB/s" if "gbps" in line else "-"
+        )
+        body.append(
+            [
+                line["case"],
+                line.get("dtype", "-"),
+                f"{line['median_us']:.2f}",
+                f"{line['sustained_us']:.2f}" if "sustained_us" in line else "-",
+                rate,
+            ]
+        )
     return out + table(["ceiling", "dtype", "us", "sustained us", "rate"], body)
 
 
@@ -115,21 +142,28 @@ def verdict(ratio, needed):
 
 
 def gdn_row(results, row, names):
-    ours, (peer, peer_line) = results.get(row, OURS) or results.get(row, GENERIC), results.best_exact(row)
+    ours, peer = results.get(row, OURS) or results.get(row, GENERIC), results.best_exact(row)
     needed = row.best_exact / row.goal if row.goal else 0.0
     floor = row.floor_bytes() / results.copy_gbps() / 1e3
-    out = [f"{row.case} {row.dtype} {row.gates}", ms(floor), *(cell(results.get(row, n)) for n in names), peer or "-"]
-    if not (ours and peer_line):
+    out = [
+        f"{row.case} {row.dtype} {row.gates}",
+        ms(floor),
+        *(cell(results.get(row, n)) for n in names),
+        name_of(peer) if peer else "-",
+    ]
+    if not (ours and peer):
         return [*out, "-"]
-    return [*out, verdict(time_of(peer_line) / time_of(ours), needed)]
+    return [*out, verdict(time_of(peer) / time_of(ours), needed)]
 
 
 def gdn_section(results):
     names = results.names("gdn_prefill")
     body = [gdn_row(results, row, names) for row in results.rows("gdn_prefill")]
-    return ["## GDN prefill", "",
-            "Milliseconds, L2 cold: sustained (burst). The last column is the best exact peer's time over ours, and the ratio wanted.",
-            ""] + table(["row", "floor", *names, "best exact peer", "peer / ours"], body)
+    head = (
+        "Milliseconds, L2 cold: sustained (burst), the fastest variant. The last column is the best exact peer's "
+        f"time over ours, and the ratio wanted. Not exact: {', '.join(INEXACT)}."
+    )
+    return ["## GDN prefill", "", head, ""] + table(["row", "floor", *names, "best exact peer", "peer / ours"], body)
 
 
 def generic_section(results):
@@ -137,19 +171,31 @@ def generic_section(results):
     for row in results.rows("gdn_prefill"):
         ours, fla = results.get(row, GENERIC), results.get(row, "fla")
         if row.over_fla and ours and fla:
-            body.append([f"{row.case} {row.dtype} {row.gates}", cell(ours), cell(fla),
-                         verdict(time_of(fla) / time_of(ours), row.over_fla)])
-    return (["## The generic kernel beside FLA", ""] if body else []) + table(["row", GENERIC, "fla", "fla / ours"], body)
+            body.append(
+                [
+                    f"{row.case} {row.dtype} {row.gates}",
+                    cell(ours),
+                    cell(fla),
+                    verdict(time_of(fla) / time_of(ours), row.over_fla),
+                ]
+            )
+    return (["## The generic kernel beside FLA", ""] if body else []) + table(
+        ["row", GENERIC, "fla", "fla / ours"], body
+    )
 
 
 def steady_section(results):
     body, sms = [], SMS.get(results.lines[0]["gpu"], 0)
-    names = [n for n in results.names("gdn_prefill") if n.split(":")[0] not in INEXACT]
+    names = [n for n in results.names("gdn_prefill") if n not in INEXACT]
     for row in results.rows("gdn_prefill"):
         if "steady" in row.tags and sms:
             lines = [results.get(row, n) for n in names]
-            body.append([f"{row.case} {row.dtype} {row.gates}",
-                         *(f"{row.chunk_us(time_of(x), sms):.2f}" if x else "-" for x in lines)])
+            body.append(
+                [
+                    f"{row.case} {row.dtype} {row.gates}",
+                    *(f"{row.chunk_us(time_of(x), sms):.2f}" if x else "-" for x in lines),
+                ]
+            )
     return (["## Microseconds per chunk and state head on an SM", ""] if body else []) + table(["row", *names], body)
 
 
@@ -164,22 +210,32 @@ def conv_cell(results, row, name):
 
 
 def conv_section(results):
-    names, body = results.names("conv1d_qkv"), []
+    names, body = results.names("conv1d_qkv", variants=True), []
     for row in results.rows("conv1d_qkv"):
         ours, copy = results.get(row, OURS), results.get(row, "copy")
         last = verdict(time_of(copy) / time_of(ours), row.to_copy) if ours and copy else "-"
-        body.append([f"{row.case} {row.dtype} {'+'.join(row.features)}", *(conv_cell(results, row, n) for n in names), last])
-    return (["## conv1d-QKV", "", "Microseconds, sustained: L2 cold / warm (copy's time over this one's, cold).", ""] if body else []) + \
-        table(["row", *names, "copy / ours"], body)
+        body.append(
+            [f"{row.case} {row.dtype} {'+'.join(row.features)}", *(conv_cell(results, row, n) for n in names), last]
+        )
+    return (
+        ["## conv1d-QKV", "", "Microseconds, sustained: L2 cold / warm (copy's time over this one's, cold).", ""]
+        if body
+        else []
+    ) + table(["row", *names, "copy / ours"], body)
 
 
 def host_section(results):
     out = []
     for op in ("gdn_prefill", "conv1d_qkv"):
         names = results.names(op, host=True)
-        body = [[f"{row.case} {row.dtype}", *(f"{x['median_us']:.1f}" if x else "-" for x in
-                (results.get(row, n, host=True) for n in names))] for row in results.rows(op)
-                if any(results.get(row, n, host=True) for n in names)]
+        body = [
+            [
+                f"{row.case} {row.dtype}",
+                *(f"{x['median_us']:.1f}" if x else "-" for x in (results.get(row, n, host=True) for n in names)),
+            ]
+            for row in results.rows(op)
+            if any(results.get(row, n, host=True) for n in names)
+        ]
         out += ([f"## Host microseconds per call from Python, {op}", ""] if body else []) + table(["row", *names], body)
     return out
 
@@ -190,8 +246,14 @@ def errors_section(results):
         names, body = [n for n in results.names(op) if n != "copy"], []
         for row in results.rows(op):
             lines = [results.get(row, n) for n in names]
-            cells = [f"{x['err_o']:.1e} / {x['err_state']:.1e}" if x and "err_o" in x and "err_state" in x else
-                     f"{x['err_o']:.1e}" if x and "err_o" in x else "-" for x in lines]
+            cells = [
+                (
+                    f"{x['err_o']:.1e} / {x['err_state']:.1e}"
+                    if x and "err_o" in x and "err_state" in x
+                    else f"{x['err_o']:.1e}" if x and "err_o" in x else "-"
+                )
+                for x in lines
+            ]
             if set(cells) != {"-"}:
                 body.append([rows.key(row).split(" ", 1)[1], *cells])
         out += ([f"## Errors of o / state against float64, {op}", ""] if body else []) + table(["row", *names], body)
@@ -201,7 +263,15 @@ def errors_section(results):
 
 def tables(lines):
     results, out = Results(lines), []
-    for section in (machine_section, gdn_section, generic_section, steady_section, conv_section, host_section, errors_section):
+    for section in (
+        machine_section,
+        gdn_section,
+        generic_section,
+        steady_section,
+        conv_section,
+        host_section,
+        errors_section,
+    ):
         out += section(results)
     return "\n".join(out)
 
@@ -209,19 +279,27 @@ def tables(lines):
 def plot(lines, path):
     """Time over the floor of the row's bytes at the measured copy bandwidth, one line of dots an operator's row."""
     import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
+
     results = Results(lines)
     ops = [op for op in ("gdn_prefill", "conv1d_qkv") if results.rows(op)]
     heights = [max(2, len(results.rows(op))) for op in ops]
-    figure, axes = pyplot.subplots(len(ops), 1, figsize=(10, 1.5 + 0.28 * sum(heights)), squeeze=False,
-                                   gridspec_kw={"height_ratios": heights})
+    figure, axes = pyplot.subplots(
+        len(ops), 1, figsize=(10, 1.5 + 0.28 * sum(heights)), squeeze=False, gridspec_kw={"height_ratios": heights}
+    )
     for axis, op in zip(axes[:, 0], ops):
         for name in results.names(op):
-            points = [(time_of(line) * results.copy_gbps() * 1e3 / row.floor_bytes(), -i) for i, row in
-                      enumerate(results.rows(op)) if (line := results.get(row, name))]
+            points = [
+                (time_of(line) * results.copy_gbps() * 1e3 / row.floor_bytes(), -i)
+                for i, row in enumerate(results.rows(op))
+                if (line := results.get(row, name))
+            ]
             axis.plot(*zip(*points), "D" if name.startswith(OURS) else "o", label=name, alpha=0.8)
-        axis.set_yticks([-i for i in range(len(results.rows(op)))], [rows.key(r).split(" ", 1)[1] for r in results.rows(op)])
+        axis.set_yticks(
+            [-i for i in range(len(results.rows(op)))], [rows.key(r).split(" ", 1)[1] for r in results.rows(op)]
+        )
         axis.set_xscale("log")
         axis.axvline(1.0, color="black", linewidth=0.8)
         axis.set_title(f"{op}: time over the time of its bytes")

@@ -4,11 +4,13 @@
     run.py --impl gdn-jit,fla --tags table --out results.jsonl
     run.py --list                          the rows with their tags, and the implementations; needs no GPU
 
-One process holds one Python environment: start one for each implementation whose packages do not go together, all with the same
---out and the same --turn: they compile side by side, then measure one after the other. Each (row, implementation) is called once,
-compared with the float64 reference, and then timed. What an implementation does not take is said and left out; what fails becomes
-a line with `error`. Exit status: 0; 1 when something failed; 3 when the deadline passed.
+One process holds one Python environment: start one for each implementation whose packages do not go together, all with
+the same --out and the same --turn: they compile side by side, then measure one after the other. Each (row,
+implementation) is called once, compared with the float64 reference, and then timed. What an implementation does not
+take is said and left out; what fails becomes a line with `error`. Exit status: 0; 1 when something failed; 3 when the
+deadline passed.
 """
+
 import argparse
 import fcntl
 import gc
@@ -22,17 +24,25 @@ from core import rows, schema
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--impl", default="gdn-jit", help="comma separated; NAME:VARIANT takes one of its variants")
-    p.add_argument("--rows", default="", help="texts, separated by ';': rows that hold any of them, as --list prints them")
+    p.add_argument(
+        "--rows", default="", help="texts, separated by ';': rows that hold any of them, as --list prints them"
+    )
     p.add_argument("--tags", default="", help="comma separated: rows with any of them")
     p.add_argument("--out", help="results file, appended to")
     p.add_argument("--samples", type=int, default=12, help="of at least 5 ms each")
-    p.add_argument("--sustained", type=float, default=0.5, metavar="S", help="seconds of replay without a pause; 0: none")
+    p.add_argument(
+        "--sustained", type=float, default=0.5, metavar="S", help="seconds of replay without a pause; 0: none"
+    )
     p.add_argument("--l2", default="cold", help="cold, warm or cold,warm; a row that passes L2 by itself is only cold")
     p.add_argument("--host", action="store_true", help="also the host's time per call")
     p.add_argument("--no-errors", action="store_true", help="no comparison with the reference")
     p.add_argument("--ceilings", action="store_true", help="also copy, GEMM, smallest kernel and bare launch")
     p.add_argument("--compile-only", action="store_true", help="call each row once, to fill caches; writes nothing")
-    p.add_argument("--turn", metavar="FILE", help="a lock: compile every row first, then wait until no process compiles or measures")
+    p.add_argument(
+        "--turn",
+        metavar="FILE",
+        help="a lock: compile every row first, then wait until no process compiles or measures",
+    )
     p.add_argument("--deadline", type=float, default=float("inf"), metavar="EPOCH", help="start no row after this time")
     p.add_argument("--commit", help="written to each line; default: what git says")
     p.add_argument("--list", action="store_true")
@@ -46,6 +56,7 @@ def print_list():
     for row in rows.ROWS:
         print(f"{rows.key(row):60s} {','.join(row.tags)}")
     from impls import registry
+
     print("implementations:", ", ".join(registry.MODULES))
 
 
@@ -54,6 +65,7 @@ class Session:
 
     def __init__(self, args):
         from core import machine
+
         self.args, self.now, self.base, self.failed = args, machine.now, machine.fields(args.commit), 0
         self.compiling, self.first_ms = args.compile_only, {}
 
@@ -65,14 +77,22 @@ class Session:
 
 def text_of(line):
     name = line["impl"] + (":" + line["variant"] if line.get("variant") else "")
-    words = [f"{line['op']:11s} {name:22s} {line['case']:28s} {line.get('dtype', ''):4s}",
-             f"{line.get('gates') or '+'.join(line.get('features', [])):8s} {line.get('method', ''):6s} {line.get('l2', ''):4s}"]
+    kind = line.get("gates") or "+".join(line.get("features", []))
+    words = [f"{line['op']:11s} {name:22s} {line['case']:28s} {line.get('dtype', ''):4s} {kind:8s}"]
+    words.append(f"{line.get('method', ''):6s} {line.get('l2', ''):4s}")
     if "error" in line:
         return " ".join(words) + " ERROR " + line["error"]
     words.append(f"{line['median_us']:10.2f} us")
-    for field, form in (("sustained_us", "sustained {:.2f}"), ("ratio_to_copy", "{:.3f} of copy"), ("tflops", "{:.0f} TFLOP/s"),
-                        ("gbps", "{:.0f} GB/s"), ("err_o", "err o {:.1e}"), ("err_state", "state {:.1e}"),
-                        ("first_ms", "first {:.0f} ms"), ("note", "({})")):
+    for field, form in (
+        ("sustained_us", "sustained {:.2f}"),
+        ("ratio_to_copy", "{:.3f} of copy"),
+        ("tflops", "{:.0f} TFLOP/s"),
+        ("gbps", "{:.0f} GB/s"),
+        ("err_o", "err o {:.1e}"),
+        ("err_state", "state {:.1e}"),
+        ("first_ms", "first {:.0f} ms"),
+        ("note", "({})"),
+    ):
         if field in line:
             words.append(form.format(line[field]))
     return " ".join(words)
@@ -90,6 +110,7 @@ class Errors:
 
     def reference(self, impl):
         from core import reference
+
         seen = impl.seen(self.x)
         if seen is not self.x:
             return reference.of(seen, self.row)
@@ -99,6 +120,7 @@ class Errors:
 
     def of(self, impl, found):
         from core import reference
+
         o, state = self.reference(impl)
         err_o, maxabs_o = reference.distance(found[0], o)
         err_state, maxabs_state = reference.distance(found[1], state)
@@ -108,12 +130,14 @@ class Errors:
 def poison():
     """What the allocator hands out next is NaN: an output that is not written does not pass."""
     import torch
+
     junk = torch.full((64 << 20,), float("nan"), device="cuda")
     del junk
 
 
 def first_call(call):
     import torch
+
     torch.cuda.synchronize()
     start = time.perf_counter()
     found = call()
@@ -123,12 +147,14 @@ def first_call(call):
 
 def timed(calls, args):
     from core import timing
+
     try:
         return timing.Graph(calls).measure(args.samples, args.sustained)
     except RuntimeError as e:
         if "captur" not in str(e).lower():
             raise
         import torch
+
         torch.cuda.synchronize()
         return dict(timing.kernels(calls), note="not capturable: " + sentence(e)[:120])
 
@@ -136,6 +162,7 @@ def timed(calls, args):
 def measure(row, impl, variant, sets, errors, session, copies):
     """All lines of one (row, implementation, variant)."""
     from core import timing
+
     args = session.args
     calls = [impl.prepare(row, x, variant) for x in sets]
     impl.reset(sets[0], errors.x)
@@ -168,6 +195,7 @@ def run_row(row, chosen, session):
 
     from core import inputs
     from impls.base import Unsupported
+
     sets, errors, copies = None, None, {}
     for impl, variant in chosen:
         if row.op not in impl.ops:
@@ -194,6 +222,7 @@ def run_row(row, chosen, session):
 
 def chosen_impls(text):
     from impls import registry
+
     chosen = []
     for word in text.split(","):
         name, _, variant = word.partition(":")
@@ -243,17 +272,21 @@ def main():
     selected = rows.select(args.rows, args.tags)
     if not selected and not args.ceilings:
         raise SystemExit("no row matches: --list prints them")
-    turn = Turn(args.turn) if args.turn else None  # before anything slow: who starts first must not measure beside who imports
+    turn = (
+        Turn(args.turn) if args.turn else None
+    )  # before anything slow: who starts first must not measure beside who imports
     chosen = chosen_impls(args.impl) if selected else []
     session = Session(args)
     if turn:
         compile_then_wait(selected, chosen, session, turn)
     if args.ceilings and not args.compile_only:
         from core import ceilings
+
         for line in ceilings.lines(args.samples, args.sustained):
             session.write(line, {})
     if not (args.no_errors or args.compile_only) and any(row.op == "gdn_prefill" for row in selected):
         from core import inputs, reference
+
         reference.check_gdn(rows.GdnRow, inputs)
     finished = run_rows(selected, chosen, session)
     return 3 if not finished else 1 if session.failed else 0

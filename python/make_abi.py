@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """make_abi.py - writes python/gdn_jit/abi.py from the public header.
 
-Owns the reading of include/gdn_jit/*.h: a C header of one style (typedef'd enums, structs and function types, _INIT macros,
-GDN_API functions), read by regular expressions, so that it needs nothing but Python. What it does not understand is an error,
-never left out. Knows nothing of ctypes: types stay the header's words.
+Owns the reading of include/gdn_jit/*.h: a C header of one style (typedef'd enums, structs and function types, _INIT
+macros, GDN_API functions), read by regular expressions, so that it needs nothing but Python. What it does not
+understand is an error, never left out. Knows nothing of ctypes: types stay the header's words.
 
     make_abi.py             rewrites abi.py
     make_abi.py --check     exit 1 when abi.py is not what the header says (CI runs this)
 """
+
 import pathlib
 import pprint
 import re
@@ -71,7 +72,7 @@ def read_member(line, names):
         raise Unreadable(f"member {line!r}")
     base = match.group(1)
     found = []
-    for declarator in [first[len(base):], *others]:
+    for declarator in [first[len(base) :], *others]:
         m = re.fullmatch(r"((?:\s|\*|const\b)*)(\w+)((?:\[[^]]*\])*)", declarator.strip())
         if not m:
             raise Unreadable(f"member {line!r}")
@@ -96,7 +97,7 @@ def read_args(text):
 
 
 def read_init(text, names):
-    """'{ sizeof(x), GDN_BF16, { 0 }, NULL, 0.0f }' -> values; 'sizeof' is kept, nested braces are all zero or refused."""
+    """'{ sizeof(x), GDN_BF16, { 0 }, NULL, 0.0f }' -> values; 'sizeof' is kept, nested braces must be zero."""
     values = []
     for item in split(text.strip()[1:-1]):
         item = re.sub(r"^\.\w+\s*=\s*", "", item)
@@ -116,14 +117,18 @@ def read_init(text, names):
 
 
 def read_header(text):
-    names, abi = {}, dict(ENUMS={}, CONSTANTS={}, STRUCTS={}, INITS={}, CALLBACKS={}, FUNCTIONS={}, HANDLES={}, ALIASES={})
+    names, abi = {}, dict(
+        ENUMS={}, CONSTANTS={}, STRUCTS={}, INITS={}, CALLBACKS={}, FUNCTIONS={}, HANDLES={}, ALIASES={}
+    )
     macros = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)_INIT\b[ \t]*(\{.*?\})[ \t]*$", text, re.M))
     for name, value in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(GDN_\w+)[ \t]+(\d+)[ \t]*$", text, re.M):
         abi["CONSTANTS"][name] = names[name] = int(value)
     text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.M)
     text = text.replace('extern "C" {', "")
     seen = 0
-    for m in re.finditer(r"typedef\s+enum\s+(\w+)\s*\{(.*?)\}\s*(\w+)\s*;|(?<!typedef )\benum\s*\{(.*?)\}\s*;", text, re.S):
+    for m in re.finditer(
+        r"typedef\s+enum\s+(\w+)\s*\{(.*?)\}\s*(\w+)\s*;|(?<!typedef )\benum\s*\{(.*?)\}\s*;", text, re.S
+    ):
         seen += 1
         if m.group(3):
             abi["ENUMS"][m.group(3)] = read_enum(m.group(2), names)
@@ -159,10 +164,14 @@ def words_keep(line):
 
 
 def render(abi):
-    lines = ['"""abi.py - the public header as data: names, numbers and types, in the header\'s own words.',
-             "", "Written by python/make_abi.py from include/gdn_jit/: do not edit, run it again.", '"""']
+    lines = [
+        '"""abi.py - the public header as data: names, numbers and types, in the header\'s own words.',
+        "",
+        "Written by python/make_abi.py from include/gdn_jit/: do not edit, run it again.",
+        '"""',
+    ]
     for name in ("CONSTANTS", "ENUMS", "ALIASES", "HANDLES", "CALLBACKS", "STRUCTS", "INITS", "FUNCTIONS"):
-        lines.append(f"{name} = " + pprint.pformat(abi[name], width=116, sort_dicts=False, compact=True))
+        lines.append(f"{name} = " + pprint.pformat(abi[name], width=100, sort_dicts=False, compact=True))
     return "\n".join(lines) + "\n"
 
 
@@ -186,7 +195,9 @@ def main():
     if data(OUT.read_text()) == data(text):
         print("abi.py says what the header says")
         return 0
-    print("python/gdn_jit/abi.py is not what include/gdn_jit/gdn_jit.h says: run python3 python/make_abi.py and commit it")
+    print(
+        "python/gdn_jit/abi.py is not what include/gdn_jit/gdn_jit.h says: run python3 python/make_abi.py and commit it"
+    )
     return 1
 
 

@@ -1,6 +1,7 @@
-"""ceilings.py - what this machine can do at most, measured in the same run: copy bandwidth, matrix rate, smallest kernel, bare
-launch. Each is a results line of op "ceiling".
+"""ceilings.py - what this machine can do at most, measured in the same run: copy bandwidth, matrix rate, smallest
+kernel, bare launch. Each is a results line of op "ceiling".
 """
+
 import ctypes
 
 import torch
@@ -21,7 +22,9 @@ def copy_lines(samples, gib=2):
     source, target = (torch.empty(gib << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
     source.random_()
     times = timing.eager(lambda: target.copy_(source), samples)  # in a graph a copy of this size may be a copy engine's
-    yield dict(op="ceiling", impl="copy", case=f"copy_{gib}GiB", gbps=2 * (gib << 30) / times["median_us"] / 1e3, **times)
+    yield dict(
+        op="ceiling", impl="copy", case=f"copy_{gib}GiB", gbps=2 * (gib << 30) / times["median_us"] / 1e3, **times
+    )
 
 
 def gemm_lines(samples, sustained_s, n=8192):
@@ -29,11 +32,13 @@ def gemm_lines(samples, sustained_s, n=8192):
         a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
         out = torch.empty_like(a)
         times = timing.Graph([lambda a=a, b=b, out=out: torch.matmul(a, b, out=out)]).measure(samples, sustained_s)
-        yield dict(op="ceiling", impl="gemm", dtype=name, case=f"gemm_{n}", tflops=2 * n ** 3 / times["median_us"] / 1e6, **times)
+        yield dict(
+            op="ceiling", impl="gemm", dtype=name, case=f"gemm_{n}", tflops=2 * n**3 / times["median_us"] / 1e6, **times
+        )
 
 
 class Launch:
-    """cuLaunchKernel of an empty kernel with so many bytes of parameters, by ctypes, as python/gdn_jit calls its library."""
+    """cuLaunchKernel of an empty kernel with so many bytes of parameters, by ctypes, as gdn_jit calls its library."""
 
     def __init__(self, param_bytes):
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -60,8 +65,13 @@ def launch_lines(samples, param_bytes=256):
     launch = Launch(param_bytes)
     times = timing.Graph([launch] * 64).measure(samples, 0)
     yield dict(op="ceiling", impl="empty-kernel", case="empty_kernel_in_graph", **times)
-    yield dict(op="ceiling", impl="bare-launch", case=f"bare_launch_{param_bytes}", param_bytes=param_bytes,
-               **timing.host([launch], samples=samples))
+    yield dict(
+        op="ceiling",
+        impl="bare-launch",
+        case=f"bare_launch_{param_bytes}",
+        param_bytes=param_bytes,
+        **timing.host([launch], samples=samples),
+    )
 
 
 def lines(samples, sustained_s):

@@ -1,4 +1,6 @@
-"""inputs.py - tensors of a row: the same seed gives the same tensors in every process. GDN's and conv1d's, on the GPU."""
+"""inputs.py - tensors of a row: the same seed gives the same tensors in every process. GDN's and conv1d's, on the
+GPU."""
+
 import math
 import types
 
@@ -47,7 +49,10 @@ def gdn_inputs(row, seed, device="cuda"):
     """q, k [T, hk, 128], v [T, hv, 128], g and beta [T, hv], h0 [N, hv, 128, 128] or None, cu_seqlens."""
     dtype, t, gen = DTYPES[row.dtype], row.tokens, generator(seed, device)
     if row.gates == "tileops":
-        q, k, v = ((torch.randn(t, h, rows.DIM, device=device, generator=gen) * 0.1).to(dtype) for h in (row.hk, row.hk, row.hv))
+        q, k, v = (
+            (torch.randn(t, h, rows.DIM, device=device, generator=gen) * 0.1).to(dtype)
+            for h in (row.hk, row.hk, row.hv)
+        )
         beta = (torch.rand(t, row.hv, device=device, generator=gen) * 0.5).half().float()
     else:
         q, k = (unit_rows((t, row.hk, rows.DIM), dtype, gen, device) for _ in range(2))
@@ -55,16 +60,23 @@ def gdn_inputs(row, seed, device="cuda"):
         beta = torch.randn(t, row.hv, device=device, generator=gen).sigmoid()
     g = log_gates(row.gates, (t, row.hv), gen, device)
     h0 = torch.randn(len(row.lens), row.hv, rows.DIM, rows.DIM, device=device, generator=gen) if row.h0 else None
-    return types.SimpleNamespace(q=q, k=k, v=v, g=g, beta=beta, h0=h0, scale=row.scale, lens=row.lens,
-                                 cu=cu_seqlens(row.lens, device))
+    return types.SimpleNamespace(
+        q=q, k=k, v=v, g=g, beta=beta, h0=h0, scale=row.scale, lens=row.lens, cu=cu_seqlens(row.lens, device)
+    )
 
 
 def conv_inputs(row, seed, device="cuda"):
-    """x [T, C], weight [C, W], bias [C] or None, state [N, C, W-1] or None; a, b [T, Hv], A_log, dt_bias [Hv] with gates."""
+    """x [T, C], weight [C, W], bias [C], state [N, C, W-1] (or None); with gates a, b [T, Hv], A_log, dt_bias [Hv]."""
     dtype, gen, c, w = DTYPES[row.dtype], generator(seed, device), row.channels, row.width
     normal = lambda *shape: torch.randn(*shape, device=device, generator=gen)  # noqa: E731
-    x = types.SimpleNamespace(x=normal(row.tokens, c).to(dtype), weight=(normal(c, w) * 0.5).to(dtype), bias=None, state=None,
-                              lens=row.lens, cu=cu_seqlens(row.lens, device))
+    x = types.SimpleNamespace(
+        x=normal(row.tokens, c).to(dtype),
+        weight=(normal(c, w) * 0.5).to(dtype),
+        bias=None,
+        state=None,
+        lens=row.lens,
+        cu=cu_seqlens(row.lens, device),
+    )
     if "bias" in row.features:
         x.bias = normal(c).to(dtype)
     if "state" in row.features:

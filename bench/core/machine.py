@@ -1,4 +1,5 @@
 """machine.py - where a measurement was made: GPU, driver, versions, commit, date."""
+
 import datetime
 import pathlib
 import re
@@ -19,7 +20,9 @@ def driver():
 
 
 def commit():
-    done = subprocess.run(["git", "-C", str(TOP), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", str(TOP), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or "unknown"
 
 

@@ -1,8 +1,9 @@
 """reference.py - the operators in float64 on the GPU, and how far a result is from them.
 
-GDN is the recurrence itself, token by token, one Triton program a (sequence, head, eight columns of v): nothing of the chunked
-algorithm is in it. gdn_loop() is the same in eight lines of torch, to check it with.
+GDN is the recurrence itself, token by token, one Triton program a (sequence, head, eight columns of v): nothing of
+the chunked algorithm is in it. gdn_loop() is the same in eight lines of torch, to check it with.
 """
+
 import torch
 import torch.nn.functional as F
 import triton
@@ -44,8 +45,22 @@ def gdn(x):
     o = torch.zeros(t, hv, d, dtype=torch.float64, device=x.v.device)
     ht = torch.empty(len(x.lens), hv, d, d, dtype=torch.float64, device=x.v.device)
     recurrence_kernel[(hv * d // COLUMNS, len(x.lens))](
-        x.q, x.k, x.v, x.g, x.beta, x.h0 if x.h0 is not None else ht, o, ht, x.cu, x.q.shape[1], hv, D=d, BV=COLUMNS,
-        HAS_H0=x.h0 is not None, num_warps=1)
+        x.q,
+        x.k,
+        x.v,
+        x.g,
+        x.beta,
+        x.h0 if x.h0 is not None else ht,
+        o,
+        ht,
+        x.cu,
+        x.q.shape[1],
+        hv,
+        D=d,
+        BV=COLUMNS,
+        HAS_H0=x.h0 is not None,
+        num_warps=1,
+    )
     return o.mul_(x.scale), ht  # a float argument of a kernel has 32 bits
 
 
@@ -53,9 +68,19 @@ def gdn_loop(x):
     """The same, slowly, for a short row."""
     ratio = x.v.shape[1] // x.q.shape[1]
     q, k = (a.double().repeat_interleave(ratio, 1) for a in (x.q, x.k))
-    v, decay, beta, o, ht = x.v.double(), x.g.double().exp(), x.beta.double(), torch.zeros_like(x.v, dtype=torch.float64), []
+    v, decay, beta, o, ht = (
+        x.v.double(),
+        x.g.double().exp(),
+        x.beta.double(),
+        torch.zeros_like(x.v, dtype=torch.float64),
+        [],
+    )
     for n, (first, last) in enumerate(zip(x.cu.tolist(), x.cu.tolist()[1:])):
-        s = torch.zeros(*v.shape[1:], v.shape[-1], dtype=torch.float64, device=v.device) if x.h0 is None else x.h0[n].double()
+        s = (
+            torch.zeros(*v.shape[1:], v.shape[-1], dtype=torch.float64, device=v.device)
+            if x.h0 is None
+            else x.h0[n].double()
+        )
         for t in range(first, last):
             s = s * decay[t, :, None, None]
             u = beta[t, :, None] * (v[t] - torch.einsum("hk,hkv->hv", k[t], s))
@@ -75,15 +100,17 @@ def check_gdn(row_class, inputs):
 
 
 def conv(x, row):
-    """((q, k, v[, g, beta]) float64, state after the call) of conv_inputs(); q, k rounded to the I/O type before the norm."""
+    """((q, k, v[, g, beta]) float64, state after the call); q and k are rounded to the I/O type before the norm."""
     dtype, parts, states = x.x.dtype, [], []
     for n, (first, last) in enumerate(zip(x.cu.tolist(), x.cu.tolist()[1:])):
-        before = torch.zeros(row.channels, row.width - 1, device=x.x.device, dtype=dtype) if x.state is None else x.state[n]
+        before = (
+            torch.zeros(row.channels, row.width - 1, device=x.x.device, dtype=dtype) if x.state is None else x.state[n]
+        )
         ext = torch.cat([before.T, x.x[first:last]]).double()
-        y = sum(x.weight[:, j].double() * ext[j:j + last - first] for j in range(row.width))
+        y = sum(x.weight[:, j].double() * ext[j : j + last - first] for j in range(row.width))
         y = y if x.bias is None else y + x.bias.double()
         parts.append(F.silu(y) if "silu" in row.features else y)
-        states.append(torch.cat([before.T, x.x[first:last]])[-(row.width - 1):].T)
+        states.append(torch.cat([before.T, x.x[first:last]])[-(row.width - 1) :].T)
     outs = list(torch.cat(parts).split((row.q_dim, row.k_dim, row.v_dim), dim=1))
     if "norm" in row.features:
         for i in (0, 1):

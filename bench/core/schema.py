@@ -1,40 +1,83 @@
-"""schema.py - one measurement as one JSON line: owns the fields' names, their order and what a valid line is. Needs no torch."""
+"""schema.py - one measurement as one JSON line: fields' names, their order, what is valid. No torch."""
+
 import json
 import math
 
 OPS = ("gdn_prefill", "conv1d_qkv", "ceiling")
-IMPLS = ("gdn-jit", "gdn-jit-generic", "fla", "flashqla", "flashinfer", "flashinfer-cp", "tileops", "tokenspeed", "sglang",
-         "copy", "gemm", "bare-launch", "empty-kernel", "empty")
-WORDS = {"dtype": ("bf16", "fp16", "f32"), "gates": ("decay", "mixed", "zero", "tileops"), "method": ("graph", "kernel", "host"),
-         "l2": ("cold", "warm")}
+IMPLS = (  # in the order of a table's columns
+    "fla", "flashqla", "flashinfer", "flashinfer-cp", "tileops", "tokenspeed", "sglang", "gemm", "copy",
+    "bare-launch", "empty-kernel", "empty", "gdn-jit-generic", "gdn-jit",
+)
+WORDS = {
+    "dtype": ("bf16", "fp16", "f32"),
+    "gates": ("decay", "mixed", "zero", "tileops"),
+    "method": ("graph", "kernel", "host"),
+    "l2": ("cold", "warm"),
+}
 MAX_LISTED_LENS = 64
 GDN = ("hq", "hk", "hv", "dk", "dv")
 CONV = ("q_dim", "k_dim", "v_dim", "width")
 NUMBER = (int, float)
 
 FIELDS = {  # name -> type, in the order of a line
-    "op": str, "impl": str, "dtype": str, "num_seqs": int, "tokens": int, **{f: int for f in GDN + CONV}, "case": str,
-    "lens": (list, str), "h0": bool, "state_dtype": str, "layout": str, "capacity": int, "gates": str, "features": list,
-    "variant": str, "params": dict, "method": str, "l2": str, "median_us": NUMBER, "mad_us": NUMBER, "samples": int,
-    "sustained_us": NUMBER, "ratio_to_copy": NUMBER, "tflops": NUMBER, "gbps": NUMBER, "err_o": NUMBER, "err_state": NUMBER,
-    "maxabs_o": NUMBER, "maxabs_state": NUMBER, "floor_bytes": NUMBER, "first_ms": NUMBER, "clocks": dict, "note": str,
-    "error": str, "gpu": str, "driver": str, "nvrtc": str, "versions": dict, "commit": str, "date": str,
-    # written by execute_overhead
-    "param_bytes": int, "bare_us": NUMBER, "added_us": NUMBER,
+    "op": str,
+    "impl": str,
+    "dtype": str,
+    "num_seqs": int,
+    "tokens": int,
+    **{f: int for f in GDN + CONV},
+    "case": str,
+    "lens": (list, str),
+    "h0": bool,
+    "state_dtype": str,
+    "layout": str,
+    "capacity": int,
+    "gates": str,
+    "features": list,
+    "variant": str,
+    "params": dict,
+    "method": str,
+    "l2": str,
+    "median_us": NUMBER,
+    "mad_us": NUMBER,
+    "samples": int,
+    "sustained_us": NUMBER,
+    "ratio_to_copy": NUMBER,
+    "tflops": NUMBER,
+    "gbps": NUMBER,
+    "err_o": NUMBER,
+    "err_state": NUMBER,
+    "maxabs_o": NUMBER,
+    "maxabs_state": NUMBER,
+    "floor_bytes": NUMBER,
+    "first_ms": NUMBER,
+    "clocks": dict,
+    "note": str,
+    "error": str,
+    "gpu": str,
+    "driver": str,
+    "nvrtc": str,
+    "versions": dict,
+    "commit": str,
+    "date": str,
+    "param_bytes": int,
 }
 ALWAYS = ("op", "impl", "case", "gpu", "driver", "versions", "commit", "date")
 MEASURED = ("method", "median_us", "mad_us", "samples")
-SHAPES = {"gdn_prefill": ("dtype", "num_seqs", "tokens", "lens", *GDN),
-          "conv1d_qkv": ("dtype", "num_seqs", "tokens", *CONV), "ceiling": ()}
+SHAPES = {
+    "gdn_prefill": ("dtype", "num_seqs", "tokens", "lens", *GDN),
+    "conv1d_qkv": ("dtype", "num_seqs", "tokens", *CONV),
+    "ceiling": (),
+}
 
 
 def lens_field(lens):
     """The list, or its FNV-1a hash over 32-bit words when it is long; the C benchmarks write the same."""
     if len(lens) <= MAX_LISTED_LENS:
         return list(lens)
-    value = 0xcbf29ce484222325
+    value = 0xCBF29CE484222325
     for n in lens:
-        value = (value ^ (n & 0xffffffff)) * 0x100000001b3 & (1 << 64) - 1
+        value = (value ^ (n & 0xFFFFFFFF)) * 0x100000001B3 & (1 << 64) - 1
     return f"{value:016x}"
 
 

@@ -1,4 +1,5 @@
 """timing.py - how long a call takes: on the device by CUDA-graph replay, on the host by bursts. Knows no operator."""
+
 import math
 import statistics
 import threading
@@ -26,6 +27,7 @@ class Clocks:
         self.seen, self._stop, self._thread = [], threading.Event(), None
         try:
             import pynvml
+
             pynvml.nvmlInit()
             self._nvml, self._handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
         except Exception:  # no NVML: clocks are left out of the results
@@ -34,8 +36,12 @@ class Clocks:
 
     def _watch(self):
         while not self._stop.wait(0.02):
-            self.seen.append((self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM),
-                              self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1000))
+            self.seen.append(
+                (
+                    self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM),
+                    self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1000,
+                )
+            )
 
     def __enter__(self):
         if self._wanted:
@@ -95,6 +101,7 @@ class Graph:
 
 def eager(call, samples, repeats=4):
     """Between events around calls that follow each other: for a call so long that the host does not count."""
+
     def batch():
         first, last = event(), event()
         first.record()
@@ -103,6 +110,7 @@ def eager(call, samples, repeats=4):
         last.record()
         last.synchronize()
         return first.elapsed_time(last) * 1e3 / repeats
+
     batch()
     median, mad = median_mad([batch() for _ in range(samples)])
     return dict(median_us=median, mad_us=mad, samples=samples, method="kernel")
@@ -111,6 +119,7 @@ def eager(call, samples, repeats=4):
 def kernels(calls, repeats=5):
     """Sum of the kernels' times, for what cannot be captured."""
     from torch.profiler import ProfilerActivity, profile
+
     sums = []
     for call in calls[:2]:
         call()

@@ -10,6 +10,7 @@ def forget_triton_tuning():
     import gc
 
     from triton.runtime.autotuner import Autotuner
+
     for tuner in gc.get_objects():
         if isinstance(tuner, Autotuner):
             tuner.cache.clear()
@@ -18,10 +19,11 @@ def forget_triton_tuning():
 class Impl:
     """A subclass imports its package in __init__, so that only the chosen ones need to be installed.
 
-    prepare(row, x, variant) converts what a caller converts once (layouts, linear gates, transposed states) and returns a
-    function without arguments that does one call and returns (o, state): GDN's o [T, hv, D] and state [N, hv, DK, DV], conv1d's
-    (q, k, v, ...) and state [N, C, W-1]. Outputs may be allocated inside the call, as users do.
+    prepare(row, x, variant) converts what a caller converts once (layouts, linear gates, transposed states) and returns
+    a function without arguments that does one call and returns (o, state): GDN's o [T, hv, D] and state
+    [N, hv, DK, DV], conv1d's (q, k, v, ...) and state [N, C, W-1]. Outputs may be allocated inside, as users do.
     """
+
     name = None
     variants = ("",)
     ops = ("gdn_prefill",)
@@ -41,7 +43,7 @@ class Impl:
         """After every row was called once, beside other processes that compile: forgets what was tuned meanwhile."""
 
     def seen(self, x):
-        """The inputs as this implementation sees them, when it rounds some of them: what its error is measured against."""
+        """The inputs as this implementation sees them, when it rounds some: what its error is measured against."""
         return x
 
     def label(self, row, variant):

@@ -1,4 +1,5 @@
 """copy.py - a device copy that moves as many bytes as the row must: the ceiling of conv1d-QKV."""
+
 import torch
 
 from .base import Impl
@@ -18,4 +19,5 @@ class Copy(Impl):
         def run():
             target.copy_(source)
             return None, None
+
         return run

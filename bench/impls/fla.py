@@ -1,8 +1,9 @@
 """fla.py - Flash Linear Attention's chunk_gated_delta_rule, its own Triton kernels.
 
-FlashQLA must not be importable beside it: FLA hands its calls over where it is. FLA keys its index tables by the identity of
-cu_seqlens, so that each row converts it once; a single dense sequence is passed without it.
+FlashQLA must not be importable beside it: FLA hands its calls over where it is. FLA keys its index tables by the
+identity of cu_seqlens, so that each row converts it once; a single dense sequence is passed without it.
 """
+
 import os
 
 import torch
@@ -13,6 +14,7 @@ from .base import Impl, forget_triton_tuning
 def short_tuning():
     """FLA tunes at the first call of a key; shorter trials are enough to tell its configurations apart."""
     import triton.testing
+
     full = triton.testing.do_bench
     triton.testing.do_bench = lambda fn, **kw: full(fn, **{**kw, "warmup": 5, "rep": 15})
 
@@ -26,6 +28,7 @@ class Fla(Impl):
         short_tuning()
         import fla
         from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
         self.call, self.version, self.tables = chunk_gated_delta_rule, fla.__version__, (None, None, None)
 
     def before_timing(self):
@@ -42,7 +45,18 @@ class Fla(Impl):
 
         def run():
             with torch.no_grad():
-                o, state = self.call(q, k, v, g, beta, scale=x.scale, initial_state=x.h0, output_final_state=True, cu_seqlens=cu,
-                                     cu_seqlens_cpu=cu_cpu)
+                o, state = self.call(
+                    q,
+                    k,
+                    v,
+                    g,
+                    beta,
+                    scale=x.scale,
+                    initial_state=x.h0,
+                    output_final_state=True,
+                    cu_seqlens=cu,
+                    cu_seqlens_cpu=cu_cpu,
+                )
             return o[0], state
+
         return run

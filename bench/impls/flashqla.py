@@ -1,6 +1,8 @@
-"""flashqla.py - FlashQLA. Variants: "auto" lets its own model decide on partitions, "off" forbids them, "forced" makes them
-where the model refuses, "gates" shows the model the gates (opt-in there: it synchronises; built here once, outside the call).
+"""flashqla.py - FlashQLA. Variants: "auto" lets its own model decide on partitions, "off" forbids them, "forced"
+makes them where the model refuses, "gates" shows the model the gates (opt-in there: it synchronises; built here once,
+outside the call).
 """
+
 import math
 
 import torch
@@ -19,17 +21,25 @@ class FlashQla(Impl):
         import flash_qla
         from flash_qla.ops.gated_delta_rule.chunk.cp import build_cp_context
         from flash_qla.ops.gated_delta_rule.chunk.cp.autocp import decide
+
         self.call, self.version = flash_qla.chunk_gated_delta_rule, flash_qla.__version__
         self.context, self.decide = build_cp_context, decide
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
 
     def versions(self):
         import tilelang
+
         return {"flash_qla": self.version, "tilelang": tilelang.__version__}
 
     def decision(self, row, **kw):
-        return self.decide(num_chunks=[math.ceil(n / CHUNK) for n in row.lens], num_v_heads=row.hv, P=self.sms, chunk=CHUNK,
-                           is_train=False, **kw)
+        return self.decide(
+            num_chunks=[math.ceil(n / CHUNK) for n in row.lens],
+            num_v_heads=row.hv,
+            P=self.sms,
+            chunk=CHUNK,
+            is_train=False,
+            **kw,
+        )
 
     def check(self, row, variant):
         if variant == "forced" and (self.decision(row)[0] or max(row.lens) < 16 * CHUNK):
@@ -47,9 +57,20 @@ class FlashQla(Impl):
 
         def run():
             with torch.no_grad():
-                o, state = self.call(q, k, v, g, beta, scale=x.scale, initial_state=x.h0, output_final_state=True, cu_seqlens=x.cu,
-                                     **options)
+                o, state = self.call(
+                    q,
+                    k,
+                    v,
+                    g,
+                    beta,
+                    scale=x.scale,
+                    initial_state=x.h0,
+                    output_final_state=True,
+                    cu_seqlens=x.cu,
+                    **options,
+                )
             return o[0], state
+
         return run
 
     def describe(self, row, x, variant):

@@ -1,4 +1,5 @@
 """ours.py - gdn-jit through python/gdn_jit. Both operators; what the library has no switch for is Unsupported."""
+
 import pathlib
 import sys
 
@@ -22,6 +23,7 @@ def kernels_of(plan):
 
 class Default(Impl):
     """What the library chooses by itself; labelled gdn-jit-generic where that is the generic kernel."""
+
     name = "gdn-jit"
     ops = ("gdn_prefill", "conv1d_qkv")
     launches = 2
@@ -56,13 +58,30 @@ class Default(Impl):
         return self.plans[key]
 
     def gdn_desc(self, row):
-        return dict(io_type=row.dtype.replace("fp16", "f16"), num_q_heads=row.hk, num_k_heads=row.hk, num_v_heads=row.hv,
-                    head_dim_qk=rows.DIM, head_dim_v=rows.DIM, max_tokens=row.tokens, max_seqs=len(row.lens))
+        return dict(
+            io_type=row.dtype.replace("fp16", "f16"),
+            num_q_heads=row.hk,
+            num_k_heads=row.hk,
+            num_v_heads=row.hv,
+            head_dim_qk=rows.DIM,
+            head_dim_v=rows.DIM,
+            max_tokens=row.tokens,
+            max_seqs=len(row.lens),
+        )
 
     def conv_desc(self, row):
-        return dict(io_type=row.dtype.replace("fp16", "f16"), num_q_heads=row.q_dim // rows.DIM, num_k_heads=row.k_dim // rows.DIM,
-                    num_v_heads=row.v_dim // rows.DIM, head_dim_qk=rows.DIM, head_dim_v=rows.DIM, width=row.width,
-                    flags=self.conv_flags(row), max_tokens=row.tokens, max_seqs=len(row.lens))
+        return dict(
+            io_type=row.dtype.replace("fp16", "f16"),
+            num_q_heads=row.q_dim // rows.DIM,
+            num_k_heads=row.k_dim // rows.DIM,
+            num_v_heads=row.v_dim // rows.DIM,
+            head_dim_qk=rows.DIM,
+            head_dim_v=rows.DIM,
+            width=row.width,
+            flags=self.conv_flags(row),
+            max_tokens=row.tokens,
+            max_seqs=len(row.lens),
+        )
 
     def prepare(self, row, x, variant):
         plan = self.plan(row)
@@ -74,22 +93,38 @@ class Default(Impl):
     def prepare_gdn(self, plan, x, workspace):
         o = torch.full_like(x.v, float("nan"))
         state = torch.full((len(x.lens), x.v.shape[1], rows.DIM, rows.DIM), float("nan"), device="cuda")
-        call = plan.bind(workspace=workspace, workspace_size=plan.workspace_size, q=x.q, k=x.k, v=x.v, g=x.g, beta=x.beta, o=o,
-                         initial_state=x.h0, final_state=state, cu_seqlens=x.cu, scale=x.scale)
+        call = plan.bind(
+            workspace=workspace,
+            workspace_size=plan.workspace_size,
+            q=x.q,
+            k=x.k,
+            v=x.v,
+            g=x.g,
+            beta=x.beta,
+            o=o,
+            initial_state=x.h0,
+            final_state=state,
+            cu_seqlens=x.cu,
+            scale=x.scale,
+        )
 
         def run():
             call()
             return o, state
+
         return run
 
     def prepare_conv(self, plan, row, x, workspace):
-        q, k, v = (torch.full((row.tokens, d), float("nan"), dtype=x.x.dtype, device="cuda") for d in (row.q_dim, row.k_dim,
-                                                                                                   row.v_dim))
+        q, k, v = (
+            torch.full((row.tokens, d), float("nan"), dtype=x.x.dtype, device="cuda")
+            for d in (row.q_dim, row.k_dim, row.v_dim)
+        )
         call = plan.bind(x=x.x, weight=x.weight, bias=x.bias, q=q, k=k, v=v, state=x.state, cu_seqlens=x.cu)
 
         def run():
             call()
             return (q, k, v), x.state
+
         return run
 
     def label(self, row, variant):
@@ -100,11 +135,14 @@ class Default(Impl):
     def describe(self, row, x, variant):
         chosen = next((v for v in self.plan(row).dump()["variants"] if row.tokens <= max(v["buckets"])), None)
         chosen = chosen or self.plan(row).dump()["variants"][-1]
-        return dict(params={"kernel": chosen["kernel"], **chosen["params"]}, nvrtc=self.context.examine()["nvrtc"] or None)
+        return dict(
+            params={"kernel": chosen["kernel"], **chosen["params"]}, nvrtc=self.context.examine()["nvrtc"] or None
+        )
 
 
 class Generic(Default):
-    """The generic kernel, forced; where the library has no such switch, its own choice if that is the generic kernel."""
+    """The generic kernel, forced; where the library has no switch for it, its own choice if that is this kernel."""
+
     name = "gdn-jit-generic"
     ops = ("gdn_prefill",)
     plan_flags = ("GDN_PLAN_GENERIC",) if "GDN_PLAN_GENERIC" in abi.CONSTANTS else ()

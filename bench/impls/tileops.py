@@ -1,8 +1,10 @@
-"""tileops.py - TileOPs' production prefill: one dense sequence, as many k as v heads, no initial state, scale 1, 16-bit gates.
+"""tileops.py - TileOPs' production prefill: one dense sequence, as many k as v heads, no initial state, scale 1,
+16-bit gates.
 
-It sees g and beta rounded to q's type, and its errors are against the recurrence over those. Not exact: terms of the inverse
-are dropped.
+It sees g and beta rounded to q's type, and its errors are against the recurrence over those. Not exact: terms of the
+inverse are dropped.
 """
+
 import copy
 
 import torch
@@ -18,6 +20,7 @@ class TileOps(Impl):
     def __init__(self):
         import tilelang
         from tileops.ops.linear_attention.gated_deltanet import GatedDeltaNetPrefillBTHDFwdOp
+
         self.op, self.version, self.made = GatedDeltaNetPrefillBTHDFwdOp, tilelang.__version__, {}
 
     def versions(self):
@@ -39,6 +42,7 @@ class TileOps(Impl):
             with torch.no_grad():
                 o, state = op(*args)
             return o[0], state
+
         return run
 
     def seen(self, x):

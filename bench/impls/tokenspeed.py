@@ -1,8 +1,10 @@
 """tokenspeed.py - tokenspeed's causal_conv1d_fn and fused_qkv_split_gdn_prefill, two Triton kernels.
 
-Taken from a checkout, TOKENSPEED_DIR, by file, since the package around them needs a server. The table of (sequence, chunk)
-pairs is built on the host beforehand, as its `metadata` argument allows: only kernels are timed, and they can be captured.
+Taken from a checkout, TOKENSPEED_DIR, by file, since the package around them needs a server. The table of (sequence,
+chunk) pairs is built on the host beforehand, as its `metadata` argument allows: only kernels are timed, and they can
+be captured.
 """
+
 import importlib.util
 import os
 import pathlib
@@ -31,6 +33,7 @@ def stand_in_for_kernel_package():
     """The split imports Triton through a package that only passes it on."""
     import triton
     import triton.language
+
     shim = types.ModuleType("tokenspeed_kernel._triton")
     shim.triton, shim.tl = triton, triton.language
     sys.modules.setdefault("tokenspeed_kernel", types.ModuleType("tokenspeed_kernel"))
@@ -53,6 +56,7 @@ class TokenSpeed(Impl):
 
     def versions(self):
         import triton
+
         return {"tokenspeed": os.environ.get("TOKENSPEED_COMMIT", "unknown"), "triton": triton.__version__}
 
     def before_timing(self):
@@ -70,20 +74,41 @@ class TokenSpeed(Impl):
         chunks = [-(-n // BLOCK_M) for n in row.lens]
         seq = torch.tensor([n for n, c in enumerate(chunks) for _ in range(c)], dtype=torch.int32, device="cuda")
         offset = torch.tensor([i for c in chunks for i in range(c)], dtype=torch.int32, device="cuda")
-        entry = dict(tot=sum(chunks), mlist=seq, mlist_len=len(seq), offsetlist=offset, batch_ptr=seq, token_chunk_offset_ptr=offset)
-        return types.SimpleNamespace(cu_seqlen=row.tokens, nums_dict={BLOCK_M: entry}, batch_ptr=seq, token_chunk_offset_ptr=offset)
+        entry = dict(
+            tot=sum(chunks),
+            mlist=seq,
+            mlist_len=len(seq),
+            offsetlist=offset,
+            batch_ptr=seq,
+            token_chunk_offset_ptr=offset,
+        )
+        return types.SimpleNamespace(
+            cu_seqlen=row.tokens, nums_dict={BLOCK_M: entry}, batch_ptr=seq, token_chunk_offset_ptr=offset
+        )
 
     def prepare(self, row, x, variant):
         table, n, heads = self.table(row), len(row.lens), [d // rows.DIM for d in (row.q_dim, row.k_dim, row.v_dim)]
-        state = torch.zeros(n, row.channels, row.width - 1, dtype=x.x.dtype, device="cuda") if x.state is None else x.state
+        state = (
+            torch.zeros(n, row.channels, row.width - 1, dtype=x.x.dtype, device="cuda") if x.state is None else x.state
+        )
         slots = torch.arange(n, dtype=torch.int32, device="cuda")
         has_state = torch.full((n,), x.state is not None, dtype=torch.bool, device="cuda")
         activation = "silu" if "silu" in row.features else None
 
         def run():
-            y = self.conv(x.x.T, x.weight, x.bias, state, x.cu, cache_indices=slots, has_initial_state=has_state,
-                          activation=activation, metadata=table).T
+            y = self.conv(
+                x.x.T,
+                x.weight,
+                x.bias,
+                state,
+                x.cu,
+                cache_indices=slots,
+                has_initial_state=has_state,
+                activation=activation,
+                metadata=table,
+            ).T
             if variant == "conv":
                 return y.split((row.q_dim, row.k_dim, row.v_dim), dim=1), x.state
             return self.split(y, *heads, rows.DIM, rows.DIM, rows.DIM), x.state
+
         return run

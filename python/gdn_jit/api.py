@@ -1,7 +1,10 @@
-"""api.py - contexts, targets, plans and calls: the header's functions as objects. Owns handles and the life of what C points to.
+"""api.py - contexts, targets, plans and calls: the header's functions as objects. Owns handles and the life of what C
+points to.
 
-Keywords are members of the header's structs, so that a member added there is a keyword here once abi.py is regenerated.
+Keywords are members of the header's structs, so that a member added there is a keyword here once abi.py is
+regenerated.
 """
+
 import ctypes
 import json
 import sys
@@ -149,9 +152,13 @@ class Context:
 
     def _one_call(self, op, function, desc, workspace, size, stream, args):
         desc, args = make_desc(op, desc), make_args(op, args)
-        getattr(self.lib, function)(self.handle, ctypes.byref(desc), ctypes.byref(args),
-                                    *workspace_arguments(function, workspace, size),
-                                    current_stream() if stream is None else stream)
+        getattr(self.lib, function)(
+            self.handle,
+            ctypes.byref(desc),
+            ctypes.byref(args),
+            *workspace_arguments(function, workspace, size),
+            current_stream() if stream is None else stream,
+        )
 
     def cache_stats(self):
         out = ctypes_abi.new("gdn_cache_stats")
@@ -167,7 +174,9 @@ class Context:
         """The cache directory's entries, as dicts."""
         found = []
         kind = ctypes_abi.argument_of(abi.FUNCTIONS["gdn_cache_list"]["args"][1])
-        self.lib.gdn_cache_list(self.handle, kind(lambda _user, entry: found.append(values.as_dict(entry[0])) or 0), None)
+        self.lib.gdn_cache_list(
+            self.handle, kind(lambda _user, entry: found.append(values.as_dict(entry[0])) or 0), None
+        )
         return found
 
     def examine(self):
@@ -184,8 +193,13 @@ class Plan:
         self.context, self.op, self.lib = context, op, context.lib
         self.handle = ctypes.c_void_p()
         struct = make_desc(op, desc)
-        getattr(self.lib, OPERATORS[op][1])(context.handle, ctypes.byref(target.struct), ctypes.byref(struct),
-                                            values.flags_value("gdn_plan", plan_flags), ctypes.byref(self.handle))
+        getattr(self.lib, OPERATORS[op][1])(
+            context.handle,
+            ctypes.byref(target.struct),
+            ctypes.byref(struct),
+            values.flags_value("gdn_plan", plan_flags),
+            ctypes.byref(self.handle),
+        )
         context._plans.append(self)
 
     def close(self):
@@ -208,6 +222,7 @@ class Plan:
         def write(_user, data, size):
             pieces.append(ctypes.string_at(data, size))
             return 0
+
         number = values.enum_value("gdn_dump_kind", kind)
         self.lib.gdn_plan_dump(self.handle, number, ctypes_abi.CALLBACKS["gdn_write_fn"](write), None)
         data = b"".join(pieces)
@@ -237,7 +252,11 @@ class Call:
         self._keep = (plan, workspace, args)
         self._struct = make_args(plan.op, args)
         self._function = getattr(plan.lib, function)
-        self._fixed = (plan.handle, ctypes.byref(self._struct), *workspace_arguments(function, workspace, workspace_size))
+        self._fixed = (
+            plan.handle,
+            ctypes.byref(self._struct),
+            *workspace_arguments(function, workspace, workspace_size),
+        )
 
     def __call__(self, stream=None):
         self._function(*self._fixed, current_stream() if stream is None else stream)

@@ -1,18 +1,31 @@
-"""ctypes_abi.py - abi.py as ctypes: one Structure a struct, one prototype a function. Knows no shared library and no tensor.
+"""ctypes_abi.py - abi.py as ctypes: one Structure a struct, one prototype a function. Knows no shared library and no
+tensor.
 
-Every pointer to a struct that callers fill is a pointer type of its own; handles, callbacks' user data and raw memory are
-void pointers; a device address is an integer.
+Every pointer to a struct that callers fill is a pointer type of its own; handles, callbacks' user data and raw memory
+are void pointers; a device address is an integer.
 """
+
 import ctypes
 import re
 
 from . import abi
 
 SCALARS = {
-    "void": None, "char": ctypes.c_char, "int": ctypes.c_int, "float": ctypes.c_float, "double": ctypes.c_double,
-    "size_t": ctypes.c_size_t, "int8_t": ctypes.c_int8, "uint8_t": ctypes.c_uint8, "int16_t": ctypes.c_int16,
-    "uint16_t": ctypes.c_uint16, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
-    "uint64_t": ctypes.c_uint64, "bool": ctypes.c_bool,
+    "void": None,
+    "char": ctypes.c_char,
+    "int": ctypes.c_int,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "size_t": ctypes.c_size_t,
+    "int8_t": ctypes.c_int8,
+    "uint8_t": ctypes.c_uint8,
+    "int16_t": ctypes.c_int16,
+    "uint16_t": ctypes.c_uint16,
+    "int32_t": ctypes.c_int32,
+    "uint32_t": ctypes.c_uint32,
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "bool": ctypes.c_bool,
 }
 STRUCTS = {}
 CALLBACKS = {}

@@ -1,8 +1,9 @@
 """library.py - finds and opens libgdnjit, and turns a status into an exception. One library a process.
 
-Looked for in this order: GDN_JIT_LIBRARY (a file), the package's own folder, the build folders of a source tree around it
-(build, build/release), then the loader (libgdnjit.so.<major>).
+Looked for in this order: GDN_JIT_LIBRARY (a file), the package's own folder, the build folders of a source tree
+around it (build, build/release), then the loader (libgdnjit.so.<major>).
 """
+
 import ctypes
 import os
 import pathlib
@@ -48,8 +49,10 @@ def _check_version(lib):
     found = lib.gdn_version()
     major, minor = abi.CONSTANTS["GDN_VERSION_MAJOR"], abi.CONSTANTS["GDN_VERSION_MINOR"]
     if found // 100 != major * 100 + minor:
-        raise OSError(f"{lib._name} is version {found // 10000}.{found // 100 % 100}, this package is written for "
-                      f"{major}.{minor}: install the two together")
+        raise OSError(
+            f"{lib._name} is version {found // 10000}.{found // 100 % 100}, this package is written for "
+            f"{major}.{minor}: install the two together"
+        )
 
 
 def _raise_on_failure(lib):
@@ -57,6 +60,7 @@ def _raise_on_failure(lib):
         if status:
             raise GdnError(status, lib.gdn_status_name(status).decode(), lib.gdn_last_error().decode())
         return status
+
     return check
 
 

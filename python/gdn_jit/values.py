@@ -1,12 +1,19 @@
-"""values.py - Python values -> struct members: enums by name, flags by name, tensors by address. Knows no function of the library.
+"""values.py - Python values -> struct members: enums by name, flags by name, tensors by address. Knows no function of
+the library.
 
-Never imports torch: a tensor is what has data_ptr(), stride() and is_contiguous(). Nothing is copied and nothing is made
-contiguous behind the caller's back: a tensor that the contract does not take is a ValueError.
+Never imports torch: a tensor is what has data_ptr(), stride() and is_contiguous(). Nothing is copied and nothing is
+made contiguous behind the caller's back: a tensor that the contract does not take is a ValueError.
 """
+
 from . import abi, ctypes_abi
 
 TORCH_DTYPES = {"torch.bfloat16": "GDN_BF16", "torch.float16": "GDN_F16", "torch.float32": "GDN_F32"}
-PREFIXES = {"gdn_prefill_desc": "GDN_PREFILL_", "gdn_conv1d_desc": "GDN_CONV_", "gdn_config": "GDN_CTX_", "gdn_plan": "GDN_PLAN_"}
+PREFIXES = {
+    "gdn_prefill_desc": "GDN_PREFILL_",
+    "gdn_conv1d_desc": "GDN_CONV_",
+    "gdn_config": "GDN_CTX_",
+    "gdn_plan": "GDN_PLAN_",
+}
 MEMBERS = {struct: dict(members) for struct, members in abi.STRUCTS.items()}
 
 
@@ -41,14 +48,16 @@ def is_tensor(value):
 
 
 def address(member, value, strided):
-    """Address of a tensor, or an address as it is; None is 0. A tensor must be dense unless the struct holds its strides."""
+    """Address of a tensor, or an address as it is; None is 0. Unless the struct holds its strides it must be dense."""
     if value is None:
         return 0
     if not is_tensor(value):
         return int(value)
     if not strided and not value.is_contiguous():
-        raise ValueError(f"{member} has strides {tuple(value.stride())} and no member of the struct for them: pass a "
-                         "contiguous tensor")
+        raise ValueError(
+            f"{member} has strides {tuple(value.stride())} and no member of the struct for them: pass a "
+            "contiguous tensor"
+        )
     return value.data_ptr()
 
 
@@ -66,7 +75,9 @@ def fill(name, given):
     for member, value in given.items():
         kind = members.get(member)
         if kind is None or member == "struct_size":
-            raise TypeError(f"{name} has no member {member!r}; it has {', '.join(m for m in members if m != 'struct_size')}")
+            raise TypeError(
+                f"{name} has no member {member!r}; it has {', '.join(m for m in members if m != 'struct_size')}"
+            )
         if kind in abi.ENUMS:
             value = enum_value(kind, value)
         elif member == "flags":

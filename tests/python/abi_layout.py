@@ -1,7 +1,9 @@
-"""abi_layout.py - the binding's structs, numbers and initial values against what a C compiler makes of the public header.
+"""abi_layout.py - the binding's structs, numbers and initial values against what a C compiler makes of the public
+header.
 
-    abi_layout.py CC INCLUDE_FOLDER      exit 1 and a line for each difference
+abi_layout.py CC INCLUDE_FOLDER exit 1 and a line for each difference
 """
+
 import ctypes
 import pathlib
 import subprocess
@@ -13,19 +15,32 @@ from gdn_jit import abi, ctypes_abi  # noqa: E402
 
 
 def c_program():
-    lines = ["#include <stddef.h>", "#include <stdio.h>", "#include <gdn_jit/gdn_jit.h>",
-             "static void bytes(const char *name, const void *p, size_t n)", "{", '    printf("%s ", name);',
-             '    for (size_t i = 0; i < n; ++i) printf("%02x", ((const unsigned char *)p)[i]);', "    putchar('\\n');", "}",
-             "int main(void)", "{"]
+    lines = [
+        "#include <stddef.h>",
+        "#include <stdio.h>",
+        "#include <gdn_jit/gdn_jit.h>",
+        "static void bytes(const char *name, const void *p, size_t n)",
+        "{",
+        '    printf("%s ", name);',
+        '    for (size_t i = 0; i < n; ++i) printf("%02x", ((const unsigned char *)p)[i]);',
+        "    putchar('\\n');",
+        "}",
+        "int main(void)",
+        "{",
+    ]
     for values in (abi.CONSTANTS, *abi.ENUMS.values()):
         lines += [f'    printf("{name} %lld\\n", (long long){name});' for name in values]
     for struct, members in abi.STRUCTS.items():
         lines.append(f'    printf("sizeof({struct}) %zu\\n", sizeof({struct}));')
         for member, _ in members:
-            lines.append(f'    printf("{struct}.{member} %zu+%zu\\n", offsetof({struct}, {member}), '
-                         f"sizeof((({struct} *)0)->{member}));")
+            lines.append(
+                f'    printf("{struct}.{member} %zu+%zu\\n", offsetof({struct}, {member}), '
+                f"sizeof((({struct} *)0)->{member}));"
+            )
     for struct in abi.INITS:
-        lines.append(f"    {{ static const {struct} x = {struct.upper()}_INIT; bytes(\"init({struct})\", &x, sizeof x); }}")
+        lines.append(
+            f'    {{ static const {struct} x = {struct.upper()}_INIT; bytes("init({struct})", &x, sizeof x); }}'
+        )
     return "\n".join([*lines, "    return 0;", "}", ""])
 
 
@@ -55,8 +70,11 @@ def c_says(compiler, include):
 
 def differences(compiler, include):
     c, python = c_says(compiler, include), python_says()
-    return [f"{name}: C says {c.get(name)}, Python says {python.get(name)}" for name in sorted(c.keys() | python.keys())
-            if c.get(name) != python.get(name)]
+    return [
+        f"{name}: C says {c.get(name)}, Python says {python.get(name)}"
+        for name in sorted(c.keys() | python.keys())
+        if c.get(name) != python.get(name)
+    ]
 
 
 def main():

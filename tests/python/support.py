@@ -1,4 +1,5 @@
 """support.py - what the Python tests share: paths, host memory that looks like a tensor, the fake driver's controls."""
+
 import array
 import ctypes
 import os
@@ -9,8 +10,20 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "python"), str(TOP / "bench")]
 sys.dont_write_bytecode = True
-CONTROLS = ("reset", "set_devices", "device", "fail", "hide", "set_capture", "make_current", "make_other_current", "calls",
-            "num_launches", "launch", "balance")  # struct fake_controls of tests/fakecuda/fakecuda.h
+CONTROLS = (
+    "reset",
+    "set_devices",
+    "device",
+    "fail",
+    "hide",
+    "set_capture",
+    "make_current",
+    "make_other_current",
+    "calls",
+    "num_launches",
+    "launch",
+    "balance",
+)  # struct fake_controls of tests/fakecuda/fakecuda.h
 
 
 class HostTensor:
@@ -49,13 +62,17 @@ def from_fp16(bits):
 
 
 class FakeDriver:
-    """libfakecuda: a driver that executes nothing and counts. Only controls without struct results are callable here."""
+    """libfakecuda, a driver that executes nothing and counts: its controls that return no struct."""
 
     def __init__(self):
         self.path = os.environ["GDN_FAKE_CUDA_PATH"]
         library = ctypes.CDLL(self.path)
-        kinds = {"reset": (None,), "make_current": (None, ctypes.c_int), "num_launches": (ctypes.c_int,),
-                 "calls": (ctypes.c_int, ctypes.c_char_p)}
+        kinds = {
+            "reset": (None,),
+            "make_current": (None, ctypes.c_int),
+            "num_launches": (ctypes.c_int,),
+            "calls": (ctypes.c_int, ctypes.c_char_p),
+        }
         table = (ctypes.c_void_p * len(CONTROLS)).in_dll(library, "fake_controls")
         for i, name in enumerate(CONTROLS):
             if name in kinds:

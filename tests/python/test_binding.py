@@ -1,4 +1,6 @@
-"""test_binding.py - python/gdn_jit without torch and without a GPU: its structs are the header's, its values reach the library."""
+"""test_binding.py - python/gdn_jit without torch and without a GPU: its structs are the header's, its values reach
+the library."""
+
 import os
 import pathlib
 import re
@@ -17,7 +19,9 @@ import abi_layout
 
 COMPILER = os.environ.get("CC", "cc")
 INCLUDE = support.TOP / "include"
-DESC = dict(io_type="f16", num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=64, head_dim_v=64, max_tokens=64, max_seqs=2)
+DESC = dict(
+    io_type="f16", num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=64, head_dim_v=64, max_tokens=64, max_seqs=2
+)
 
 
 def context(**config):
@@ -26,7 +30,9 @@ def context(**config):
 
 class Header(unittest.TestCase):
     def test_table_is_what_the_header_says(self):
-        done = subprocess.run([sys.executable, str(support.TOP / "python/make_abi.py"), "--check"], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, str(support.TOP / "python/make_abi.py"), "--check"], capture_output=True, text=True
+        )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_sizes_offsets_numbers_and_initial_values_are_the_compilers(self):
@@ -36,8 +42,12 @@ class Header(unittest.TestCase):
         with tempfile.TemporaryDirectory() as room:
             shutil.copytree(INCLUDE, pathlib.Path(room) / "include")
             header = pathlib.Path(room) / "include/gdn_jit/gdn_jit.h"
-            text, count = re.subn(r"\n    int64_t max_tokens;", "\n    int32_t sneaked_in[2];\n    int64_t max_tokens;",
-                                  header.read_text(), count=1)
+            text, count = re.subn(
+                r"\n    int64_t max_tokens;",
+                "\n    int32_t sneaked_in[2];\n    int64_t max_tokens;",
+                header.read_text(),
+                count=1,
+            )
             self.assertEqual(count, 1)
             header.write_text(text)
             found = abi_layout.differences(COMPILER, str(header.parents[1]))
@@ -68,7 +78,9 @@ class Values(unittest.TestCase):
     def test_a_tensor_with_strides_nobody_reads_is_refused(self):
         q = support.HostTensor((4, 1, 64), "H", stride=(128, 64, 1))
         with self.assertRaisesRegex(ValueError, "q has strides"):
-            values.fill("gdn_prefill_args", dict(beta=q) if "q_stride" in values.MEMBERS["gdn_prefill_args"] else dict(q=q))
+            values.fill(
+                "gdn_prefill_args", dict(beta=q) if "q_stride" in values.MEMBERS["gdn_prefill_args"] else dict(q=q)
+            )
 
     def test_row_pitch_comes_from_the_tensor(self):
         x = support.HostTensor((4, 96), "H", [0] * 512, stride=(128, 1))
@@ -93,8 +105,11 @@ class Calls(unittest.TestCase):
 
     def test_log_reaches_python(self):
         said = []
-        with context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"], log=lambda level, text: said.append((level, text)),
-                     log_level=abi.CONSTANTS["GDN_LOG_INFO"]) as ctx:
+        with context(
+            nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"],
+            log=lambda level, text: said.append((level, text)),
+            log_level=abi.CONSTANTS["GDN_LOG_INFO"],
+        ) as ctx:
             ctx.plan_prefill(ctx.target("H200"), **DESC)
         self.assertTrue(any("compile" in text for _, text in said), said)
 
@@ -133,7 +148,7 @@ class Calls(unittest.TestCase):
 
 class Reference(unittest.TestCase):
     def test_prefill_of_two_sequences_is_the_recurrence(self):
-        """Two sequences of 2 and 1 tokens, one k head, two v heads; shapes, scale and sequences follow from the tensors."""
+        """Two sequences of 2 and 1 tokens, one k head, two v heads; counts and scale follow from the tensors."""
         d, tokens, hv = 64, 3, 2
         number = lambda i: ((i * 37) % 101 - 50) / 128  # noqa: E731, exact in fp16
         q, k = ([number(i + s) for i in range(tokens * d)] for s in (0, 7))
@@ -142,15 +157,24 @@ class Reference(unittest.TestCase):
         half = lambda shape, x: support.HostTensor(shape, "H", support.fp16(x))  # noqa: E731
         o, state = support.HostTensor((tokens, hv, d), "H"), support.HostTensor((2, hv, d, d), "f")
         gdn_jit.reference_prefill(
-            DESC, q=half((tokens, 1, d), q), k=half((tokens, 1, d), k), v=half((tokens, hv, d), v), o=o, final_state=state,
-            g=support.HostTensor((tokens, hv), "f", g), beta=support.HostTensor((tokens, hv), "f", beta), scale=0.5,
-            cu_seqlens=support.HostTensor((3,), "i", [0, 2, 3]))
+            DESC,
+            q=half((tokens, 1, d), q),
+            k=half((tokens, 1, d), k),
+            v=half((tokens, hv, d), v),
+            o=o,
+            final_state=state,
+            g=support.HostTensor((tokens, hv), "f", g),
+            beta=support.HostTensor((tokens, hv), "f", beta),
+            scale=0.5,
+            cu_seqlens=support.HostTensor((3,), "i", [0, 2, 3]),
+        )
         import math
+
         for n, (first, last) in enumerate(((0, 2), (2, 3))):
             for h in range(hv):
                 s = [[0.0] * d for _ in range(d)]
                 for t in range(first, last):
-                    kt, qt, decay = k[t * d:(t + 1) * d], q[t * d:(t + 1) * d], math.exp(g[t * hv + h])
+                    kt, qt, decay = k[t * d : (t + 1) * d], q[t * d : (t + 1) * d], math.exp(g[t * hv + h])
                     for j in range(d):
                         column = [s[i][j] * decay for i in range(d)]
                         u = beta[t * hv + h] * (v[(t * hv + h) * d + j] - sum(a * b for a, b in zip(kt, column)))
@@ -158,24 +182,37 @@ class Reference(unittest.TestCase):
                             s[i][j] = column[i] + kt[i] * u
                         wanted = 0.5 * sum(qt[i] * s[i][j] for i in range(d))
                         found = support.from_fp16([o.memory[(t * hv + h) * d + j]])[0]
-                        self.assertAlmostEqual(found, wanted, delta=abs(wanted) * 2 ** -10 + 1e-7, msg=f"o t={t} h={h} j={j}")
+                        self.assertAlmostEqual(
+                            found, wanted, delta=abs(wanted) * 2**-10 + 1e-7, msg=f"o t={t} h={h} j={j}"
+                        )
                 for i in range(d):
                     for j in range(d):
                         found = state.memory[((n * hv + h) * d + i) * d + j]
-                        self.assertAlmostEqual(found, s[i][j], delta=abs(s[i][j]) * 1e-6 + 1e-9, msg=f"state n={n} h={h}")
+                        self.assertAlmostEqual(
+                            found, s[i][j], delta=abs(s[i][j]) * 1e-6 + 1e-9, msg=f"state n={n} h={h}"
+                        )
 
     def test_conv_of_a_pitched_row(self):
         """Width 2, weights 1 and 2, no SiLU: y[t] = x[t-1] + 2 x[t]; columns past the channels are not read."""
-        desc = dict(io_type="f16", num_q_heads=1, num_k_heads=1, num_v_heads=1, head_dim_qk=16, head_dim_v=16, width=2, flags=0)
+        desc = dict(
+            io_type="f16", num_q_heads=1, num_k_heads=1, num_v_heads=1, head_dim_qk=16, head_dim_v=16, width=2, flags=0
+        )
         rows, pitch, channels = 3, 64, 48
         x = [(t * 8 + c % 8) / 16 if c < channels else 9.0 for t in range(rows) for c in range(pitch)]
         outs = {n: support.HostTensor((rows, 1, 16), "H") for n in "qkv"}
-        gdn_jit.reference_conv1d_qkv(desc, x=support.HostTensor((rows, channels), "H", support.fp16(x), stride=(pitch, 1)),
-                                     weight=support.HostTensor((channels, 2), "H", support.fp16([1.0, 2.0] * channels)), **outs)
+        gdn_jit.reference_conv1d_qkv(
+            desc,
+            x=support.HostTensor((rows, channels), "H", support.fp16(x), stride=(pitch, 1)),
+            weight=support.HostTensor((channels, 2), "H", support.fp16([1.0, 2.0] * channels)),
+            **outs,
+        )
         for i, n in enumerate("qkv"):
             found = support.from_fp16(outs[n].memory)
-            wanted = [(x[(t - 1) * pitch + c] if t else 0.0) + 2 * x[t * pitch + c] for t in range(rows)
-                      for c in range(16 * i, 16 * i + 16)]
+            wanted = [
+                (x[(t - 1) * pitch + c] if t else 0.0) + 2 * x[t * pitch + c]
+                for t in range(rows)
+                for c in range(16 * i, 16 * i + 16)
+            ]
             self.assertEqual(found, wanted, n)
 
 
