@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 
-static const char *const prefill_headers[] = { "gdn_types.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh",
-                                               NULL };
+static const char *const prefill_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
+                                               "gdn_ptx_mbar.cuh", "gdn_tile.cuh",     "gdn_range.cuh", NULL };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh", "gdn_conv.cuh", NULL };
@@ -26,7 +26,7 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
 }
 
 /* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
-static void derive_prefill(struct gdni_spec *s)
+static void derive_prefill(struct gdni_spec *s, const struct gdni_problem *problem)
 {
     enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 5, BARRIERS = 128 };
     const struct gdni_params *p = &s->params;
@@ -35,6 +35,16 @@ static void derive_prefill(struct gdni_spec *s)
     const int32_t tp = 2 * p->chunk * p->chunk * 2;
     s->threads = WARP * (p->block_dv / ROWS_PER_STATE_WARP + AUX_WARPS);
     s->smem_bytes = p->stages * stage + (p->stages - 1) * tp + BARRIERS;
+    s->gate = problem->gate;
+    s->gate_type = problem->gate_type;
+    s->beta = problem->beta;
+    s->beta_type = problem->beta_type;
+    s->qk_l2norm = (problem->flags & GDN_PREFILL_QK_L2NORM) != 0;
+    s->beta_times_2 = (problem->flags & GDN_PREFILL_BETA_TIMES_2) != 0;
+    s->checkpoints = (problem->flags & GDN_PREFILL_CHECKPOINTS) != 0;
+    s->zero_padding = (problem->flags & GDN_PREFILL_ZERO_PADDING) != 0;
+    s->cu_seqlens_type = problem->cu_seqlens_type;
+    s->slot_type = problem->slot_type;
 }
 
 static void derive_conv(struct gdni_spec *s, const struct gdni_problem *problem)
@@ -62,7 +72,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     out->params = *params;
     out->arch = arch;
     if (problem->op == GDNI_OP_PREFILL)
-        derive_prefill(out);
+        derive_prefill(out, problem);
     else
         derive_conv(out, problem);
     if (out->smem_bytes > arch->smem_per_block)
@@ -77,7 +87,8 @@ enum { MAX_GRID_X = 2147483647 };
 static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_seqs,
                                uint32_t grid[3])
 {
-    const int64_t ctas = num_seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
+    const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
+    const int64_t ctas = seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
     if (ctas > MAX_GRID_X)
         return GDN_FAIL(GDN_E_INVALID,
                         "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",

@@ -21,6 +21,9 @@ struct gdni_spec {
     int32_t kernel; /* enum gdni_kernel */
     int32_t io_type, state_type, state_layout;
     int32_t dk, dv;
+    int32_t gate, gate_type, beta, beta_type;                   /* prefill */
+    int32_t qk_l2norm, beta_times_2, checkpoints, zero_padding; /* prefill */
+    int32_t cu_seqlens_type, slot_type;
     int32_t width, silu, bias, vector_bytes; /* conv */
     struct gdni_params params;
     /* derived */

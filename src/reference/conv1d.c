@@ -152,7 +152,7 @@ static gdn_status take_args(struct run *r, const gdn_conv1d_args *args)
                                      &checked.v, &checked.state,  &checked.slots, &checked.cu_seqlens };
     gdni_align_for_check(pointers, sizeof pointers / sizeof pointers[0]);
     GDN_TRY(gdni_check_conv1d_args(&r->p, &checked));
-    GDN_TRY(gdni_seqlens_take(&r->seqs, a->cu_seqlens, a->num_tokens, a->num_seqs));
+    GDN_TRY(gdni_seqlens_take(&r->seqs, a->cu_seqlens, GDN_INDEX_I32, a->num_tokens, a->num_seqs));
     return check_slots(r);
 }
 
