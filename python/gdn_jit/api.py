@@ -36,6 +36,8 @@ def prefill_shapes(args):
         args.setdefault("num_seqs", cu.shape[0] - 1)
     elif batch is not None or "num_tokens" in args:
         args.setdefault("num_seqs", batch or 1)
+    if values.is_tensor(args.get("checkpoints")):
+        args.setdefault("num_checkpoints", args["checkpoints"].shape[0])
     if args.get("scale") is not None:
         args.setdefault("has_scale", 1)
     else:
@@ -55,10 +57,11 @@ def conv_shapes(args):
 SHAPES = {"prefill": prefill_shapes, "conv1d_qkv": conv_shapes}
 
 
-def make_args(op, given):
-    args = dict(given)
+def make_args(op, given, desc, device="cuda"):
+    name, args = OPERATORS[op][0] + "_args", dict(given)
+    values.check_tensors(name, args, desc, device)
     SHAPES[op](args)
-    return values.fill(OPERATORS[op][0] + "_args", args)
+    return values.fill(name, args)
 
 
 def make_desc(op, given):
@@ -151,7 +154,8 @@ class Context:
         self._one_call("conv1d_qkv", "gdn_conv1d_qkv", desc, workspace, workspace_size, stream, args)
 
     def _one_call(self, op, function, desc, workspace, size, stream, args):
-        desc, args = make_desc(op, desc), make_args(op, args)
+        desc = make_desc(op, desc)
+        args = make_args(op, args, desc)
         getattr(self.lib, function)(
             self.handle,
             ctypes.byref(desc),
@@ -192,7 +196,7 @@ class Plan:
     def __init__(self, context, op, target, plan_flags, desc):
         self.context, self.op, self.lib = context, op, context.lib
         self.handle = ctypes.c_void_p()
-        struct = make_desc(op, desc)
+        self.desc = struct = make_desc(op, desc)
         getattr(self.lib, OPERATORS[op][1])(
             context.handle,
             ctypes.byref(target.struct),
@@ -250,7 +254,7 @@ class Call:
     def __init__(self, plan, workspace, workspace_size, args):
         function = OPERATORS[plan.op][2]
         self._keep = (plan, workspace, args)
-        self._struct = make_args(plan.op, args)
+        self._struct = make_args(plan.op, args, plan.desc)
         self._function = getattr(plan.lib, function)
         self._fixed = (
             plan.handle,
@@ -263,7 +267,8 @@ class Call:
 
 
 def _reference(op, desc, args):
-    desc, args = make_desc(op, desc), make_args(op, args)
+    desc = make_desc(op, desc)
+    args = make_args(op, args, desc, "cpu")
     getattr(library.load(), "gdn_reference_" + op)(ctypes.byref(desc), ctypes.byref(args))
 
 

@@ -14,6 +14,24 @@ PREFIXES = {
     "gdn_config": "GDN_CTX_",
     "gdn_plan": "GDN_PLAN_",
 }
+TORCH_INDICES = {"torch.int32": "GDN_INDEX_I32", "torch.int64": "GDN_INDEX_I64"}
+# What a tensor's dtype must be: a member of the descriptor, or a torch dtype where the header knows but one.
+DTYPES = {
+    "gdn_prefill_args": {
+        **dict.fromkeys(("q", "k", "v", "o"), "io_type"),
+        **dict.fromkeys(("initial_state", "final_state"), "state_type"),
+        **dict.fromkeys(("slot_in", "slot_out"), "slot_type"),
+        **dict.fromkeys(("a_log", "dt_bias"), "float32"),
+        **{"g": "gate_type", "beta": "beta_type", "cu_seqlens": "cu_seqlens_type"},
+        **{"has_initial_state": "uint8", "checkpoints": "int64"},
+    },
+    "gdn_conv1d_args": {
+        **dict.fromkeys(("x", "weight", "bias", "q", "k", "v", "state"), "io_type"),
+        **{"slots": "int32", "cu_seqlens": "int32", "has_initial_state": "uint8"},
+    },
+}
+DESC_OF = {"gdn_prefill_args": "gdn_prefill_desc", "gdn_conv1d_args": "gdn_conv1d_desc"}
+WITHOUT_DIM = ("g", "beta")
 MEMBERS = {struct: dict(members) for struct, members in abi.STRUCTS.items()}
 
 
@@ -47,50 +65,105 @@ def is_tensor(value):
     return hasattr(value, "data_ptr")
 
 
-def address(member, value, strided):
-    """Address of a tensor, or an address as it is; None is 0. Unless the struct holds its strides it must be dense."""
-    if value is None:
-        return 0
-    if not is_tensor(value):
-        return int(value)
-    if not strided and not value.is_contiguous():
-        raise ValueError(
-            f"{member} has strides {tuple(value.stride())} and no member of the struct for them: pass a "
-            "contiguous tensor"
-        )
-    return value.data_ptr()
+def check_dtype(member, tensor, wanted):
+    """wanted: a member of gdn_dtype or gdn_index_type, or the name of a torch dtype."""
+    name = str(getattr(tensor, "dtype", ""))
+    if not name:
+        return
+    if isinstance(wanted, str):
+        right = name in (f"torch.{wanted}", "torch.bool" if wanted == "uint8" else None)
+    else:
+        enum, number = wanted
+        right = abi.ENUMS[enum].get((TORCH_DTYPES if enum == "gdn_dtype" else TORCH_INDICES).get(name)) == number
+        wanted = next((n for n, v in abi.ENUMS[enum].items() if v == number), str(number))
+    if not right:
+        raise ValueError(f"{member} is {name}, and the descriptor says {wanted}")
 
 
-def set_strides(struct, members, member, tensor):
-    """Fills `<member>_stride`, the row stride, from the tensor; its rows must be dense."""
-    if tensor.dim() < 2 or tensor.stride(-1) != 1:
+def rows_are_dense(tensor):
+    """Whether everything below the first index lies packed."""
+    step = 1
+    for size, stride in zip(reversed(tensor.shape[1:]), reversed(tensor.stride()[1:])):
+        if size > 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def set_strides(struct, member, tensor):
+    """`<member>_strides` from a tensor [T, H, D] or [B, T, H, D]; g and beta have no D. Packed ones stay 0."""
+    strides = list(tensor.stride())
+    if member not in WITHOUT_DIM and strides.pop() != 1:
         raise ValueError(f"{member} has strides {tuple(tensor.stride())}: the last must be 1")
-    if f"{member}_stride" in members:
-        setattr(struct, f"{member}_stride", tensor.stride(0))
+    if len(strides) not in (2, 3):
+        raise ValueError(f"{member} has shape {tuple(tensor.shape)}: [tokens, heads, ..] or [batch, tokens, heads, ..]")
+    into = getattr(struct, f"{member}_strides")
+    into.token, into.head = strides[-2:]
+    if len(strides) == 3 and tensor.shape[0] > 1:
+        into.batch = strides[0]
+
+
+def set_layout(struct, members, member, tensor, given):
+    """Strides that the struct has members for, unless the caller gave them; any other tensor must be dense."""
+    line = f"{member.removesuffix('_state')}_slot_stride"
+    if f"{member}_strides" in members:
+        if f"{member}_strides" not in given and not tensor.is_contiguous():
+            set_strides(struct, member, tensor)
+    elif f"{member}_stride" in members and (tensor.dim() == 1 or rows_are_dense(tensor)):
+        if f"{member}_stride" not in given:
+            setattr(struct, f"{member}_stride", tensor.stride(0))
+    elif line in members and rows_are_dense(tensor):
+        if line not in given and not tensor.is_contiguous():
+            setattr(struct, line, tensor.stride(0))
+    elif not tensor.is_contiguous():
+        raise ValueError(
+            f"{member} has strides {tuple(tensor.stride())}, which the struct has no member for: pass a contiguous "
+            "tensor"
+        )
+
+
+def scalar(name, member, kind, value):
+    """Value of a member that is no address and no struct."""
+    if kind in abi.ENUMS:
+        return enum_value(kind, value)
+    if member == "flags":
+        return flags_value(name, value)
+    return value.encode() if isinstance(value, str) else value
 
 
 def fill(name, given):
-    """Struct `name` from its _INIT and the members in `given`."""
+    """Struct `name` from its _INIT and the members in `given`; a member that is a struct takes a tuple or a dict."""
     struct, members = ctypes_abi.new(name), MEMBERS[name]
     for member, value in given.items():
         kind = members.get(member)
         if kind is None or member == "struct_size":
-            raise TypeError(
-                f"{name} has no member {member!r}; it has {', '.join(m for m in members if m != 'struct_size')}"
-            )
-        if kind in abi.ENUMS:
-            value = enum_value(kind, value)
-        elif member == "flags":
-            value = flags_value(name, value)
+            known = ", ".join(m for m in members if m != "struct_size")
+            raise TypeError(f"{name} has no member {member!r}; it has {known}")
+        if kind in abi.STRUCTS:
+            value = ctypes_abi.STRUCTS[kind](**value) if isinstance(value, dict) else ctypes_abi.STRUCTS[kind](*value)
         elif kind == "gdn_devptr":
-            strided = f"{member}_stride" in members
-            if strided and is_tensor(value) and f"{member}_stride" not in given:
-                set_strides(struct, members, member, value)
-            value = address(member, value, strided)
-        elif isinstance(value, str):
-            value = value.encode()
+            if is_tensor(value):
+                set_layout(struct, members, member, value, given)
+                value = value.data_ptr()
+            value = 0 if value is None else int(value)
+        else:
+            value = scalar(name, member, kind, value)
         setattr(struct, member, value)
     return struct
+
+
+def check_tensors(name, given, desc, device):
+    """Each tensor's dtype against what `desc`, the descriptor's struct, says, and whether it lies where it must."""
+    for member, wanted in DTYPES[name].items():
+        tensor = given.get(member)
+        if not is_tensor(tensor):
+            continue
+        if wanted in MEMBERS[DESC_OF[name]]:
+            kind = MEMBERS[DESC_OF[name]][wanted]
+            wanted = (kind, getattr(desc, wanted) or 1)  # 0: the enum's first, as the header says of index types
+        check_dtype(member, tensor, wanted)
+        if getattr(tensor, "is_cuda", device == "cuda") != (device == "cuda"):
+            raise ValueError(f"{member} is on {tensor.device}: this call takes tensors on {device}")
 
 
 def as_dict(struct):

@@ -201,7 +201,7 @@ endfunction()
 # python/test_*.py: the binding and what of bench/ needs neither torch nor a GPU; Python's own library is enough. The binding
 # opens the shared library, so not in a sanitized build, whose runtime must be in the process from its start.
 function(gdn_python_tests)
-    find_package(Python3 3.8 COMPONENTS Interpreter)
+    find_package(Python3 3.9 COMPONENTS Interpreter)
     if(NOT Python3_FOUND OR GDN_SANITIZE OR GDN_FUZZ)
         return()
     endif()

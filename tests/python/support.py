@@ -29,7 +29,8 @@ CONTROLS = (
 class HostTensor:
     """Numbers in host memory with the few methods that the binding asks of a tensor."""
 
-    def __init__(self, shape, code, values=None, stride=None):
+    def __init__(self, shape, code, values=None, stride=None, dtype=""):
+        self.dtype = dtype
         count = 1
         for n in shape:
             count *= n

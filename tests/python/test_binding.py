@@ -76,11 +76,51 @@ class Values(unittest.TestCase):
             values.fill("gdn_prefill_desc", dict(num_heads=3))
 
     def test_a_tensor_with_strides_nobody_reads_is_refused(self):
-        q = support.HostTensor((4, 1, 64), "H", stride=(128, 64, 1))
-        with self.assertRaisesRegex(ValueError, "q has strides"):
-            values.fill(
-                "gdn_prefill_args", dict(beta=q) if "q_stride" in values.MEMBERS["gdn_prefill_args"] else dict(q=q)
-            )
+        checkpoints = support.HostTensor((4, 3), "q", [0] * 16, stride=(4, 1))
+        with self.assertRaisesRegex(ValueError, "checkpoints has strides"):
+            values.fill("gdn_prefill_args", dict(checkpoints=checkpoints))
+
+    def test_strides_come_from_the_tensor(self):
+        def strides(**args):
+            (name,) = args
+            found = getattr(values.fill("gdn_prefill_args", args), f"{name}_strides")
+            return found.batch, found.token, found.head
+
+        def view(shape, stride):
+            return support.HostTensor(shape, "H", [0], stride=stride)
+
+        self.assertEqual(strides(q=support.HostTensor((4, 2, 64), "H")), (0, 0, 0))
+        self.assertEqual(strides(q=view((4, 2, 64), (512, 64, 1))), (0, 512, 64))
+        self.assertEqual(strides(k=view((3, 4, 2, 64), (512, 64, 256, 1))), (512, 64, 256))  # [B, H, T, D], transposed
+        self.assertEqual(strides(k=view((1, 4, 2, 64), (512, 64, 256, 1))), (0, 64, 256))  # batch is 0 with cu_seqlens
+        self.assertEqual(strides(g=view((4, 2), (16, 1))), (0, 16, 1))
+        with self.assertRaisesRegex(ValueError, "the last must be 1"):
+            strides(v=view((4, 2, 64), (128, 1, 2)))
+
+    def test_a_pool_of_states_may_have_padded_lines(self):
+        pool = support.HostTensor((3, 1, 64, 64), "f", [0], stride=(5000, 4096, 64, 1))
+        args = values.fill("gdn_prefill_args", dict(initial_state=pool, final_state=pool))
+        self.assertEqual((args.initial_slot_stride, args.final_slot_stride), (5000, 5000))
+        torn = support.HostTensor((3, 1, 64, 64), "f", [0], stride=(8192, 4096, 1, 64))
+        with self.assertRaisesRegex(ValueError, "final_state has strides"):
+            values.fill("gdn_prefill_args", dict(final_state=torn))
+
+    def test_a_dtype_that_the_descriptor_does_not_say_is_refused(self):
+        desc = values.fill("gdn_prefill_desc", DESC)
+        check = lambda **args: values.check_tensors("gdn_prefill_args", args, desc, "cuda")  # noqa: E731
+        check(
+            q=support.HostTensor((1,), "H", dtype="torch.float16"),
+            g=support.HostTensor((1,), "f", dtype="torch.float32"),
+        )
+        check(has_initial_state=support.HostTensor((1,), "B", dtype="torch.bool"))
+        for member, dtype, said in (
+            ("q", "torch.bfloat16", "GDN_F16"),
+            ("final_state", "torch.float16", "GDN_F32"),
+            ("cu_seqlens", "torch.int64", "GDN_INDEX_I32"),
+            ("checkpoints", "torch.int32", "int64"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"{member} is {dtype}, and the descriptor says {said}"):
+                check(**{member: support.HostTensor((1,), "f", dtype=dtype)})
 
     def test_row_pitch_comes_from_the_tensor(self):
         x = support.HostTensor((4, 96), "H", [0] * 512, stride=(128, 1))
