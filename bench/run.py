@@ -60,8 +60,8 @@ def print_list():
     print("implementations:", ", ".join(registry.MODULES))
 
 
-class Session:
-    """One process's results: where they go and what each line says of the machine."""
+class Run:
+    """One process's run: where results go and what each line says of the machine."""
 
     def __init__(self, args):
         from core import machine
@@ -159,17 +159,17 @@ def timed(calls, args):
         return dict(timing.kernels(calls), note="not capturable: " + sentence(e)[:120])
 
 
-def measure(row, impl, variant, sets, errors, session, copies):
+def measure(row, impl, variant, sets, errors, run, copies):
     """All lines of one (row, implementation, variant)."""
     from core import timing
 
-    args = session.args
+    args = run.args
     calls = [impl.prepare(row, x, variant) for x in sets]
     impl.reset(sets[0], errors.x)
     poison()
     found, first_ms = first_call(calls[0])
-    first_ms = session.first_ms.setdefault((rows.key(row), impl.name, variant), first_ms)
-    if session.compiling:
+    first_ms = run.first_ms.setdefault((rows.key(row), impl.name, variant), first_ms)
+    if run.compiling:
         print(f"{rows.key(row)} {impl.name}:{variant} first call {first_ms:.0f} ms", flush=True)
         return
     line = dict(row.fields(), impl=impl.label(row, variant), variant=variant or None, lens=schema.lens_field(row.lens))
@@ -185,12 +185,12 @@ def measure(row, impl, variant, sets, errors, session, copies):
             copies[l2] = times["median_us"]
         elif l2 in copies:
             times["ratio_to_copy"] = copies[l2] / times["median_us"]
-        session.write({**line, **times, "l2": l2, "first_ms": first_ms}, impl.versions())
+        run.write({**line, **times, "l2": l2, "first_ms": first_ms}, impl.versions())
     if args.host and impl.name != "copy":
-        session.write({**line, **timing.host(calls, impl.launches, args.samples)}, impl.versions())
+        run.write({**line, **timing.host(calls, impl.launches, args.samples)}, impl.versions())
 
 
-def run_row(row, chosen, session):
+def run_row(row, chosen, run):
     import torch
 
     from core import inputs
@@ -203,19 +203,19 @@ def run_row(row, chosen, session):
         try:
             impl.check(row, variant)
             if sets is None:
-                sets = inputs.make_sets(row, 1 if session.compiling else inputs.sets_for(row))
+                sets = inputs.make_sets(row, 1 if run.compiling else inputs.sets_for(row))
                 errors = Errors(row, inputs.make(row, inputs.FIRST_SEED))
                 errors.x.cu = sets[0].cu
-            measure(row, impl, variant, sets, errors, session, copies)
+            measure(row, impl, variant, sets, errors, run, copies)
         except Unsupported as e:
-            if not session.compiling:
+            if not run.compiling:
                 print(f"{rows.key(row)} {impl.name}{':' + variant if variant else ''} left out: {e}", flush=True)
         except Exception as e:  # one implementation's failure is a result, not the end of the run
             traceback.print_exc()
-            session.failed += not session.compiling or session.args.compile_only
-            if not session.compiling:
+            run.failed += not run.compiling or run.args.compile_only
+            if not run.compiling:
                 line = dict(row.fields(), impl=impl.name, variant=variant or None, lens=schema.lens_field(row.lens))
-                session.write(dict(line, error=sentence(e)), impl.versions())
+                run.write(dict(line, error=sentence(e)), impl.versions())
         gc.collect()
         torch.cuda.empty_cache()
 
@@ -245,20 +245,20 @@ class Turn:
         fcntl.flock(self.file, fcntl.LOCK_EX)
 
 
-def run_rows(selected, chosen, session):
+def run_rows(selected, chosen, run):
     """False when the deadline stopped it."""
     for row in selected:
-        if time.time() > session.args.deadline:
+        if time.time() > run.args.deadline:
             print(f"deadline: {rows.key(row)} and what follows were not run", flush=True)
             return False
-        run_row(row, chosen, session)
+        run_row(row, chosen, run)
     return True
 
 
-def compile_then_wait(selected, chosen, session, turn):
-    session.compiling = True
-    run_rows(selected, chosen, session)
-    session.compiling = False
+def compile_then_wait(selected, chosen, run, turn):
+    run.compiling = True
+    run_rows(selected, chosen, run)
+    run.compiling = False
     for impl, _ in chosen:
         impl.before_timing()
     turn.take()
@@ -276,20 +276,20 @@ def main():
         Turn(args.turn) if args.turn else None
     )  # before anything slow: who starts first must not measure beside who imports
     chosen = chosen_impls(args.impl) if selected else []
-    session = Session(args)
+    run = Run(args)
     if turn:
-        compile_then_wait(selected, chosen, session, turn)
+        compile_then_wait(selected, chosen, run, turn)
     if args.ceilings and not args.compile_only:
         from core import ceilings
 
         for line in ceilings.lines(args.samples, args.sustained):
-            session.write(line, {})
+            run.write(line, {})
     if not (args.no_errors or args.compile_only) and any(row.op == "gdn_prefill" for row in selected):
         from core import inputs, reference
 
         reference.check_gdn(rows.GdnRow, inputs)
-    finished = run_rows(selected, chosen, session)
-    return 3 if not finished else 1 if session.failed else 0
+    finished = run_rows(selected, chosen, run)
+    return 3 if not finished else 1 if run.failed else 0
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def read_init(text, names):
     """'{ sizeof(x), GDN_BF16, { 0 }, NULL, 0.0f }' -> values; 'sizeof' is kept, nested braces must be zero."""
     values = []
     for item in split(text.strip()[1:-1]):
-        item = re.sub(r"^\.\w+\s*=\s*", "", item)
+        item = re.sub(r"^(\.\w+\s*=)?\s*(\(\w+\)\s*)?", "", item)  # a designator, a cast
         if item.startswith("sizeof"):
             values.append("sizeof")
         elif item.startswith("{"):

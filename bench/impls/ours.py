@@ -7,14 +7,14 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 import gdn_jit  # noqa: E402
-from gdn_jit import abi  # noqa: E402
+from gdn_jit import abi, values  # noqa: E402
 
 from core import rows  # noqa: E402
 
 from .base import Impl, Unsupported  # noqa: E402
 
 GENERIC_KERNEL = "generic"
-CONV_FLAGS = {"silu": "GDN_CONV_SILU", "bias": "GDN_CONV_BIAS", "norm": "GDN_CONV_L2NORM", "gates": "GDN_CONV_GATES"}
+CONV_FLAGS = {"silu": "GDN_CONV_SILU", "bias": "GDN_CONV_BIAS", "norm": "GDN_CONV_L2_NORM"}
 
 
 def kernels_of(plan):
@@ -44,6 +44,8 @@ class Default(Impl):
     def conv_flags(self, row):
         wanted = [CONV_FLAGS[f] for f in row.features if f in CONV_FLAGS]
         missing = [f for f in wanted if f not in abi.CONSTANTS]
+        if "gates" in row.features and "num_gate_heads" not in values.MEMBERS["gdn_conv1d_desc"]:
+            missing.append("num_gate_heads")
         if missing:
             raise Unsupported(f"this library has no {', '.join(missing)}")
         return wanted
@@ -70,7 +72,9 @@ class Default(Impl):
         )
 
     def conv_desc(self, row):
+        gates = {"num_gate_heads": row.gate_heads} if "gates" in row.features else {}
         return dict(
+            **gates,
             io_type=row.dtype.replace("fp16", "f16"),
             num_q_heads=row.q_dim // rows.DIM,
             num_k_heads=row.k_dim // rows.DIM,
@@ -119,11 +123,15 @@ class Default(Impl):
             torch.full((row.tokens, d), float("nan"), dtype=x.x.dtype, device="cuda")
             for d in (row.q_dim, row.k_dim, row.v_dim)
         )
-        call = plan.bind(x=x.x, weight=x.weight, bias=x.bias, q=q, k=k, v=v, state=x.state, cu_seqlens=x.cu)
+        outs, gates = [q, k, v], {}
+        if "gates" in row.features:
+            outs += [torch.full((row.tokens, row.gate_heads), float("nan"), device="cuda") for _ in range(2)]
+            gates = dict(a=x.a, b=x.b, a_log=x.A_log, dt_bias=x.dt_bias, g=outs[3], beta=outs[4])
+        call = plan.bind(x=x.x, weight=x.weight, bias=x.bias, q=q, k=k, v=v, state=x.state, cu_seqlens=x.cu, **gates)
 
         def run():
             call()
-            return (q, k, v), x.state
+            return outs, x.state
 
         return run
 

@@ -36,8 +36,6 @@ def prefill_shapes(args):
         args.setdefault("num_seqs", cu.shape[0] - 1)
     elif batch is not None or "num_tokens" in args:
         args.setdefault("num_seqs", batch or 1)
-    if values.is_tensor(args.get("checkpoints")):
-        args.setdefault("num_checkpoints", args["checkpoints"].shape[0])
     if args.get("scale") is not None:
         args.setdefault("has_scale", 1)
     else:
@@ -61,6 +59,8 @@ def make_args(op, given, desc, device="cuda"):
     name, args = OPERATORS[op][0] + "_args", dict(given)
     values.check_tensors(name, args, desc, device)
     SHAPES[op](args)
+    if values.is_tensor(args.get("checkpoints")):
+        args.setdefault("num_checkpoints", args["checkpoints"].shape[0])
     return values.fill(name, args)
 
 

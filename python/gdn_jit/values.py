@@ -15,20 +15,34 @@ PREFIXES = {
     "gdn_plan": "GDN_PLAN_",
 }
 TORCH_INDICES = {"torch.int32": "GDN_INDEX_I32", "torch.int64": "GDN_INDEX_I64"}
-# What a tensor's dtype must be: a member of the descriptor, or a torch dtype where the header knows but one.
+# What a tensor's dtype must be: the first of the words that is a member of the descriptor, or else a torch dtype.
 DTYPES = {
     "gdn_prefill_args": {
-        **dict.fromkeys(("q", "k", "v", "o"), "io_type"),
-        **dict.fromkeys(("initial_state", "final_state"), "state_type"),
-        **dict.fromkeys(("slot_in", "slot_out"), "slot_type"),
-        **dict.fromkeys(("a_log", "dt_bias"), "float32"),
-        **{"g": "gate_type", "beta": "beta_type", "cu_seqlens": "cu_seqlens_type"},
-        **{"has_initial_state": "uint8", "checkpoints": "int64"},
+        **dict.fromkeys(("q", "k", "v", "o"), ("io_type",)),
+        **dict.fromkeys(("initial_state", "final_state"), ("state_type",)),
+        **dict.fromkeys(("slot_in", "slot_out"), ("slot_type",)),
+        **dict.fromkeys(("a_log", "dt_bias"), ("float32",)),
+        **{"g": ("gate_type",), "beta": ("beta_type",), "cu_seqlens": ("cu_seqlens_type",)},
+        **{"has_initial_state": ("uint8",), "checkpoints": ("int64",)},
     },
     "gdn_conv1d_args": {
-        **dict.fromkeys(("x", "weight", "bias", "q", "k", "v", "state"), "io_type"),
-        **{"slots": "int32", "cu_seqlens": "int32", "has_initial_state": "uint8"},
+        **dict.fromkeys(("x", "weight", "bias", "q", "k", "v"), ("io_type",)),
+        **dict.fromkeys(("a", "b"), ("gate_type",)),
+        **dict.fromkeys(("g", "beta"), ("float32",)),
+        **dict.fromkeys(("slots", "slot_in", "slot_out"), ("slot_type", "int32")),
+        **{"a_log": ("a_log_type",), "dt_bias": ("dt_bias_type",), "state": ("state_type", "io_type")},
+        **{"cu_seqlens": ("cu_seqlens_type", "int32"), "has_initial_state": ("uint8",), "checkpoints": ("int64",)},
     },
+}
+# What 0 stands for in a descriptor's member, where the header lets it: another member, or a value.
+ZERO_MEANS = {
+    "gdn_conv1d_desc": {
+        "state_type": "io_type",
+        "gate_type": "io_type",
+        "a_log_type": "GDN_F32",
+        "dt_bias_type": "GDN_F32",
+    },
+    "gdn_prefill_desc": {},
 }
 DESC_OF = {"gdn_prefill_args": "gdn_prefill_desc", "gdn_conv1d_args": "gdn_conv1d_desc"}
 WITHOUT_DIM = ("g", "beta")
@@ -152,16 +166,26 @@ def fill(name, given):
     return struct
 
 
+def wanted_dtype(name, desc, words):
+    """(enum, number) from the descriptor, or a torch dtype's name."""
+    member = next((word for word in words if word in MEMBERS[name]), None)
+    if member is None:
+        return words[-1]
+    number, zero = getattr(desc, member), ZERO_MEANS[name].get(member)
+    if not number and zero in MEMBERS[name]:
+        number = getattr(desc, zero)
+    elif not number:
+        number = abi.ENUMS["gdn_dtype"][zero] if zero else abi.ENUMS["gdn_index_type"]["GDN_INDEX_I32"]
+    return MEMBERS[name][member], number
+
+
 def check_tensors(name, given, desc, device):
     """Each tensor's dtype against what `desc`, the descriptor's struct, says, and whether it lies where it must."""
     for member, wanted in DTYPES[name].items():
         tensor = given.get(member)
         if not is_tensor(tensor):
             continue
-        if wanted in MEMBERS[DESC_OF[name]]:
-            kind = MEMBERS[DESC_OF[name]][wanted]
-            wanted = (kind, getattr(desc, wanted) or 1)  # 0: the enum's first, as the header says of index types
-        check_dtype(member, tensor, wanted)
+        check_dtype(member, tensor, wanted_dtype(DESC_OF[name], desc, wanted))
         if getattr(tensor, "is_cuda", device == "cuda") != (device == "cuda"):
             raise ValueError(f"{member} is on {tensor.device}: this call takes tensors on {device}")
 

@@ -105,6 +105,18 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "final_state has strides"):
             values.fill("gdn_prefill_args", dict(final_state=torn))
 
+    def test_every_tensor_of_a_call_has_a_dtype(self):
+        """A member added to the header needs a line in values.DTYPES, and what that line names must be there."""
+        for name, dtypes in values.DTYPES.items():
+            tensors = {member for member, kind in abi.STRUCTS[name] if kind == "gdn_devptr"}
+            self.assertEqual(tensors - set(dtypes), set(), name)
+            for member in tensors:
+                last = dtypes[member][-1]
+                self.assertTrue(
+                    last in values.MEMBERS[values.DESC_OF[name]] or last in ("float32", "uint8", "int32", "int64"),
+                    member,
+                )
+
     def test_a_dtype_that_the_descriptor_does_not_say_is_refused(self):
         desc = values.fill("gdn_prefill_desc", DESC)
         check = lambda **args: values.check_tensors("gdn_prefill_args", args, desc, "cuda")  # noqa: E731
