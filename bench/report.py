@@ -16,7 +16,7 @@ from impls.registry import INEXACT
 
 OURS, GENERIC = "gdn-jit", "gdn-jit-generic"
 SMS = {"NVIDIA H200": 132, "NVIDIA H100 80GB HBM3": 132}
-FALLBACK_GBPS = 4300.0  # an H200's copy, where the files hold no ceiling
+FALLBACK_GBPS, FALLBACK_TFLOPS = 4300.0, 790.0  # an H200's copy and GEMM, where the files hold no ceiling
 
 
 def name_of(line):
@@ -81,6 +81,13 @@ class Results:
     def copy_gbps(self):
         return next((x["gbps"] for key, x in self.ceilings.items() if key[0] == "copy"), FALLBACK_GBPS)
 
+    def tflops(self):
+        return max((x["tflops"] for x in self.ceilings.values() if "tflops" in x), default=FALLBACK_TFLOPS)
+
+    def floors(self, row):
+        """Milliseconds that the row's bytes and its matrix products take at the ceilings."""
+        return row.floor_bytes() / self.copy_gbps() / 1e6, row.flops() / self.tflops() / 1e9
+
 
 def ms(us):
     return f"{us / 1e3:.4f}" if us < 1e5 / 1e3 else f"{us / 1e3:.3f}"
@@ -144,10 +151,9 @@ def verdict(ratio, needed):
 def gdn_row(results, row, names):
     ours, peer = results.get(row, OURS) or results.get(row, GENERIC), results.best_exact(row)
     needed = row.best_exact / row.goal if row.goal else 0.0
-    floor = row.floor_bytes() / results.copy_gbps() / 1e3
     out = [
         f"{row.case} {row.dtype} {row.gates}",
-        ms(floor),
+        " / ".join(ms(1e3 * floor) for floor in results.floors(row)),
         *(cell(results.get(row, n)) for n in names),
         name_of(peer) if peer else "-",
     ]
@@ -163,7 +169,9 @@ def gdn_section(results):
         "Milliseconds, L2 cold: sustained (burst), the fastest variant. The last column is the best exact peer's "
         f"time over ours, and the ratio wanted. Not exact: {', '.join(INEXACT)}."
     )
-    return ["## GDN prefill", "", head, ""] + table(["row", "floor", *names, "best exact peer", "peer / ours"], body)
+    return ["## GDN prefill", "", head, ""] + table(
+        ["row", "floor: bytes / products", *names, "best exact peer", "peer / ours"], body
+    )
 
 
 def generic_section(results):
@@ -276,8 +284,26 @@ def tables(lines):
     return "\n".join(out)
 
 
+def plot_rows(axis, results, op):
+    """Time of each implementation, and the time of the matrix products, over the time of the row's bytes."""
+    shown = results.rows(op)
+    for name in results.names(op, variants=op == "conv1d_qkv"):
+        points = [(time_of(line) / 1e3 / results.floors(row)[0], -i) for i, row in enumerate(shown)
+                  if (line := results.get(row, name))]  # fmt: skip
+        axis.plot(*zip(*points), "D" if name.startswith(OURS) else "o", label=name, alpha=0.8)
+    products = [(results.floors(row)[1] / results.floors(row)[0], -i) for i, row in enumerate(shown)]
+    if op == "gdn_prefill":
+        axis.plot(*zip(*products), "|", color="black", markersize=12, label="its matrix products")
+    axis.set_yticks([-i for i in range(len(shown))], [rows.key(row).split(" ", 1)[1] for row in shown])
+    axis.set_xscale("log")
+    axis.axvline(1.0, color="black", linewidth=0.8)
+    axis.set_title(f"{op}: time over the time of its bytes")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
 def plot(lines, path):
-    """Time over the floor of the row's bytes at the measured copy bandwidth, one line of dots an operator's row."""
+    """A roofline in one dimension: 1 is the row's bytes at the measured copy bandwidth."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -285,26 +311,12 @@ def plot(lines, path):
 
     results = Results(lines)
     ops = [op for op in ("gdn_prefill", "conv1d_qkv") if results.rows(op)]
-    heights = [max(2, len(results.rows(op))) for op in ops]
+    heights = [max(3, len(results.rows(op))) for op in ops]
     figure, axes = pyplot.subplots(
-        len(ops), 1, figsize=(10, 1.5 + 0.28 * sum(heights)), squeeze=False, gridspec_kw={"height_ratios": heights}
+        len(ops), 1, figsize=(10, 1.5 + 0.3 * sum(heights)), squeeze=False, gridspec_kw={"height_ratios": heights}
     )
     for axis, op in zip(axes[:, 0], ops):
-        for name in results.names(op):
-            points = [
-                (time_of(line) * results.copy_gbps() * 1e3 / row.floor_bytes(), -i)
-                for i, row in enumerate(results.rows(op))
-                if (line := results.get(row, name))
-            ]
-            axis.plot(*zip(*points), "D" if name.startswith(OURS) else "o", label=name, alpha=0.8)
-        axis.set_yticks(
-            [-i for i in range(len(results.rows(op)))], [rows.key(r).split(" ", 1)[1] for r in results.rows(op)]
-        )
-        axis.set_xscale("log")
-        axis.axvline(1.0, color="black", linewidth=0.8)
-        axis.set_title(f"{op}: time over the time of its bytes")
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize="small")
+        plot_rows(axis, results, op)
     figure.tight_layout()
     figure.savefig(path)
 

@@ -48,6 +48,10 @@ class GdnRow:
         states = n * self.hv * DIM * DIM * 4 * (2 if self.h0 else 1)
         return t * (2 * self.hk + 2 * self.hv) * DIM * 2 + t * self.hv * 8 + states
 
+    def flops(self):
+        """Per chunk of 64 and head K K^T, Q K^T, T W, P V' (64 x 64 x D each), K S, Q S, K^T V' (64 x D x D each)."""
+        return self.tokens * self.hv * 2 * (4 * 64 * DIM + 3 * DIM * DIM)
+
     def chunk_us(self, us, sms):
         """Microseconds per chunk of 64 tokens and state head on an SM."""
         return us / sum(math.ceil(n / 64) for n in self.lens) / self.hv * sms
@@ -110,6 +114,9 @@ class ConvRow:
         if "gates" in self.features:
             total += self.tokens * self.gate_heads * (2 * item + 8)
         return total
+
+    def flops(self):
+        return 2 * self.channels * self.tokens * self.width
 
     def fields(self):
         return dict(

@@ -83,6 +83,20 @@ class Rows(unittest.TestCase):
         conv = rows.conv(512, (128, 128, 256))
         self.assertEqual(conv.floor_bytes(), 2 * 512 * 512 * 2 + 512 * 4 * 2 + 2 * 512 * 3 * 2)
 
+    def test_bytes_and_products_are_the_librarys(self):
+        """gdn_plan_cost() counts the states as read and written, so a row with h0 is what it is compared on."""
+        import gdn_jit
+
+        cases = [(rows.gdn(lens, 16, 64, "bf16", "decay", ""), "plan_prefill") for lens in ([1024], rows.MIXED)]
+        cases += [(rows.conv(lens, (256, 256, 512)), "plan_conv1d_qkv") for lens in (512, rows.SKEWED)]
+        with gdn_jit.Context(cache_dir="", flags="no_env", nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"]) as ctx:
+            for row, make in cases:
+                heads = (row.hk, row.hk, row.hv) if row.op == "gdn_prefill" else (2, 2, 4)
+                desc = dict(zip(("num_q_heads", "num_k_heads", "num_v_heads"), heads), head_dim_qk=128, head_dim_v=128)
+                plan = getattr(ctx, make)(ctx.target("H200"), max_tokens=row.tokens, max_seqs=len(row.lens), **desc)
+                cost = plan.cost(row.tokens, len(row.lens))
+                self.assertEqual((cost["bytes"], cost["flops"]), (row.floor_bytes(), row.flops()), rows.key(row))
+
     def test_chunk_cost_of_a_full_gpu(self):
         """132 heads on 132 SMs: the time divided by the chunks of one sequence."""
         row = rows.gdn([32768], 132, 132, "bf16", "decay", "")
