@@ -77,6 +77,8 @@ def conv_inputs(row, seed, device="cuda"):
         lens=row.lens,
         cu=cu_seqlens(row.lens, device),
     )
+    if "pitched" in row.features:  # a projection's row goes on with z
+        x.x = torch.cat([x.x, normal(row.tokens, row.v_dim).to(dtype)], dim=1)[:, :c]
     if "bias" in row.features:
         x.bias = normal(c).to(dtype)
     if "state" in row.features:

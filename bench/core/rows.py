@@ -228,6 +228,7 @@ def conv_rows():
             ALL,
         )
     ]
+    rows += [conv(8192, main, ("silu", "state", "pitched"), "features", to_copy=goal(8192))]
     rows += [conv(lens, main, tags="skewed", name=name) for lens, name in ((SKEWED, "skewed64"), (EVEN, "even64"))]
     return tuple(rows)
 

@@ -63,7 +63,7 @@ class TokenSpeed(Impl):
         forget_triton_tuning()
 
     def check(self, row, variant):
-        extra = set(row.features) - {"silu", "state", "bias"}
+        extra = set(row.features) - {"silu", "state", "bias", "pitched"}
         if extra:
             raise Unsupported(f"these two kernels have no {', '.join(sorted(extra))}")
         if variant == "conv" and "table" not in row.tags:
