@@ -151,35 +151,46 @@ __device__ __forceinline__ Work find_work(const prefill_params &p)
 
 /* ---- Auxiliary warps: loads ---------------------------------------------------------------------------------------- */
 
-/* One load warp's rows row0..+31 of a [tokens, stride] matrix into a tile; rows from `rows` on become zeros. */
-template <int COLUMNS>
-__device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows,
-                                          int lane)
-{
-    constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
-    const int piece = lane % PIECES;
-#pragma unroll
-    for (int r = 0; r < C / LOAD_WARPS; r += ROWS_AT_ONCE) {
-        const int row = row0 + r + lane / PIECES;
-        const bool inside = row < rows;
-        cp_async_16(tile.at(row, piece), source + (inside ? row * stride : 0) + piece * 8, inside ? 16u : 0u);
+/*
+ * How the lanes of a load warp share its rows of a tile: each has a 16-byte piece of one row in ROWS_AT_ONCE. A row past the
+ * sequence's end becomes zeros and its address, which may lie anywhere, is not read.
+ */
+template <int COLUMNS> struct Share {
+    static constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
+
+    __device__ __forceinline__ static int row(int load_warp, int lane)
+    {
+        return load_warp * (C / LOAD_WARPS) + lane / PIECES;
     }
-}
+    /* `source` is the lane's piece of its first row; rows from `rows` on become zeros. */
+    __device__ __forceinline__ static void load(Tile<COLUMNS> tile, const u16 *source, i64 stride, int rows,
+                                                int load_warp, int lane)
+    {
+        const int first = row(load_warp, lane);
+#pragma unroll
+        for (int r = 0; r < C / LOAD_WARPS; r += ROWS_AT_ONCE) {
+            cp_async_16(tile.at(first + r, lane % PIECES), source, first + r < rows ? 16u : 0u);
+            source += ROWS_AT_ONCE * stride;
+        }
+    }
+};
 
 struct Gates {
     float g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
 };
 
-__device__ __forceinline__ Gates fetch_gates(const GateReader &from, const prefill_params &p, const Work &w, int chunk,
+/* The reader stands at the lane's first token of the chunk, and then at that of the next one. */
+__device__ __forceinline__ Gates fetch_gates(GateReader &from, const prefill_params &p, const Work &w, int chunk,
                                              int lane)
 {
     Gates r;
+    const int left = w.len - chunk * C - 2 * lane;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const int token = chunk * C + 2 * lane + i;
-        r.g[i] = from.raw_decay(p, token, token < w.len);
-        r.beta[i] = from.raw_beta(p, token, token < w.len);
+        r.g[i] = from.raw_decay(p, i, i < left);
+        r.beta[i] = from.raw_beta(p, i, i < left);
     }
+    from.advance(p, C);
     return r;
 }
 
@@ -210,18 +221,27 @@ __device__ __forceinline__ void store_gates(const Stage &stage, const GateReader
     }
 }
 
-/* This head's columns of q, k, v at a chunk's first row. */
+/* Where a lane's pieces of q, k, v come from in its first row of a chunk. */
 struct Sources {
     const u16 *q, *k, *v;
 
-    __device__ __forceinline__ Sources(const prefill_params &p, const Work &w)
-        : q((const u16 *)p.q +
-            row_offset(w, head_of(w.head, p.q_div, p.q_mod), p.q_batch_stride, p.q_token_stride, p.q_head_stride)),
-          k((const u16 *)p.k +
-            row_offset(w, head_of(w.head, p.k_div, p.k_mod), p.k_batch_stride, p.k_token_stride, p.k_head_stride)),
-          v((const u16 *)p.v + w.block * BV +
-            row_offset(w, head_of(w.head, p.v_div, p.v_mod), p.v_batch_stride, p.v_token_stride, p.v_head_stride))
+    template <int COLUMNS>
+    __device__ __forceinline__ static const u16 *piece(const void *tensor, i64 first, i64 stride, int load_warp,
+                                                       int lane)
     {
+        return (const u16 *)tensor + first + Share<COLUMNS>::row(load_warp, lane) * stride +
+               lane % Share<COLUMNS>::PIECES * 8;
+    }
+    __device__ __forceinline__ Sources(const prefill_params &p, const Work &w, int load_warp, int lane)
+    {
+        const int hq = head_of(w.head, p.q_div, p.q_mod), hk = head_of(w.head, p.k_div, p.k_mod);
+        const int hv = head_of(w.head, p.v_div, p.v_mod);
+        q = piece<DK>(p.q, row_offset(w, hq, p.q_batch_stride, p.q_token_stride, p.q_head_stride), p.q_token_stride,
+                      load_warp, lane);
+        k = piece<DK>(p.k, row_offset(w, hk, p.k_batch_stride, p.k_token_stride, p.k_head_stride), p.k_token_stride,
+                      load_warp, lane);
+        v = piece<BV>(p.v, row_offset(w, hv, p.v_batch_stride, p.v_token_stride, p.v_head_stride) + w.block * BV,
+                      p.v_token_stride, load_warp, lane);
     }
     __device__ __forceinline__ void next_chunk(const prefill_params &p)
     {
@@ -243,10 +263,10 @@ struct Loader {
 __device__ __forceinline__ void load_chunk(Loader &next, const prefill_params &p, const Work &w, const Stage &stage,
                                            u32 full, int load_warp, int lane)
 {
-    const int rows = min(w.len - next.chunk * C, C), row0 = load_warp * (C / LOAD_WARPS);
-    load_rows(stage.k, next.from.k, p.k_token_stride, row0, rows, lane);
-    load_rows(stage.q, next.from.q, p.q_token_stride, row0, rows, lane);
-    load_rows(stage.v, next.from.v, p.v_token_stride, row0, rows, lane);
+    const int rows = min(w.len - next.chunk * C, C);
+    Share<DK>::load(stage.k, next.from.k, p.k_token_stride, rows, load_warp, lane);
+    Share<DK>::load(stage.q, next.from.q, p.q_token_stride, rows, load_warp, lane);
+    Share<BV>::load(stage.v, next.from.v, p.v_token_stride, rows, load_warp, lane);
     mbar_arrive_cp_async(full);
     ++next.chunk;
     next.from.next_chunk(p);
@@ -659,8 +679,8 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w,
 {
     const bool scores = aux_warp >= AUX_WARPS - LOAD_WARPS;
     const int high = 3 - (aux_warp & 1);
-    const GateReader reader(p, w, w.head);
-    Loader next = { Sources(p, w), reader, fetch_gates(reader, p, w, 0, lane), 0 };
+    Loader next = { Sources(p, w, aux_warp & 1, lane), GateReader(p, w, w.head, 2 * lane), {}, 0 };
+    next.gates = fetch_gates(next.reader, p, w, 0, lane);
     Ring<STAGES> fill = { 0, 1 }, use = { 0, 0 };
     Ring<TP_STAGES> out = { 0, 1 };
     for (int chunk = -LOOKAHEAD; chunk < w.chunks; ++chunk) {

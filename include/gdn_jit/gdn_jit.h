@@ -361,6 +361,20 @@ GDN_API gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, cons
 GDN_API gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn_conv1d_desc *desc, uint32_t flags,
                                        gdn_plan **out);
 
+/*
+ * Whether a plan of desc on target has a kernel, which, and why that one; the host's answer before anything is compiled. Looks
+ * into no cache, needs no context, driver or compiler, and does not depend on tuning. GDN_OK with the kernel and what chose it;
+ * else the status that gdn_plan_prefill() would return, out->kernel is "" and out->reason is the sentence of gdn_last_error().
+ * (GDN_E_INVALID, GDN_E_VERSION for out itself: nothing is written.)
+ */
+typedef struct gdn_support {
+    size_t struct_size;
+    char kernel[64];  /* entry point of calls of desc.max_tokens; a dump of the plan names each variant's */
+    char reason[256]; /* one sentence */
+} gdn_support;
+#define GDN_SUPPORT_INIT { sizeof(gdn_support), { 0 }, { 0 } }
+GDN_API gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out);
+
 /* Unloads from every device. No execute of this plan may be running or captured in a graph that will run again. */
 GDN_API void gdn_plan_destroy(gdn_plan *plan);
 
@@ -374,7 +388,8 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
 typedef enum gdn_dump_kind {
-    GDN_DUMP_JSON = 1,      /* target, variants: kernel, parameters, what chose them, registers, shared memory, spills, key */
+    GDN_DUMP_JSON = 1,      /* target, variants: kernel, parameters, what chose each, registers, shared memory, spills, key,
+                               and bytes, FLOPs and floor (gdn_cost) of the largest call of each bucket */
     GDN_DUMP_SPEC = 2,      /* gdn_spec.cuh of each variant */
     GDN_DUMP_SOURCE = 3,    /* the whole translation unit, headers included, in the order NVRTC reads it */
     GDN_DUMP_KEY = 4,       /* canonical key text */

@@ -29,29 +29,39 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-/* The gates of one sequence and state head. */
+/* The gates of one sequence and state head, from some token on. */
 struct GateReader {
-    const void *g, *beta;
-    i64 g_at, beta_at; /* elements of the first token */
-    float rate, bias;  /* logits: log2 decay = rate * softplus(raw + bias) */
+    const char *g, *beta; /* of the token that the reader stands at; no addresses where p.g, p.beta are null */
+    float rate, bias;     /* logits: log2 decay = rate * softplus(raw + bias) */
 
-    __device__ __forceinline__ GateReader(const prefill_params &p, const Sequence &s, int head)
-        : g(p.g), beta(p.beta), g_at(row_offset(s, head, p.g_batch_stride, p.g_token_stride, p.g_head_stride)),
-          beta_at(row_offset(s, head, p.beta_batch_stride, p.beta_token_stride, p.beta_head_stride))
+    static constexpr int G_BYTES = spec::GATE_TYPE == TYPE_F32 ? 4 : 2;
+    static constexpr int BETA_BYTES = spec::BETA_TYPE == TYPE_F32 ? 4 : 2;
+
+    __device__ __forceinline__ GateReader(const prefill_params &p, const Sequence &s, int head, int token)
+        : g((const char *)p.g + row_offset(s, head, p.g_batch_stride, p.g_token_stride, p.g_head_stride) * G_BYTES),
+          beta((const char *)p.beta +
+               row_offset(s, head, p.beta_batch_stride, p.beta_token_stride, p.beta_head_stride) * BETA_BYTES)
     {
         if constexpr (spec::GATE_LOGITS) {
             rate = p.g ? -LOG2E * expf(p.a_log[head]) : 0.0f;
             bias = p.dt_bias ? p.dt_bias[head] : 0.0f;
         }
+        advance(p, token);
     }
-    __device__ __forceinline__ float raw_decay(const prefill_params &p, int token, bool inside) const
+    __device__ __forceinline__ void advance(const prefill_params &p, int tokens)
     {
-        return inside && g ? load_element<spec::GATE_TYPE>(g, g_at + token * p.g_token_stride) : RAW_NO_DECAY;
+        g += tokens * p.g_token_stride * G_BYTES;
+        beta += tokens * p.beta_token_stride * BETA_BYTES;
     }
-    __device__ __forceinline__ float raw_beta(const prefill_params &p, int token, bool inside) const
+    /* Of the i-th token from here; inside: it is one of the sequence. */
+    __device__ __forceinline__ float raw_decay(const prefill_params &p, int i, bool inside) const
+    {
+        return inside && p.g ? load_element<spec::GATE_TYPE>(g, i * p.g_token_stride) : RAW_NO_DECAY;
+    }
+    __device__ __forceinline__ float raw_beta(const prefill_params &p, int i, bool inside) const
     {
         if (!inside) return RAW_BETA_0;
-        return beta ? load_element<spec::BETA_TYPE>(beta, beta_at + token * p.beta_token_stride) : RAW_BETA_1;
+        return p.beta ? load_element<spec::BETA_TYPE>(beta, i * p.beta_token_stride) : RAW_BETA_1;
     }
     /* log2 of one token's decay, at least LOG2_DECAY_MIN. A NaN stays one: it must show. */
     __device__ __forceinline__ float log2_decay(float raw) const
