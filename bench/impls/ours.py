@@ -17,10 +17,6 @@ GENERIC_KERNEL = "generic"
 CONV_FLAGS = {"silu": "GDN_CONV_SILU", "bias": "GDN_CONV_BIAS", "norm": "GDN_CONV_L2_NORM"}
 
 
-def kernels_of(plan):
-    return {v["kernel"] for v in plan.dump()["variants"]}
-
-
 class Default(Impl):
     """What the library chooses by itself; labelled gdn-jit-generic where that is the generic kernel."""
 
@@ -135,17 +131,16 @@ class Default(Impl):
 
         return run
 
+    def chosen(self, row):
+        return self.plan(row).variant(row.tokens, len(row.lens))
+
     def label(self, row, variant):
-        if row.op == "gdn_prefill" and all(GENERIC_KERNEL in k for k in kernels_of(self.plan(row))):
-            return "gdn-jit-generic"
-        return "gdn-jit"
+        return "gdn-jit-generic" if GENERIC_KERNEL in self.chosen(row)["kernel"] else "gdn-jit"
 
     def describe(self, row, x, variant):
-        chosen = next((v for v in self.plan(row).dump()["variants"] if row.tokens <= max(v["buckets"])), None)
-        chosen = chosen or self.plan(row).dump()["variants"][-1]
-        return dict(
-            params={"kernel": chosen["kernel"], **chosen["params"]}, nvrtc=self.context.examine()["nvrtc"] or None
-        )
+        chosen = self.chosen(row)
+        params = {"kernel": chosen["kernel"], **chosen["params"]}
+        return dict(params=params, nvrtc=self.context.examine()["nvrtc"] or None)
 
 
 class Generic(Default):
@@ -156,6 +151,6 @@ class Generic(Default):
     plan_flags = ("GDN_PLAN_GENERIC",) if "GDN_PLAN_GENERIC" in abi.CONSTANTS else ()
 
     def check(self, row, variant):
-        other = [k for k in kernels_of(self.plan(row)) if GENERIC_KERNEL not in k]
-        if other:
-            raise Unsupported(f"this library has no GDN_PLAN_GENERIC and chooses {', '.join(other)}")
+        kernel = self.chosen(row)["kernel"]
+        if GENERIC_KERNEL not in kernel:
+            raise Unsupported(f"this library has no GDN_PLAN_GENERIC and chooses {kernel}")

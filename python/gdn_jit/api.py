@@ -190,6 +190,13 @@ class Context:
         return values.as_dict(out)
 
 
+def variant_of(variants, num_tokens, num_seqs):
+    """Of a dump's variants those of the call's bucket; of these the narrowest class of few sequences that holds it."""
+    bucket = min(b for v in variants for b in v["buckets"] if b >= num_tokens)
+    fit = [v for v in variants if bucket in v["buckets"] and num_seqs <= v.get("max_seqs", num_seqs)]
+    return min(fit, key=lambda v: v.get("max_seqs", float("inf")))
+
+
 class Plan:
     """gdn_plan: everything that calls within its descriptor's bounds need, compiled."""
 
@@ -233,6 +240,10 @@ class Plan:
         if number == abi.ENUMS["gdn_dump_kind"]["GDN_DUMP_CUBIN"]:
             return data
         return json.loads(data) if number == abi.ENUMS["gdn_dump_kind"]["GDN_DUMP_JSON"] else data.decode()
+
+    def variant(self, num_tokens, num_seqs):
+        """What the JSON dump says of the variant that such a call takes."""
+        return variant_of(self.dump()["variants"], num_tokens, num_seqs)
 
     def cost(self, num_tokens, num_seqs):
         out = ctypes_abi.new("gdn_cost")
@@ -284,6 +295,14 @@ def reference_conv1d_qkv(desc, **args):
 def version():
     number = library.load().gdn_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def prefill_support(target, **desc):
+    """{"kernel", "reason"} of a descriptor on a target, before any compile; GdnError where there is no kernel."""
+    out = ctypes_abi.new("gdn_support")
+    struct = make_desc("prefill", desc)
+    library.load().gdn_prefill_support(ctypes.byref(target.struct), ctypes.byref(struct), ctypes.byref(out))
+    return values.as_dict(out)
 
 
 def target_names():

@@ -4,26 +4,20 @@ import array
 import ctypes
 import os
 import pathlib
+import re
 import struct
 import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "python"), str(TOP / "bench")]
 sys.dont_write_bytecode = True
-CONTROLS = (
-    "reset",
-    "set_devices",
-    "device",
-    "fail",
-    "hide",
-    "set_capture",
-    "make_current",
-    "make_other_current",
-    "calls",
-    "num_launches",
-    "launch",
-    "balance",
-)  # struct fake_controls of tests/fakecuda/fakecuda.h
+FAKE_HEADER = TOP / "tests/fakecuda/fakecuda.h"
+
+
+def fake_control_names():
+    """Members of struct fake_controls, all pointers to functions, in their order."""
+    body = re.search(r"struct fake_controls \{(.*?)\n\};", FAKE_HEADER.read_text(), re.S).group(1)
+    return re.findall(r"\(\*(\w+)\)\(", body)
 
 
 class HostTensor:
@@ -74,7 +68,8 @@ class FakeDriver:
             "num_launches": (ctypes.c_int,),
             "calls": (ctypes.c_int, ctypes.c_char_p),
         }
-        table = (ctypes.c_void_p * len(CONTROLS)).in_dll(library, "fake_controls")
-        for i, name in enumerate(CONTROLS):
+        names = fake_control_names()
+        table = (ctypes.c_void_p * len(names)).in_dll(library, "fake_controls")
+        for i, name in enumerate(names):
             if name in kinds:
                 setattr(self, name, ctypes.CFUNCTYPE(*kinds[name])(table[i]))

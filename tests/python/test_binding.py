@@ -180,17 +180,41 @@ class Calls(unittest.TestCase):
             driver.make_current(0)
             tensors = dict(q=16, k=32, v=48, o=64, final_state=80)
             with self.assertRaises(gdn_jit.GdnError) as caught:
-                plan.execute(num_tokens=8, num_seqs=1, **tensors)
+                plan.execute(workspace=256, workspace_size=plan.workspace_size, num_tokens=8, num_seqs=1, **tensors)
             self.assertEqual(caught.exception.name, "GDN_E_NOT_LOADED")
             plan.load(0)
             call = plan.bind(workspace=256, workspace_size=plan.workspace_size, num_tokens=8, num_seqs=1, **tensors)
             call()
             call()
             self.assertEqual(driver.num_launches(), 2)
-            ctx.prefill(DESC, workspace=256, workspace_size=plan.workspace_size, num_tokens=8, num_seqs=1, **tensors)
+            ctx.prefill(DESC, workspace=256, workspace_size=1 << 30, num_tokens=8, num_seqs=1, **tensors)
             self.assertEqual(driver.num_launches(), 3)
             with self.assertRaisesRegex(gdn_jit.GdnError, "num_tokens"):
                 plan.execute(workspace=256, workspace_size=plan.workspace_size, num_tokens=65, num_seqs=1, **tensors)
+
+    def test_the_variant_of_a_call(self):
+        """The smallest bucket that holds its tokens, the narrowest class of few sequences that holds its sequences."""
+        variants = [
+            {"kernel": "pair", "buckets": [256, 1024], "max_seqs": 2},
+            {"kernel": "one", "buckets": [1024], "max_seqs": 1},
+            {"kernel": "any", "buckets": [256, 1024]},
+            {"kernel": "long", "buckets": [4096]},
+        ]
+        for tokens, seqs, kernel in (
+            (256, 1, "pair"),
+            (257, 1, "one"),
+            (257, 2, "pair"),
+            (1024, 3, "any"),
+            (1025, 1, "long"),
+        ):
+            self.assertEqual(gdn_jit.api.variant_of(variants, tokens, seqs)["kernel"], kernel, (tokens, seqs))
+
+    def test_support_is_told_before_a_plan(self):
+        with context() as ctx:
+            found = gdn_jit.prefill_support(ctx.target("H200"), **DESC)
+            self.assertTrue(found["kernel"].startswith("gdn_prefill") and found["reason"], found)
+            with self.assertRaisesRegex(gdn_jit.GdnError, "head_dim"):
+                gdn_jit.prefill_support(ctx.target("H200"), **{**DESC, "head_dim_qk": 1})
 
     def test_nothing_imports_torch(self):
         code = "import sys, gdn_jit; gdn_jit.version(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
