@@ -13,7 +13,7 @@ from core import rows  # noqa: E402
 
 from .base import Impl, Unsupported  # noqa: E402
 
-GENERIC_KERNEL = "generic"
+GENERIC_KERNEL, MANY_SEQS = "generic", 1024
 CONV_FLAGS = {"silu": "GDN_CONV_SILU", "bias": "GDN_CONV_BIAS", "norm": "GDN_CONV_L2_NORM"}
 
 
@@ -85,17 +85,17 @@ class Default(Impl):
 
     def prepare(self, row, x, variant):
         plan = self.plan(row)
-        workspace = torch.empty(max(1, plan.workspace_size), dtype=torch.uint8, device="cuda")
-        if row.op == "gdn_prefill":
-            return self.prepare_gdn(plan, x, workspace)
-        return self.prepare_conv(plan, row, x, workspace)
+        return self.prepare_gdn(plan, x) if row.op == "gdn_prefill" else self.prepare_conv(plan, row, x)
 
-    def prepare_gdn(self, plan, x, workspace):
+    def workspace(self, plan):
+        size = plan.workspace_size
+        return dict(workspace=torch.empty(max(1, size), dtype=torch.uint8, device="cuda"), workspace_size=size)
+
+    def prepare_gdn(self, plan, x):
         o = torch.full_like(x.v, float("nan"))
         state = torch.full((len(x.lens), x.v.shape[1], rows.DIM, rows.DIM), float("nan"), device="cuda")
         call = plan.bind(
-            workspace=workspace,
-            workspace_size=plan.workspace_size,
+            **self.workspace(plan),
             q=x.q,
             k=x.k,
             v=x.v,
@@ -114,7 +114,7 @@ class Default(Impl):
 
         return run
 
-    def prepare_conv(self, plan, row, x, workspace):
+    def prepare_conv(self, plan, row, x):
         q, k, v = (
             torch.full((row.tokens, d), float("nan"), dtype=x.x.dtype, device="cuda")
             for d in (row.q_dim, row.k_dim, row.v_dim)
@@ -144,11 +144,21 @@ class Default(Impl):
 
 
 class Generic(Default):
-    """The generic kernel, forced; where the library has no switch for it, its own choice if that is this kernel."""
+    """The generic kernel, forced: by GDN_PLAN_GENERIC where the header has it, else by giving no workspace, without
+    which calls of few sequences take the bucket's own kernel."""
 
     name = "gdn-jit-generic"
     ops = ("gdn_prefill",)
     plan_flags = ("GDN_PLAN_GENERIC",) if "GDN_PLAN_GENERIC" in abi.CONSTANTS else ()
+
+    def gdn_desc(self, row):
+        return dict(super().gdn_desc(row), max_seqs=max(MANY_SEQS, len(row.lens)))  # the plan is not for few alone
+
+    def workspace(self, plan):
+        return super().workspace(plan) if self.plan_flags else dict(workspace=0, workspace_size=0)
+
+    def chosen(self, row):
+        return self.plan(row).variant(row.tokens, len(row.lens) if self.plan_flags else MANY_SEQS)
 
     def check(self, row, variant):
         kernel = self.chosen(row)["kernel"]
