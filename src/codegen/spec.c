@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 
-static const char *const prefill_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
-                                               "gdn_ptx_mbar.cuh", "gdn_tile.cuh",     "gdn_range.cuh", NULL };
-static const char *const split_headers[] = { "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", "gdn_flags.cuh", "gdn_chunk_tp.cuh", NULL };
+#define PREFILL_HEADERS                                                                                                \
+    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh",         \
+        "gdn_range.cuh", "gdn_chunk_tp.cuh"
+static const char *const prefill_headers[] = { PREFILL_HEADERS, NULL };
+static const char *const split_headers[] = { PREFILL_HEADERS, "gdn_flags.cuh", NULL };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh", "gdn_conv.cuh", NULL };
@@ -82,7 +84,8 @@ static void derive_split(struct gdni_spec *s)
     const int32_t qk = p->chunk * s->dk * 2, v = p->chunk * p->block_dv * 2, gates = p->chunk * (int32_t)sizeof(float);
     const int32_t group = 2 * qk + p->chunk * p->chunk * 2 + DIAGONALS + 2 * GATE_ARRAYS * gates + GROUP_CONTROL;
     const int32_t exchange = p->block_dv * (s->dk * 2 + 3 * p->chunk * 2 + EXCHANGE_MAXIMA);
-    const int32_t recurrence = p->stages * (qk + v + gdni_prefill_image_bytes(s)) + (p->stages - 1) * qk + exchange + BARRIERS;
+    const int32_t recurrence =
+        p->stages * (qk + v + gdni_prefill_image_bytes(s)) + (p->stages - 1) * qk + exchange + BARRIERS;
     s->threads = 3 * WARP * WARPS;
     s->smem_bytes = recurrence > GROUPS * group ? recurrence : GROUPS * group;
 }
@@ -103,7 +106,8 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
 {
     GDN_TRY(gdni_params_check(params, problem));
     if (params->cta_kinds == 1 && params->block_dv != 64)
-        return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d: must be 64 when cta_kinds is 1", params->block_dv);
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d: must be 64 when cta_kinds is 1",
+                        params->block_dv);
     memset(out, 0, sizeof *out);
     out->kernel = gdni_kernel_choose(problem, arch, NULL);
     if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC && params->cta_kinds == 2) out->kernel = GDNI_KERNEL_PREFILL_SPLIT;

@@ -7,12 +7,7 @@
 #include "codegen/params.h"
 
 /* A kernel is a row of the table in spec.c: its template, its entry, the instructions and headers it uses. */
-enum gdni_kernel {
-    GDNI_KERNEL_PREFILL_GENERIC,
-    GDNI_KERNEL_PREFILL_SPLIT,
-    GDNI_KERNEL_CONV1D_QKV,
-    GDNI_NUM_KERNELS
-};
+enum gdni_kernel { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT, GDNI_KERNEL_CONV1D_QKV, GDNI_NUM_KERNELS };
 
 struct gdni_kernel_info {
     const char *name;           /* entry point, and the stem of its template */

@@ -392,7 +392,9 @@ static gdni_curesult fake_cuMemsetD32Async(gdn_devptr address, unsigned value, s
     ENTER("cuMemsetD32Async");
     if (result == OK && (!address || address % 4 || !words)) result = INVALID_VALUE;
     if (result == OK && !current()) result = INVALID_CONTEXT;
-    if (result == OK) fake.memset = (struct fake_memset){ fake.memset.count + 1, address, value, words, stream, fake.num_launches };
+    if (result == OK)
+        fake.memset =
+            (struct fake_memset){ fake.memset.count + 1, address, value, words, stream, fake.num_launches };
     LEAVE();
 }
 
