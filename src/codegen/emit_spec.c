@@ -50,7 +50,7 @@ void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec)
 {
     gdni_sb_str(sb, "#pragma once\n\nnamespace spec {\n");
     flag(sb, "IO_BF16", spec->io_type == GDN_BF16);
-    if (spec->kernel == GDNI_KERNEL_PREFILL_GENERIC)
+    if (spec->kernel != GDNI_KERNEL_CONV1D_QKV)
         emit_prefill(sb, spec);
     else
         emit_conv(sb, spec);

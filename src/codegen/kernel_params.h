@@ -12,7 +12,8 @@
 /*
  * Strides in elements, defaults filled in. Row t of sequence n is row cu_seqlens[n] + t of batch 0, or without cu_seqlens
  * row t of batch n, of uniform_len tokens. State head h reads q head h / q_div % q_mod, and so on. Of g, beta, states, slots,
- * flags and checkpoints 0 is none.
+ * flags and checkpoints 0 is none. Of the split
+ * kernel alone: control (a ticket counter and a flag for each image, zeros), images, image_rows (of a head), num_producers.
  */
 /* clang-format off */
 #define GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) \
@@ -31,6 +32,8 @@
     IN(long long, checkpoints)                      \
     OUT(void, o)                                    \
     OUT(void, final_state)                          \
+    OUT(unsigned char, images)                      \
+    OUT(unsigned, control)                          \
     I64(q_batch_stride)                             \
     I64(q_token_stride)                             \
     I64(q_head_stride)                              \
@@ -52,6 +55,7 @@
     I64(initial_slot_stride)                        \
     I64(final_slot_stride)                          \
     I64(uniform_len)                                \
+    I64(image_rows)                                 \
     I64(num_tokens)                                 \
     I32(slot_in_stride)                             \
     I32(slot_out_stride)                            \
@@ -64,6 +68,7 @@
     I32(v_div)                                      \
     I32(v_mod)                                      \
     I32(num_seqs)                                   \
+    I32(num_producers)                              \
     F32(scale)
 /* clang-format on */
 

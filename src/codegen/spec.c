@@ -10,6 +10,7 @@
 
 static const char *const prefill_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
                                                "gdn_ptx_mbar.cuh", "gdn_tile.cuh",     "gdn_range.cuh", NULL };
+static const char *const split_headers[] = { "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", "gdn_flags.cuh", "gdn_chunk_tp.cuh", NULL };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh", "gdn_conv.cuh", NULL };
@@ -17,6 +18,7 @@ static const char *const conv_instrs[] = { NULL };
 
 static const struct gdni_kernel_info kernels[GDNI_NUM_KERNELS] = {
     [GDNI_KERNEL_PREFILL_GENERIC] = { "gdn_prefill_generic", prefill_headers, prefill_instrs },
+    [GDNI_KERNEL_PREFILL_SPLIT] = { "gdn_prefill_split", split_headers, prefill_instrs },
     [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_qkv", conv_headers, conv_instrs },
 };
 
@@ -37,16 +39,16 @@ enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const st
     return prefill ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
 }
 
-/* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
-static void derive_prefill(struct gdni_spec *s, const struct gdni_problem *problem)
+/* T and P, ten of sixteen 16 x 16 blocks each; e, d, beta; with in-kernel norms, e of q and the chunk's decay apart. */
+int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec)
 {
-    enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 5, BARRIERS = 128 };
-    const struct gdni_params *p = &s->params;
-    const int32_t io = gdni_dtype_bytes(s->io_type);
-    const int32_t stage = p->chunk * (2 * s->dk + p->block_dv) * io + p->chunk * GATE_ARRAYS * (int32_t)sizeof(float);
-    const int32_t tp = 2 * p->chunk * p->chunk * 2;
-    s->threads = WARP * (p->block_dv / ROWS_PER_STATE_WARP + AUX_WARPS);
-    s->smem_bytes = p->stages * stage + (p->stages - 1) * tp + BARRIERS;
+    const int32_t blocks = spec->params.chunk / 16, gates = spec->params.chunk * (int32_t)sizeof(float);
+    return blocks * (blocks + 1) / 2 * 512 * 2 + 3 * gates + (spec->qk_l2norm ? gates + 16 : 0);
+}
+
+/* What the code of every prefill kernel depends on. */
+static void take_contract(struct gdni_spec *s, const struct gdni_problem *problem)
+{
     s->gate = problem->gate;
     s->gate_type = problem->gate_type;
     s->beta = problem->beta;
@@ -57,6 +59,32 @@ static void derive_prefill(struct gdni_spec *s, const struct gdni_problem *probl
     s->zero_padding = (problem->flags & GDN_PREFILL_ZERO_PADDING) != 0;
     s->cu_seqlens_type = problem->cu_seqlens_type;
     s->slot_type = problem->slot_type;
+}
+
+/* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
+static void derive_generic(struct gdni_spec *s)
+{
+    enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 5, BARRIERS = 128 };
+    const struct gdni_params *p = &s->params;
+    const int32_t io = gdni_dtype_bytes(s->io_type);
+    const int32_t stage = p->chunk * (2 * s->dk + p->block_dv) * io + p->chunk * GATE_ARRAYS * (int32_t)sizeof(float);
+    const int32_t tp = 2 * p->chunk * p->chunk * 2;
+    s->threads = WARP * (p->block_dv / ROWS_PER_STATE_WARP + AUX_WARPS);
+    s->smem_bytes = p->stages * stage + (p->stages - 1) * tp + BARRIERS;
+}
+
+/* templates/gdn_prefill_split.cu: both kinds of CTAs have the same size, whichever needs more. */
+static void derive_split(struct gdni_spec *s)
+{
+    enum { WARP = 32, WARPS = 4, GROUPS = 2, GATE_ARRAYS = 5, DIAGONALS = 4 * 16 * 20 * (int32_t)sizeof(float) };
+    enum { EXCHANGE_MAXIMA = 32, GROUP_CONTROL = 32, BARRIERS = 128 };
+    const struct gdni_params *p = &s->params;
+    const int32_t qk = p->chunk * s->dk * 2, v = p->chunk * p->block_dv * 2, gates = p->chunk * (int32_t)sizeof(float);
+    const int32_t group = 2 * qk + p->chunk * p->chunk * 2 + DIAGONALS + 2 * GATE_ARRAYS * gates + GROUP_CONTROL;
+    const int32_t exchange = p->block_dv * (s->dk * 2 + 3 * p->chunk * 2 + EXCHANGE_MAXIMA);
+    const int32_t recurrence = p->stages * (qk + v + gdni_prefill_image_bytes(s)) + (p->stages - 1) * qk + exchange + BARRIERS;
+    s->threads = 3 * WARP * WARPS;
+    s->smem_bytes = recurrence > GROUPS * group ? recurrence : GROUPS * group;
 }
 
 static void derive_conv(struct gdni_spec *s, const struct gdni_problem *problem)
@@ -74,8 +102,11 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
                            const struct gdni_params *params)
 {
     GDN_TRY(gdni_params_check(params, problem));
+    if (params->cta_kinds == 1 && params->block_dv != 64)
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d: must be 64 when cta_kinds is 1", params->block_dv);
     memset(out, 0, sizeof *out);
     out->kernel = gdni_kernel_choose(problem, arch, NULL);
+    if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC && params->cta_kinds == 2) out->kernel = GDNI_KERNEL_PREFILL_SPLIT;
     out->io_type = problem->io_type;
     out->state_type = problem->state_type;
     out->state_layout = problem->state_layout;
@@ -83,8 +114,11 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     out->dv = problem->head_dim_v;
     out->params = *params;
     out->arch = arch;
-    if (problem->op == GDNI_OP_PREFILL)
-        derive_prefill(out, problem);
+    if (problem->op == GDNI_OP_PREFILL) take_contract(out, problem);
+    if (out->kernel == GDNI_KERNEL_PREFILL_SPLIT)
+        derive_split(out);
+    else if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC)
+        derive_generic(out);
     else
         derive_conv(out, problem);
     if (out->smem_bytes > arch->smem_per_block)
@@ -128,6 +162,6 @@ gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_proble
                           int64_t num_seqs, uint32_t grid[3])
 {
     grid[0] = grid[1] = grid[2] = 1;
-    if (spec->kernel == GDNI_KERNEL_PREFILL_GENERIC) return prefill_grid(spec, problem, num_seqs, grid);
+    if (spec->kernel != GDNI_KERNEL_CONV1D_QKV) return prefill_grid(spec, problem, num_seqs, grid);
     return conv_grid(spec, problem, num_tokens, grid);
 }

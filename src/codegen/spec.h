@@ -7,7 +7,12 @@
 #include "codegen/params.h"
 
 /* A kernel is a row of the table in spec.c: its template, its entry, the instructions and headers it uses. */
-enum gdni_kernel { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_CONV1D_QKV, GDNI_NUM_KERNELS };
+enum gdni_kernel {
+    GDNI_KERNEL_PREFILL_GENERIC,
+    GDNI_KERNEL_PREFILL_SPLIT,
+    GDNI_KERNEL_CONV1D_QKV,
+    GDNI_NUM_KERNELS
+};
 
 struct gdni_kernel_info {
     const char *name;           /* entry point, and the stem of its template */
@@ -38,6 +43,9 @@ struct gdni_spec {
 /* GDN_E_UNSUPPORTED when the arch cannot hold it. */
 gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            const struct gdni_params *params);
+
+/* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
+int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
 
 /* CTAs of a call. GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,

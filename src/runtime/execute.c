@@ -9,6 +9,7 @@
 #include "codegen/kernel_params.h"
 #include "codegen/problem.h"
 #include "codegen/spec.h"
+#include "codegen/workspace.h"
 #include "runtime/plan.h"
 
 enum { WORKSPACE_ALIGNMENT = 256 };
@@ -72,17 +73,38 @@ static gdn_status find_device(const gdn_plan *plan, const struct gdni_loaded **o
     return *out ? GDN_OK : not_loaded(cuda, current);
 }
 
+/* One call: its kernel's variant, the CTAs beyond those of the grid, the words to clear before it. */
+struct call {
+    int64_t num_tokens, num_seqs;
+    int variant;
+    struct gdni_workspace needs;
+    gdn_devptr workspace;
+};
+
+static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_devptr workspace)
+{
+    struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .workspace = workspace };
+    c.variant = gdni_plan_variant(plan, num_tokens, num_seqs);
+    gdni_workspace_of(&c.needs, &plan->specs[c.variant], &plan->problem, gdni_plan_num_sms(plan), num_tokens, num_seqs);
+    return c;
+}
+
 /* params: the operator's launch struct; a kernel takes it whole, by value. */
-static gdn_status launch(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, void *params, gdn_stream stream)
+static gdn_status launch(const gdn_plan *plan, const struct call *call, void *params, gdn_stream stream)
 {
     const struct gdni_loaded *loaded = NULL;
     uint32_t grid[3];
     void *arguments[] = { params };
     GDN_TRY(find_device(plan, &loaded));
-    const int variant = plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
+    const int variant = call->variant;
     const struct gdni_spec *spec = &plan->specs[variant];
-    GDN_TRY(gdni_spec_grid(spec, &plan->problem, num_tokens, num_seqs, grid));
+    GDN_TRY(gdni_spec_grid(spec, &plan->problem, call->num_tokens, call->num_seqs, grid));
+    grid[0] += (uint32_t)call->needs.num_producers;
     const struct gdni_cuda *cuda = gdni_modules_cuda(plan->modules);
+    if (call->needs.control_words) {
+        const gdni_curesult cleared = cuda->cuMemsetD32Async(call->workspace, 0, call->needs.control_words, stream);
+        if (cleared != 0) return failed(cuda, cleared, "cuMemsetD32Async");
+    }
     const gdni_curesult result =
         cuda->cuLaunchKernel(loaded->functions[variant], grid[0], grid[1], grid[2], (unsigned)spec->threads, 1, 1,
                              (unsigned)spec->smem_bytes, stream, arguments, NULL);
@@ -139,7 +161,8 @@ static void set_state(struct gdni_prefill_params *out, const struct gdni_problem
     out->num_checkpoints = (int32_t)a->num_checkpoints;
 }
 
-static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, const gdn_prefill_args *a)
+static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, const gdn_prefill_args *a,
+                                                 const struct call *call)
 {
     const struct head_map q = head_map(p, p->num_q_heads), k = head_map(p, p->num_k_heads),
                           v = head_map(p, p->num_v_heads);
@@ -153,7 +176,10 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
         .dt_bias = a->dt_bias,
         .cu_seqlens = a->cu_seqlens,
         .o = a->o,
+        .images = call->workspace + call->needs.images_offset,
+        .control = call->workspace,
         .uniform_len = uniform_len(a->cu_seqlens, a->num_tokens, a->num_seqs),
+        .image_rows = call->needs.image_rows,
         .num_tokens = a->num_tokens,
         .num_heads = p->num_heads,
         .q_div = q.div,
@@ -163,6 +189,7 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
         .v_div = v.div,
         .v_mod = v.mod,
         .num_seqs = (int32_t)a->num_seqs,
+        .num_producers = call->needs.num_producers,
         .scale = a->has_scale ? a->scale : (float)(1.0 / sqrt((double)p->head_dim_qk)),
     };
     set_strides(&params, p, a);
@@ -180,8 +207,9 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     GDN_TRY(check_workspace(plan, workspace, workspace_size));
     /* Sequences of no token still copy their states; rows of no sequence may still have to become zeros. */
     if (a.num_seqs == 0 && !(plan->problem.flags & GDN_PREFILL_ZERO_PADDING && a.num_tokens > 0)) return GDN_OK;
-    struct gdni_prefill_params params = prefill_params(&plan->problem, &a);
-    return launch(plan, a.num_tokens, a.num_seqs, &params, stream);
+    const struct call call = make_call(plan, a.num_tokens, a.num_seqs, workspace);
+    struct gdni_prefill_params params = prefill_params(&plan->problem, &a, &call);
+    return launch(plan, &call, &params, stream);
 }
 
 static struct gdni_conv1d_params conv1d_params(const struct gdni_problem *p, const gdn_conv1d_args *a)
@@ -215,5 +243,6 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
     GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
     if (a.num_seqs == 0 || a.num_tokens == 0) return GDN_OK; /* an empty sequence leaves its state line alone */
     struct gdni_conv1d_params params = conv1d_params(&plan->problem, &a);
-    return launch(plan, a.num_tokens, a.num_seqs, &params, stream);
+    const struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
+    return launch(plan, &call, &params, stream);
 }

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "codegen/key.h"
 #include "codegen/unit.h"
+#include "codegen/workspace.h"
 #include "runtime/context.h"
 #include "runtime/target.h"
 
@@ -25,19 +26,71 @@ static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
     return plan->num_variants++;
 }
 
+/* Variants of few sequences in one bucket; *covered: there is one for every call. */
+static gdn_status choose_few(gdn_plan *plan, int bucket, bool *covered)
+{
+    const int top = gdni_seq_class_of(plan->problem.max_seqs);
+    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
+        struct gdni_params params;
+        struct gdni_spec spec;
+        if (c > top ||
+            !gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c))
+            continue;
+        GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
+        plan->variant_of_few[bucket][c] = variant_of_spec(plan, &spec);
+    }
+    *covered = top < GDNI_NUM_SEQ_CLASSES && plan->variant_of_few[bucket][top] >= 0;
+    if (*covered) plan->variant_of_bucket[bucket] = plan->variant_of_few[bucket][top];
+    return GDN_OK;
+}
+
 static gdn_status choose_variants(gdn_plan *plan)
 {
     const int last = gdni_bucket_of(plan->problem.max_tokens);
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        plan->variant_of_bucket[bucket] = -1;
-        if (bucket > last) continue;
         struct gdni_params params;
         struct gdni_spec spec;
+        bool covered = false;
+        plan->variant_of_bucket[bucket] = -1;
+        for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+            plan->variant_of_few[bucket][c] = -1;
+        if (bucket > last) continue;
+        GDN_TRY(choose_few(plan, bucket, &covered));
+        if (covered) continue;
         gdni_params_heuristic(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket);
         GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
         plan->variant_of_bucket[bucket] = variant_of_spec(plan, &spec);
     }
     return GDN_OK;
+}
+
+int gdni_plan_num_sms(const gdn_plan *plan)
+{
+    return plan->target.num_sms > 0 ? plan->target.num_sms : plan->arch->default_sms;
+}
+
+int gdni_plan_variant(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
+{
+    const int bucket = gdni_bucket_of(num_tokens), seq_class = gdni_seq_class_of(num_seqs);
+    const int few = seq_class < GDNI_NUM_SEQ_CLASSES ? plan->variant_of_few[bucket][seq_class] : -1;
+    return few >= 0 ? few : plan->variant_of_bucket[bucket];
+}
+
+/* The most that the largest call of any variant needs: of any bucket, and of any number of sequences. */
+static size_t workspace_size(const gdn_plan *plan)
+{
+    const int64_t max_tokens = plan->problem.max_tokens, max_seqs = plan->problem.max_seqs;
+    size_t most = 0;
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS && plan->variant_of_bucket[bucket] >= 0; ++bucket)
+        for (int c = 0; c <= GDNI_NUM_SEQ_CLASSES; ++c) {
+            const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < max_tokens ? edge : max_tokens;
+            const int64_t few = gdni_seq_class_edge(c), seqs = c < GDNI_NUM_SEQ_CLASSES && few < max_seqs ? few : max_seqs;
+            struct gdni_workspace needs;
+            gdni_workspace_of(&needs, &plan->specs[gdni_plan_variant(plan, tokens, seqs)], &plan->problem,
+                              gdni_plan_num_sms(plan), tokens, seqs);
+            if (needs.size > most) most = needs.size;
+        }
+    return most;
 }
 
 static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
@@ -59,6 +112,7 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags)
 {
     const uint32_t program_flags = flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0;
     GDN_TRY(choose_variants(plan));
+    plan->workspace_size = workspace_size(plan);
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
     for (int i = 0; i < plan->num_variants; ++i)
