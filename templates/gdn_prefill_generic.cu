@@ -179,7 +179,7 @@ template <int COLUMNS> struct Share {
 };
 
 struct Gates {
-    u32 g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
+    RawGate g[2], beta[2]; /* of tokens 2 * lane, 2 * lane + 1 */
 };
 
 /* The reader stands at the lane's first token of the chunk, and then at that of the next one. */
