@@ -393,7 +393,7 @@ __device__ __forceinline__ void producer_role(const prefill_params &p, const Gro
     for (u32 n = 0;; ++n) {
         mbar_wait(group.full(), n & 1);
         const u32 at = group.image(n & 1);
-        const i64 index = (i64)((u64)load_shared_word(at) | (u64)load_shared_word(at + 4) << 32);
+        const i64 index = (i64)((u64)load_shared_u32(at) | (u64)load_shared_u32(at + 4) << 32);
         if (index < 0) return;
         make_image(image_at(p, index), group, group.gates(n & 1), warp & 2, 3 - (warp & 1), lane);
         bar_sync(BAR_GROUP + group.index, 32 * WARPS);

@@ -346,7 +346,8 @@ typedef struct gdn_conv1d_args {
 /* ---- 6. Plan -------------------------------------------------------------------------------------------------------- */
 
 enum {
-    GDN_PLAN_CACHED_ONLY = 1u /* as GDN_CTX_NO_COMPILE, for this plan */
+    GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
+    GDN_PLAN_GENERIC = 2u      /* the kernels that every arch has, where this one has its own: to compare, and as a way out */
 };
 
 /*
@@ -424,7 +425,7 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
  * argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned. The kernel's grid follows from num_tokens and
  * num_seqs, which a captured graph keeps: a replay may use other cu_seqlens within them.
  *
- * workspace 0 with workspace_size 0 is legal: the call then runs the kernel that needs none. The results are the same bits.
+ * workspace 0 with workspace_size 0 is legal: the call then runs the kernel that needs none, within the same error bounds.
  */
 GDN_API gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
                                        size_t workspace_size, gdn_stream stream);

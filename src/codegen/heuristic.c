@@ -8,8 +8,9 @@
 /* Three stages keep the auxiliary warps a chunk ahead while a third one loads; two is what 99 KB of shared memory hold. */
 static void prefill_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch)
 {
-    *out = (struct gdni_params){ .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 3 };
     struct gdni_spec spec;
+    const bool hopper = gdni_kernel_choose(problem, arch, NULL) == GDNI_KERNEL_PREFILL_HOPPER;
+    *out = (struct gdni_params){ .cta_kinds = 1, .chunk = 64, .block_dv = hopper ? 128 : 64, .stages = 3 };
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK) out->stages = 2;
 }
 

@@ -35,7 +35,7 @@ gdn_status gdni_params_check(const struct gdni_params *params, const struct gdni
 void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            int num_sms, int bucket);
 
-/* A better one for calls of few sequences, when there is one. The results are the same bits. */
+/* A better one for calls of few sequences, when there is one. Its results have the bits of gdn_prefill_generic's. */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class);
 

@@ -7,7 +7,13 @@
 #include "codegen/params.h"
 
 /* A kernel is a row of the table in spec.c: its template, its entry, the instructions and headers it uses. */
-enum gdni_kernel { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT, GDNI_KERNEL_CONV1D_QKV, GDNI_NUM_KERNELS };
+enum gdni_kernel {
+    GDNI_KERNEL_PREFILL_GENERIC,
+    GDNI_KERNEL_PREFILL_SPLIT,
+    GDNI_KERNEL_PREFILL_HOPPER,
+    GDNI_KERNEL_CONV1D_QKV,
+    GDNI_NUM_KERNELS
+};
 
 struct gdni_kernel_info {
     const char *name;           /* entry point, and the stem of its template */
@@ -28,7 +34,8 @@ struct gdni_spec {
     int32_t gate, gate_type, beta, beta_type;                   /* prefill */
     int32_t qk_l2norm, beta_times_2, checkpoints, zero_padding; /* prefill */
     int32_t cu_seqlens_type, slot_type;
-    int32_t width, silu, bias, vector_bytes; /* conv */
+    int32_t producer_registers, state_registers, aux_registers; /* Hopper prefill: of a thread, by role */
+    int32_t width, silu, bias, vector_bytes;                    /* conv */
     struct gdni_params params;
     /* derived */
     int32_t threads, smem_bytes; /* of a CTA; dynamic shared memory */
@@ -42,8 +49,8 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
 /* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
 int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
 
-/* CTAs of a call. GDN_E_INVALID when the grid passes a CUDA limit. */
+/* CTAs of a call on a GPU of num_sms. GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
-                          int64_t num_seqs, uint32_t grid[3]);
+                          int64_t num_seqs, int num_sms, uint32_t grid[3]);
 
 #endif

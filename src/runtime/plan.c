@@ -151,8 +151,9 @@ static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, gdn_plan **out)
     if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_plan pointer");
     *out = NULL;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    if (flags & ~(uint32_t)GDN_PLAN_CACHED_ONLY)
-        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY is known", flags);
+    if (flags & ~(uint32_t)(GDN_PLAN_CACHED_ONLY | GDN_PLAN_GENERIC))
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY and GDN_PLAN_GENERIC are known",
+                        flags);
     return GDN_OK;
 }
 
@@ -194,6 +195,7 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
     GDN_TRY(check_call(ctx, flags, out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
+    problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 

@@ -40,7 +40,7 @@ struct AuxBarriers {
 };
 
 struct Gates {
-    u32 g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
+    RawGate g[2], beta[2]; /* of tokens 2 * lane, 2 * lane + 1 */
 };
 
 /* `left`: tokens from the one that the reader stands at to the sequence's end. */

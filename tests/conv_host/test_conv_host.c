@@ -38,7 +38,7 @@ static uint32_t grid_of(const struct conv_host_row *row, const gdn_conv1d_desc *
     cr_assert_eq(gdni_spec_build(&spec, &problem, arch, &params), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(spec.threads, CONV_HOST_THREADS);
     cr_assert_eq(spec.vector_bytes, row->vector_bytes);
-    cr_assert_eq(gdni_spec_grid(&spec, &problem, args->num_tokens, args->num_seqs, grid), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_spec_grid(&spec, &problem, args->num_tokens, args->num_seqs, 132, grid), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(grid[1], 1);
     cr_assert_eq(grid[2], 1);
     return grid[0];
@@ -257,7 +257,7 @@ static gdn_status grid_status(int32_t tile_tokens, int32_t heads, int64_t num_to
     cr_assert_eq(gdni_problem_from_conv1d(&problem, &desc), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(gdni_arch_find("sm_80", &arch), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(gdni_spec_build(&spec, &problem, arch, &params), GDN_OK, "%s", gdni_error_text());
-    return gdni_spec_grid(&spec, &problem, num_tokens, 1, grid);
+    return gdni_spec_grid(&spec, &problem, num_tokens, 1, 132, grid);
 }
 
 Test(conv_kernel, grid_has_a_thread_per_item_and_stays_in_32_bits)
