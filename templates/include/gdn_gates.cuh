@@ -100,8 +100,9 @@ struct GateReader {
     }
     __device__ __forceinline__ RawGate raw_beta(const prefill_params &p, int i, bool inside) const
     {
-        if (!inside) return { RAW_BETA_0 };
-        return { p.beta ? load_bits<spec::BETA_TYPE>(beta, i * p.beta_token_stride) : RAW_BETA_1 };
+        return { !inside  ? RAW_BETA_0
+                 : p.beta ? load_bits<spec::BETA_TYPE>(beta, i * p.beta_token_stride)
+                          : RAW_BETA_1 };
     }
     /* log2 of one token's decay, at least LOG2_DECAY_MIN. A NaN stays one: it must show. */
     __device__ __forceinline__ float log2_decay(RawGate gate) const
