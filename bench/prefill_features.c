@@ -196,7 +196,7 @@ static void run(const char *shape, int32_t seqs, int32_t len, const struct featu
     gdn_cost cost = GDN_COST_INIT;
     struct bench_line line = bench_line_init();
     gdn_plan *plan = plan_for(f, tokens, seqs);
-    char *params = bench_params(plan, tokens);
+    char *params = bench_params(plan, tokens, seqs);
     GDN(gdn_plan_cost(plan, tokens, seqs, &cost));
     const int sets = bench_rotation(cost.bytes);
     for (int i = 0; i < sets; ++i)

@@ -1,5 +1,6 @@
 /*
- * execute.c - the hot path: checks, launch parameters, one cuLaunchKernel.
+ * execute.c - the hot path: checks, launch parameters, one cuLaunchKernel (and one memset where it uses the
+ * workspace).
  *
  * Must not know: files, environment, NVRTC, caches. Allocates nothing, takes no lock, loads nothing; legal during capture.
  */
@@ -31,10 +32,11 @@ static gdn_status check_workspace(const gdn_plan *plan, gdn_devptr workspace, si
 {
     if (plan->workspace_size == 0 || (!workspace && size == 0)) return GDN_OK;
     if (size < plan->workspace_size || !workspace)
-        return GDN_FAIL(GDN_E_WORKSPACE,
-                        "workspace is 0x%llx, %zu bytes: give %zu (gdn_plan_workspace_size), or 0 and 0 for the kernels that "
-                        "need none",
-                        (unsigned long long)workspace, size, plan->workspace_size);
+        return GDN_FAIL(
+            GDN_E_WORKSPACE,
+            "workspace is 0x%llx, %zu bytes: give %zu (gdn_plan_workspace_size), or 0 and 0 for the kernels that "
+            "need none",
+            (unsigned long long)workspace, size, plan->workspace_size);
     if (workspace % WORKSPACE_ALIGNMENT)
         return GDN_FAIL(GDN_E_WORKSPACE, "workspace is 0x%llx: must be aligned to %d bytes",
                         (unsigned long long)workspace, WORKSPACE_ALIGNMENT);

@@ -16,7 +16,7 @@ struct gdn_plan {
     const struct gdni_arch *arch;
     int num_variants;
     struct gdni_spec specs[GDNI_MAX_VARIANTS];
-    int variant_of_bucket[GDNI_NUM_BUCKETS]; /* -1 past the bucket of problem.max_tokens */
+    int variant_of_bucket[GDNI_NUM_BUCKETS];                    /* -1 past the bucket of problem.max_tokens */
     int variant_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES]; /* -1: the bucket's; see gdni_params_heuristic_few() */
     size_t workspace_size;
     struct gdni_modules *modules;

@@ -16,6 +16,11 @@ constexpr float LOG2E = 1.4426950408889634f;
  */
 constexpr float LOG2_DECAY_MIN = -150.0f;
 
+/* A gate as it lies in memory. Not a number, so that nobody computes with it, or waits for its load, too early. */
+struct RawGate {
+    u32 bits;
+};
+
 /* Bits of the few values that stand for what is not there, by type; "huge" is one whose exp is infinite. */
 struct RawValues {
     u32 zero, half, one, huge, minus_huge;
@@ -89,19 +94,20 @@ struct GateReader {
         beta += tokens * p.beta_token_stride * BETA_BYTES;
     }
     /* Of the i-th token from here; inside: it is one of the sequence. */
-    __device__ __forceinline__ u32 raw_decay(const prefill_params &p, int i, bool inside) const
+    __device__ __forceinline__ RawGate raw_decay(const prefill_params &p, int i, bool inside) const
     {
-        return inside && p.g ? load_bits<spec::GATE_TYPE>(g, i * p.g_token_stride) : RAW_NO_DECAY;
+        return { inside && p.g ? load_bits<spec::GATE_TYPE>(g, i * p.g_token_stride) : RAW_NO_DECAY };
     }
-    __device__ __forceinline__ u32 raw_beta(const prefill_params &p, int i, bool inside) const
+    __device__ __forceinline__ RawGate raw_beta(const prefill_params &p, int i, bool inside) const
     {
-        if (!inside) return RAW_BETA_0;
-        return p.beta ? load_bits<spec::BETA_TYPE>(beta, i * p.beta_token_stride) : RAW_BETA_1;
+        return { !inside  ? RAW_BETA_0
+                 : p.beta ? load_bits<spec::BETA_TYPE>(beta, i * p.beta_token_stride)
+                          : RAW_BETA_1 };
     }
     /* log2 of one token's decay, at least LOG2_DECAY_MIN. A NaN stays one: it must show. */
-    __device__ __forceinline__ float log2_decay(u32 bits) const
+    __device__ __forceinline__ float log2_decay(RawGate gate) const
     {
-        const float raw = element_of_bits<spec::GATE_TYPE>(bits);
+        const float raw = element_of_bits<spec::GATE_TYPE>(gate.bits);
         float decay;
         if constexpr (spec::GATE_LINEAR) {
             decay = log2f(raw);
@@ -112,9 +118,9 @@ struct GateReader {
         }
         return decay < LOG2_DECAY_MIN ? LOG2_DECAY_MIN : decay; /* not fmaxf, which drops a NaN */
     }
-    __device__ __forceinline__ static float beta_of(u32 bits)
+    __device__ __forceinline__ static float beta_of(RawGate gate)
     {
-        const float raw = element_of_bits<spec::BETA_TYPE>(bits);
+        const float raw = element_of_bits<spec::BETA_TYPE>(gate.bits);
         const float b = spec::BETA_LOGITS ? rcp_approx(1.0f + exp2_approx(-LOG2E * raw)) : raw;
         return spec::BETA_TIMES_2 ? 2.0f * b : b;
     }

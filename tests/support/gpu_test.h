@@ -32,8 +32,8 @@ struct gpu_options {
 struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_seed);
 
 /*
- * --num-sms: plan as if the device had so many SMs, by which a plan chooses its kernels: with 1 no call is of few sequences, with
- * a million every one is. 0: as many as it has.
+ * --num-sms: plan as if the device had so many SMs, by which a plan chooses its kernels: with 1 no call is of few
+ * sequences, with a million every one is. 0: as many as it has.
  */
 extern int gpu_num_sms;
 

@@ -467,11 +467,11 @@ Test(execute, without_a_workspace_or_with_many_sequences_one_kernel_is_all)
 {
     gdn_prefill_args p = one_sequence();
     cr_assert_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
-    cr_expect_str_eq(last_launch().kernel, "gdn_prefill_generic");
+    cr_expect_str_neq(last_launch().kernel, "gdn_prefill_split");
     p.num_seqs = 8;
     cr_assert_eq(gdn_execute_prefill(prefill, &p, 0x1000, gdn_plan_workspace_size(prefill), NULL), GDN_OK, "%s",
                  gdn_last_error());
-    cr_expect_str_eq(last_launch().kernel, "gdn_prefill_generic");
+    cr_expect_str_neq(last_launch().kernel, "gdn_prefill_split");
     cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 0);
 }
 
