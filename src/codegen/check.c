@@ -18,6 +18,24 @@ gdn_status gdni_check_io_type(const char *member, int32_t dtype)
                     "%s is %d (%s): must be GDN_BF16 or GDN_F16", member, dtype, gdni_dtype_name(dtype));
 }
 
+gdn_status gdni_check_float_type(const char *member, int32_t dtype)
+{
+    if (gdni_is_dtype(dtype)) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID, "%s is %d: must be GDN_F32, GDN_BF16 or GDN_F16", member, dtype);
+}
+
+gdn_status gdni_check_enum(const char *member, int32_t value, int32_t low, int32_t high, const char *names)
+{
+    if (value >= low && value <= high) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID, "%s is %d: must be %s", member, value, names);
+}
+
+gdn_status gdni_take_index_type(int32_t *out, const char *member, int32_t given)
+{
+    *out = given ? given : GDN_INDEX_I32;
+    return gdni_check_enum(member, *out, GDN_INDEX_I32, GDN_INDEX_I64, "GDN_INDEX_I32 or GDN_INDEX_I64");
+}
+
 gdn_status gdni_check_bounds(int64_t max_tokens, int64_t max_seqs)
 {
     GDN_TRY(gdni_check_count("max_tokens", max_tokens, 1, INT32_MAX));

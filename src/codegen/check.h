@@ -16,6 +16,11 @@ enum { GDNI_MAX_HEADS = 4096 };
 
 gdn_status gdni_check_count(const char *member, int64_t value, int64_t low, int64_t high);
 gdn_status gdni_check_io_type(const char *member, int32_t dtype);
+gdn_status gdni_check_float_type(const char *member, int32_t dtype); /* fp32, bf16 or fp16 */
+/* A value from low to high of an enum whose constants are consecutive; names says which there are. */
+gdn_status gdni_check_enum(const char *member, int32_t value, int32_t low, int32_t high, const char *names);
+/* 0 becomes GDN_INDEX_I32. */
+gdn_status gdni_take_index_type(int32_t *out, const char *member, int32_t given);
 /* Of a desc. */
 gdn_status gdni_check_bounds(int64_t max_tokens, int64_t max_seqs);
 
@@ -30,5 +35,9 @@ gdn_status gdni_check_pointers(const struct gdni_pointer *pointers, size_t count
 
 /* Of a call: within the desc's bounds, and without cu_seqlens a uniform batch. */
 gdn_status gdni_check_sizes(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, gdn_devptr cu_seqlens);
+
+/* Elements from one group of an interleaved x to the next, and of a state line, as args say or imply. */
+int64_t gdni_conv1d_group_stride(const struct gdni_problem *p, const gdn_conv1d_args *a);
+int64_t gdni_conv1d_line_size(const struct gdni_problem *p, const gdn_conv1d_args *a);
 
 #endif

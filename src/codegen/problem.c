@@ -47,6 +47,11 @@ int gdni_dtype_bytes(int32_t dtype)
     return gdni_is_dtype(dtype) ? dtypes[dtype].bytes : 0;
 }
 
+int gdni_index_bytes(int32_t index_type)
+{
+    return index_type == GDN_INDEX_I64 ? 8 : 4;
+}
+
 const char *gdni_dtype_name(int32_t dtype)
 {
     return dtypes[gdni_is_dtype(dtype) ? dtype : 0].name;

@@ -21,7 +21,13 @@ struct gdni_spec {
     int32_t kernel; /* enum gdni_kernel */
     int32_t io_type, state_type, state_layout;
     int32_t dk, dv;
-    int32_t width, silu, bias, vector_bytes; /* conv */
+    int32_t checkpoints, zero_padding;
+    int32_t cu_seqlens_type, slot_type;
+    int32_t width, silu, bias, vector_bytes;                 /* conv */
+    int32_t norm_lanes, exact_norm;                          /* conv: lanes that hold a head of q or k; 0: no norm */
+    int32_t gate_type, a_log_type, dt_bias_type;             /* conv; 0 without gates */
+    int32_t gate_exp, beta_rounded, beta_times_2;            /* conv */
+    int32_t interleaved, launch_dependents, min_ctas_per_sm; /* conv */
     struct gdni_params params;
     /* derived */
     int32_t threads, smem_bytes; /* of a CTA; dynamic shared memory */
@@ -32,7 +38,7 @@ struct gdni_spec {
 gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            const struct gdni_params *params);
 
-/* CTAs of a call. GDN_E_INVALID when the grid passes a CUDA limit. */
+/* CTAs of a prefill call (conv: conv_launch.h). GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
                           int64_t num_seqs, uint32_t grid[3]);
 

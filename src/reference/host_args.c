@@ -15,17 +15,29 @@ void gdni_align_for_check(gdn_devptr *const addresses[], size_t count)
         if (*addresses[i] >= DEVICE_ALIGNMENT) *addresses[i] -= *addresses[i] % DEVICE_ALIGNMENT;
 }
 
-int64_t gdni_seqlens_start(const struct gdni_seqlens *s, int64_t n)
+int64_t gdni_load_index(int32_t type, gdn_devptr array, int64_t index)
 {
-    int32_t start;
-    if (!s->cu) return n * s->uniform_len;
-    memcpy(&start, (const unsigned char *)s->cu + n * (int64_t)sizeof start, sizeof start);
-    return start;
+    const unsigned char *base = gdni_host(array);
+    int32_t narrow;
+    int64_t wide;
+    if (type == GDN_INDEX_I64) {
+        memcpy(&wide, base + index * (int64_t)sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, base + index * (int64_t)sizeof narrow, sizeof narrow);
+    return narrow;
 }
 
-gdn_status gdni_seqlens_take(struct gdni_seqlens *out, gdn_devptr cu_seqlens, int64_t num_tokens, int64_t num_seqs)
+int64_t gdni_seqlens_start(const struct gdni_seqlens *s, int64_t n)
 {
-    out->cu = gdni_host(cu_seqlens);
+    return s->cu ? gdni_load_index(s->type, s->cu, n) : n * s->uniform_len;
+}
+
+gdn_status gdni_seqlens_take(struct gdni_seqlens *out, gdn_devptr cu_seqlens, int32_t type, int64_t num_tokens,
+                             int64_t num_seqs)
+{
+    out->cu = cu_seqlens;
+    out->type = type;
     out->uniform_len = num_seqs ? num_tokens / num_seqs : 0;
     if (!out->cu) return GDN_OK;
     int64_t last = gdni_seqlens_start(out, 0);

@@ -20,13 +20,18 @@ static inline void *gdni_host(gdn_devptr address)
  */
 void gdni_align_for_check(gdn_devptr *const addresses[], size_t count);
 
+/* Element `index` of an array of gdn_index_type at any address. */
+int64_t gdni_load_index(int32_t type, gdn_devptr array, int64_t index);
+
 struct gdni_seqlens {
-    const void *cu; /* int32 at any address; NULL: uniform */
+    gdn_devptr cu; /* 0: uniform */
+    int32_t type;  /* gdn_index_type */
     int64_t uniform_len;
 };
 
 /* Unlike the device, the host can afford to check: GDN_E_INVALID names the entry that breaks the contract. */
-gdn_status gdni_seqlens_take(struct gdni_seqlens *out, gdn_devptr cu_seqlens, int64_t num_tokens, int64_t num_seqs);
+gdn_status gdni_seqlens_take(struct gdni_seqlens *out, gdn_devptr cu_seqlens, int32_t type, int64_t num_tokens,
+                             int64_t num_seqs);
 
 /* First row of sequence n; of n = num_seqs, the end of the last. */
 int64_t gdni_seqlens_start(const struct gdni_seqlens *s, int64_t n);

@@ -131,7 +131,7 @@ static gdn_status take_args(struct run *r, const gdn_prefill_args *args)
     gdni_align_for_check(pointers, sizeof pointers / sizeof pointers[0]);
     GDN_TRY(gdni_check_prefill_args(&r->p, &checked));
     r->scale = a->has_scale ? (double)a->scale : 1.0 / sqrt(r->p.head_dim_qk);
-    return gdni_seqlens_take(&r->seqs, a->cu_seqlens, a->num_tokens, a->num_seqs);
+    return gdni_seqlens_take(&r->seqs, a->cu_seqlens, GDN_INDEX_I32, a->num_tokens, a->num_seqs);
 }
 
 static gdn_status run_all(struct run *r)

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "codegen/conv_launch.h"
 #include "codegen/kernel_params.h"
 #include "codegen/problem.h"
 #include "codegen/spec.h"
@@ -72,16 +73,19 @@ static gdn_status find_device(const gdn_plan *plan, const struct gdni_loaded **o
     return *out ? GDN_OK : not_loaded(cuda, current);
 }
 
+/* The variant that a call of num_tokens runs. */
+static int variant_of(const gdn_plan *plan, int64_t num_tokens)
+{
+    return plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
+}
+
 /* params: the operator's launch struct; a kernel takes it whole, by value. */
-static gdn_status launch(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, void *params, gdn_stream stream)
+static gdn_status launch(const gdn_plan *plan, int variant, const uint32_t grid[3], void *params, gdn_stream stream)
 {
     const struct gdni_loaded *loaded = NULL;
-    uint32_t grid[3];
     void *arguments[] = { params };
     GDN_TRY(find_device(plan, &loaded));
-    const int variant = plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
     const struct gdni_spec *spec = &plan->specs[variant];
-    GDN_TRY(gdni_spec_grid(spec, &plan->problem, num_tokens, num_seqs, grid));
     const struct gdni_cuda *cuda = gdni_modules_cuda(plan->modules);
     const gdni_curesult result =
         cuda->cuLaunchKernel(loaded->functions[variant], grid[0], grid[1], grid[2], (unsigned)spec->threads, 1, 1,
@@ -131,30 +135,10 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     GDN_TRY(check_workspace(plan, workspace, workspace_size));
     if (a.num_seqs == 0) return GDN_OK; /* sequences of no token still copy their states */
     struct gdni_prefill_params params = prefill_params(&plan->problem, &a);
-    return launch(plan, a.num_tokens, a.num_seqs, &params, stream);
-}
-
-static struct gdni_conv1d_params conv1d_params(const struct gdni_problem *p, const gdn_conv1d_args *a)
-{
-    return (struct gdni_conv1d_params){
-        .x = a->x,
-        .weight = a->weight,
-        .bias = a->bias,
-        .slots = a->slots,
-        .has_initial_state = a->has_initial_state,
-        .cu_seqlens = a->cu_seqlens,
-        .q = a->q,
-        .k = a->k,
-        .v = a->v,
-        .state = a->state,
-        .x_stride = a->x_stride,
-        .num_tokens = a->num_tokens,
-        .uniform_len = uniform_len(a->cu_seqlens, a->num_tokens, a->num_seqs),
-        .q_channels = p->num_q_heads * p->head_dim_qk,
-        .k_channels = p->num_k_heads * p->head_dim_qk,
-        .v_channels = p->num_v_heads * p->head_dim_v,
-        .num_seqs = (int32_t)a->num_seqs,
-    };
+    const int variant = variant_of(plan, a.num_tokens);
+    uint32_t grid[3];
+    GDN_TRY(gdni_spec_grid(&plan->specs[variant], &plan->problem, a.num_tokens, a.num_seqs, grid));
+    return launch(plan, variant, grid, &params, stream);
 }
 
 gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *args, gdn_stream stream)
@@ -163,7 +147,9 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
     GDN_TRY(check_plan(plan, GDNI_OP_CONV1D_QKV));
     GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", sizeof a));
     GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
-    if (a.num_seqs == 0 || a.num_tokens == 0) return GDN_OK; /* an empty sequence leaves its state line alone */
-    struct gdni_conv1d_params params = conv1d_params(&plan->problem, &a);
-    return launch(plan, a.num_tokens, a.num_seqs, &params, stream);
+    const int variant = variant_of(plan, a.num_tokens);
+    struct gdni_conv1d_params params;
+    uint32_t grid[3];
+    GDN_TRY(gdni_conv1d_launch(&params, grid, &plan->specs[variant], &plan->problem, &a));
+    return grid[0] ? launch(plan, variant, grid, &params, stream) : GDN_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * gdn_types.cuh - 16-bit I/O types as raw bits, and conversions that round to nearest even.
+ * gdn_types.cuh - element types as raw bits, and conversions that round to nearest even.
  *
  * bf16 and fp16 are told apart by spec::IO_BF16 (gdn_spec.cuh). Pairs travel as one 32-bit register, low half first.
  */
@@ -57,4 +57,34 @@ __device__ __forceinline__ float io_hi(u32 pair)
         return __uint_as_float(pair & 0xffff0000u);
     else
         return f16_to_float((u16)(pair >> 16));
+}
+
+/* ---- Arrays whose element type is a constant of the spec, numbered as gdn_dtype ---- */
+
+enum { TYPE_BF16 = 1, TYPE_F16 = 2, TYPE_F32 = 3 };
+
+template <int TYPE> __device__ __forceinline__ float load_element(const void *base, i64 index)
+{
+    if constexpr (TYPE == TYPE_F32)
+        return ((const float *)base)[index];
+    else if constexpr (TYPE == TYPE_BF16)
+        return __uint_as_float((u32)((const u16 *)base)[index] << 16);
+    else
+        return f16_to_float(((const u16 *)base)[index]);
+}
+
+template <int TYPE> __device__ __forceinline__ void store_element(void *base, i64 index, float x)
+{
+    if constexpr (TYPE == TYPE_F32)
+        ((float *)base)[index] = x;
+    else
+        ((u16 *)base)[index] = (u16)(TYPE == TYPE_BF16 ? pack_bf16x2(x, 0.0f) : pack_f16x2(x, 0.0f));
+}
+
+template <bool I64> __device__ __forceinline__ i64 load_index(const void *base, i64 index)
+{
+    if constexpr (I64)
+        return ((const i64 *)base)[index];
+    else
+        return ((const int *)base)[index];
 }
