@@ -16,15 +16,18 @@
  * A warp thus stays in one row: its lanes walk the same segments together, and the 8 to 32 lanes of a head (16 for 128
  * channels) sum its squares by shuffles. It reads 512 contiguous bytes of a row.
  */
+#include "gdn_params.cuh"
+#include "gdn_spec.cuh"
+
+#include "gdn_types.cuh"
+
+#include "gdn_conv_ptx.cuh"
+
 #include "gdn_conv_gates.cuh"
 #include "gdn_conv_math.cuh"
-#include "gdn_conv_ptx.cuh"
 #include "gdn_conv_rows.cuh"
 #include "gdn_conv_sequences.cuh"
 #include "gdn_conv_state.cuh"
-#include "gdn_params.cuh"
-#include "gdn_spec.cuh"
-#include "gdn_types.cuh"
 
 constexpr int UNROLL = 4; // tokens: more than HALO, so that the window's shifts are names, not moves
 
@@ -139,19 +142,20 @@ __device__ __forceinline__ void zero_rows(const conv1d_params &p, const conv_lan
 }
 
 /* Nothing that a segment needs is kept in registers through the one before it. */
-__device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 lane, u32 tile_begin, u32 tile_end)
+__device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 lane, u32 tile_begin)
 {
     const conv_lane first = make_conv_lane(p, lane);
     if (spec::NORM_LANES == 0 && !first.active) return;
-    start_tile(find_input(p, first.channels.channel), tile_begin, tile_end);
+    start_tile(find_input(p, first.channels.channel), tile_begin, end_of_tile(p, tile_begin));
     start_filter(p, first.channels.channel / CHANNELS);
     if constexpr (spec::LAUNCH_DEPENDENTS) launch_dependents();
     for_each_segment(
-        p, tile_begin, tile_end,
+        p, tile_begin,
         [&](const segment &s, const line_pair &lines) {
             const conv_lane l = make_conv_lane(p, afresh(lane));
             const tile_rows rows = find_tile(afresh(tile_begin));
             float window[HALO][CHANNELS];
+            const u32 tile_end = end_of_tile(p, rows.first);
             wait_copies();
             if (s.last > tile_end) add_rows(rows, find_input(p, l.channels.channel), tile_end, s.last);
             load_first_window(window, p, l, rows, s, lines);
@@ -185,11 +189,10 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, spec::MIN_CTAS)
         state_row(p, row - (u32)p.num_tiles, lane);
         return;
     }
-    const u32 tile_begin = row * TILE, tile_end = min(tile_begin + TILE, (u32)p.num_tokens);
     if (lane < (u32)p.conv_lanes) {
-        conv_tile(p, lane, tile_begin, tile_end);
+        conv_tile(p, lane, row * TILE);
     } else if constexpr (spec::GATES) {
         const u32 head = lane - (u32)p.conv_lanes;
-        if (head < (u32)p.num_gate_heads) gate_tile(p, head, tile_begin, tile_end);
+        if (head < (u32)p.num_gate_heads) gate_tile(p, head, row * TILE);
     }
 }

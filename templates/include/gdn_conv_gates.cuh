@@ -54,11 +54,11 @@ __device__ __forceinline__ void store_gates(const conv1d_params &p, const gate_l
     }
 }
 
-__device__ __forceinline__ void gate_tile(const conv1d_params &p, u32 head, u32 tile_begin, u32 tile_end)
+__device__ __forceinline__ void gate_tile(const conv1d_params &p, u32 head, u32 tile_begin)
 {
     const gate_lane l = make_gate_lane(p, head);
     for_each_segment(
-        p, tile_begin, tile_end,
+        p, tile_begin,
         [&](const segment &s, const line_pair &) {
 #pragma unroll 4
             for (u32 token = s.first; token < s.last; ++token)

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "gdn_conv_rows.cuh"
+#include "gdn_params.cuh"
 
 struct filter {
     float weight[CHANNELS][spec::WIDTH];

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "gdn_conv_rows.cuh"
+#include "gdn_params.cuh"
 
 static_assert(spec::WIDTH >= 2 && spec::WIDTH <= 4, "gdn_jit.h section 5");
 static_assert(TILE >= HALO, "the first HALO tokens of a sequence touch at most two tiles");
@@ -83,27 +84,32 @@ __device__ __forceinline__ bool has_initial_state(const conv1d_params &p, u32 n)
     return p.state != nullptr && (p.has_initial_state == nullptr || p.has_initial_state[n] != 0);
 }
 
+__device__ __forceinline__ u32 end_of_tile(const conv1d_params &p, u32 tile_begin)
+{
+    return min(tile_begin + TILE, (u32)p.num_tokens);
+}
+
 /*
  * Calls live(segment, lines) for each run of tokens of a sequence that is not inert, in order, and then padding(first, last)
  * for the tile's rows that follow the last sequence.
  */
 template <class Live, class Padding>
-__device__ __forceinline__ void for_each_segment(const conv1d_params &p, u32 tile_begin, u32 tile_end, Live live,
-                                                 Padding padding)
+__device__ __forceinline__ void for_each_segment(const conv1d_params &p, u32 tile_begin, Live live, Padding padding)
 {
     u32 total = 0;
     if (p.num_seqs != 0) {
-        segment s = segment_of(p, find_sequence(p, tile_begin, 0), tile_begin, tile_end);
+        segment s = segment_of(p, find_sequence(p, tile_begin, 0), tile_begin, end_of_tile(p, tile_begin));
         for (;;) {
             if (s.first < s.last) {
                 const line_pair lines = find_lines(p, s.n);
                 if (!is_inert(lines)) live(s, lines);
             }
-            if (s.end >= tile_end) return;
+            const u32 begin = afresh(tile_begin), end = end_of_tile(p, begin);
+            if (s.end >= end) return;
             if (s.n + 1 >= (u32)p.num_seqs) break;
-            s = next_segment(p, s, tile_begin, tile_end);
+            s = next_segment(p, s, begin, end);
         }
         total = s.end;
     }
-    if constexpr (spec::ZERO_PADDING) padding(max(tile_begin, total), tile_end);
+    if constexpr (spec::ZERO_PADDING) padding(max(tile_begin, total), end_of_tile(p, tile_begin));
 }

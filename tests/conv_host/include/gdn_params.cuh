@@ -1,4 +1,5 @@
 // The launch struct from the same list that the generator prints it from.
+#pragma once
 #define DEVICE_IN(type, name) const type *name;
 #define DEVICE_OUT(type, name) type *name;
 #define DEVICE_I64(name) long long name;

@@ -1,4 +1,5 @@
 // Constants of row KERNEL_ROW of conv_variants.h, as the generator would print them.
+#pragma once
 namespace spec {
 constexpr conv_variant ROW = conv_variants[KERNEL_ROW];
 constexpr bool has(uint32_t flag)
