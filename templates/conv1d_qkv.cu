@@ -93,31 +93,38 @@ __device__ __forceinline__ conv_lane make_conv_lane(const conv1d_params &p, u32 
                       lane / 32 * 32 * CHANNELS < normed };
 }
 
-/* The window before a segment's first token: the sequence's own start, or rows of the tile. */
-__device__ __forceinline__ void load_first_window(float (&window)[HALO][CHANNELS], const conv1d_params &p,
-                                                  const conv_lane &l, const tile_rows &rows, const segment &s,
-                                                  const line_pair &lines)
+constexpr bool SAME_TYPE = spec::STATE_TYPE == spec::IO_TYPE;
+
+/*
+ * A sequence's start: its state becomes the rows before its first token, so that all tokens find their window alike. Where the
+ * types differ, rows cannot hold it: then it goes straight into the window.
+ */
+__device__ __forceinline__ void start_window(float (&window)[HALO][CHANNELS], const conv1d_params &p,
+                                             const conv_lane &l, const tile_rows &rows, const segment &s,
+                                             const line_pair &lines)
 {
-    if (s.first == s.begin) {
-        const window8 start = start_sequence(p, l.channels, s, lines, find_input(p, l.channels.channel), l.active);
+    const window8 start = start_sequence(p, l.channels, s, lines, find_input(p, l.channels.channel), l.active);
+    wait_but_for<0>();
 #pragma unroll
-        for (int j = 0; j < HALO; ++j)
+    for (int j = 0; j < HALO; ++j)
+        if constexpr (SAME_TYPE)
+            *slot_of_row(rows, s.first - HALO + j) = convert<spec::IO_TYPE>(start.column[j]);
+        else
             unpack(window[j], start.column[j]);
-    } else {
-#pragma unroll
-        for (int j = 0; j < HALO; ++j)
-            unpack(window[j], *slot_of_row(rows, s.first - HALO + j));
-    }
 }
 
-__device__ __forceinline__ void run_segment(const conv1d_params &p, const conv_lane &l, const filter &f,
-                                            float (&window)[HALO][CHANNELS], const tile_rows &rows, const segment &s)
+__device__ __forceinline__ void take_window(float (&window)[HALO][CHANNELS], const tile_rows &rows, u32 first)
 {
-    const io8 *from = slot_of_row(rows, s.first);
-    const output out = find_output(p, l.channels.channel);
-    u8 *to = out.at + s.n * out.batch_skip + s.first * out.pitch;
+#pragma unroll
+    for (int j = 0; j < HALO; ++j)
+        unpack(window[j], *slot_of_row(rows, first - HALO + j));
+}
+
+__device__ __forceinline__ void run_tokens(const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
+                                           const io8 *from, u8 *to, u64 pitch, u32 count)
+{
 #pragma unroll 1
-    for (int left = (int)(s.last - s.first); left > 0; left -= UNROLL) {
+    for (int left = (int)count; left > 0; left -= UNROLL) {
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             if (u >= left) return;
@@ -128,10 +135,27 @@ __device__ __forceinline__ void run_segment(const conv1d_params &p, const conv_l
             if constexpr (spec::NORM_LANES > 0)
                 if (l.warp_normed) normalise(y, l.normed);
             if (spec::NORM_LANES == 0 || l.active) store_raw<spec::IO_TYPE>(to, pack(y));
-            to += out.pitch;
+            to += pitch;
             shift(window, now);
         }
     }
+}
+
+/* Everything that does not need the tile's rows comes before they are waited for. */
+__device__ __forceinline__ void run_segment(const conv1d_params &p, const conv_lane &l, const tile_rows &rows,
+                                            const segment &s, const line_pair &lines)
+{
+    const u32 tile_end = end_of_tile(p, rows.first);
+    float window[HALO][CHANNELS];
+    if (s.first == s.begin) start_window(window, p, l, rows, s, lines);
+    const output out = find_output(p, l.channels.channel);
+    u8 *const to = out.at + s.n * out.batch_skip + s.first * out.pitch;
+    wait_but_for<1>();
+    const filter f = load_filter(p, l.channels.channel / CHANNELS);
+    if (s.last > tile_end) add_rows(rows, find_input(p, l.channels.channel), tile_end, s.last);
+    wait_but_for<0>();
+    if (SAME_TYPE || s.first != s.begin) take_window(window, rows, s.first);
+    run_tokens(l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
 }
 
 __device__ __forceinline__ void zero_rows(const conv1d_params &p, const conv_lane &l, u32 first, u32 last)
@@ -146,20 +170,13 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 lane, u32 
 {
     const conv_lane first = make_conv_lane(p, lane);
     if (spec::NORM_LANES == 0 && !first.active) return;
-    start_tile(find_input(p, first.channels.channel), tile_begin, end_of_tile(p, tile_begin));
     start_filter(p, first.channels.channel / CHANNELS);
+    start_tile(find_input(p, first.channels.channel), tile_begin, end_of_tile(p, tile_begin));
     if constexpr (spec::LAUNCH_DEPENDENTS) launch_dependents();
     for_each_segment(
         p, tile_begin,
         [&](const segment &s, const line_pair &lines) {
-            const conv_lane l = make_conv_lane(p, afresh(lane));
-            const tile_rows rows = find_tile(afresh(tile_begin));
-            float window[HALO][CHANNELS];
-            const u32 tile_end = end_of_tile(p, rows.first);
-            wait_copies();
-            if (s.last > tile_end) add_rows(rows, find_input(p, l.channels.channel), tile_end, s.last);
-            load_first_window(window, p, l, rows, s, lines);
-            run_segment(p, l, load_filter(p, l.channels.channel / CHANNELS), window, rows, s);
+            run_segment(p, make_conv_lane(p, afresh(lane)), find_tile(afresh(tile_begin)), s, lines);
         },
         [&](u32 begin, u32 end) { zero_rows(p, make_conv_lane(p, afresh(lane)), begin, end); });
 }

@@ -21,13 +21,20 @@
  * Rounding: S, sums, gates fp32. Operand copies: S and d V' in the I/O type, everything between W and O in fp16 with
  * power-of-two row scales (gdn_range.cuh), T and P in plain fp16. Tokens past the end of a tail chunk are zeros with g = 0 and
  * beta = 0.
+ *
+ * In-kernel norms (spec::QK_L2NORM): q and k stay as they are given; with r = rsqrt(|x|^2 + 1e-6) per row, float32,
+ * beta_i G_ij (K K^T)_ij gets r_i r_j of k, G_ij (Q K^T)_ij those of q and k, and of the state warps' factors e becomes r e (of
+ * k in W, of q in O) and d becomes r d. So nothing normalised is rounded, and there is no pass over q and k.
  */
 #include "gdn_spec.cuh"
 
+#include "gdn_gates.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_range.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_state.cuh"
 #include "gdn_tile.cuh"
 #include "gdn_types.cuh"
 
@@ -38,16 +45,10 @@ constexpr int TP_STAGES = STAGES - 1;
 constexpr int STATE_WARPS = BV / 16, AUX_WARPS = 4;
 constexpr int LOAD_WARPS = 2; /* the score warps, which have less to do than the inverse warps */
 constexpr int LOOKAHEAD = STAGES - 2;
-constexpr int K_STEPS = DK / 16;    /* k16 steps over DK */
-constexpr int KEY_BLOCKS = DK / 8;  /* n8 blocks over DK */
-constexpr int TOKEN_BLOCKS = C / 8; /* n8 blocks over a chunk */
-constexpr int TOKEN_STEPS = C / 16; /* k16 steps over a chunk */
-constexpr float LOG2E = 1.4426950408889634f;
-/*
- * alpha = 0 and g = -inf without inf - inf: even with what positive gates may add before and after it (8 nats each), a sum that
- * holds this is below -126, where ex2 gives 0.
- */
-constexpr float LOG2_DECAY_MIN = -150.0f;
+constexpr int K_STEPS = DK / 16;          /* k16 steps over DK */
+constexpr int KEY_BLOCKS = DK / 8;        /* n8 blocks over DK */
+constexpr int TOKEN_BLOCKS = C / 8;       /* n8 blocks over a chunk */
+constexpr int TOKEN_STEPS = C / 16;       /* k16 steps over a chunk */
 constexpr float LOG2_DECAY_MILD = -64.0f; /* down to here a float's ulp, 2^-18, is nothing beside an fp16's */
 
 constexpr int QK_BYTES = C * DK * 2, V_BYTES = C * BV * 2, GATE_BYTES = C * 4, TP_BYTES = C * C * 2;
@@ -61,16 +62,24 @@ static_assert(spec::THREADS == 32 * (STATE_WARPS + AUX_WARPS), "host and device 
 static_assert(spec::SMEM_BYTES == BAR_OFFSET + 128, "host and device agree on shared memory");
 static_assert((2 * STAGES + 2 * TP_STAGES + 1) * 8 <= 128, "barriers fit");
 
-enum { BAR_INVERSE = 1 }; /* named barrier of the two inverse warps */
+enum { BAR_INVERSE = 1, BAR_NORMS = 2 }; /* named barriers: the two inverse warps; all auxiliary warps */
 
 /*
  * One stage of shared memory. Gates: c_i (log2) as a float and what the float leaves out, e_i, d_i, beta_i. Under strong decay
  * c_i reaches thousands, where half a float's ulp would be an error of up to 2^-11 in G_ij of neighbours.
+ *
+ * With in-kernel norms, decay_in holds r of k until T and P are made, then r e; decay_out then is r d. log_decay_rest, which
+ * nobody needs by then, holds e times r of q.
  */
 struct Stage {
     Tile<DK> k, q;
     Tile<BV> v;
     u32 log_decay, log_decay_rest, decay_in, decay_out, beta;
+
+    __device__ __forceinline__ u32 decay_in_q() const
+    {
+        return spec::QK_L2NORM ? log_decay_rest : decay_in;
+    }
 };
 
 struct Shared {
@@ -119,10 +128,9 @@ struct Shared {
 };
 
 /* What this CTA works on. */
-struct Work {
+struct Work : Sequence {
     int seq, head, block;
-    i64 first; /* token row */
-    int len, chunks;
+    int chunks;
 };
 
 __device__ __forceinline__ Work find_work(const prefill_params &p)
@@ -132,70 +140,67 @@ __device__ __forceinline__ Work find_work(const prefill_params &p)
     w.block = blockIdx.x % BLOCKS;
     w.head = (blockIdx.x / BLOCKS) % p.num_heads;
     w.seq = blockIdx.x / BLOCKS / p.num_heads;
-    i64 end;
-    if (p.cu_seqlens) {
-        w.first = p.cu_seqlens[w.seq];
-        end = p.cu_seqlens[w.seq + 1];
-    } else {
-        w.first = w.seq * p.uniform_len;
-        end = w.first + p.uniform_len;
+    if (spec::ZERO_PADDING && p.num_seqs == 0) {
+        w.inert = true; /* nothing but padding */
+        return w;
     }
-    w.len = end > w.first ? (int)(end - w.first) : 0;
+    (Sequence &)w = find_sequence(p, w.seq);
     w.chunks = w.len / C + (w.len % C != 0); /* not (len + C - 1) / C: len may be near 2^31 */
     return w;
 }
 
 /* ---- Auxiliary warps: loads ---------------------------------------------------------------------------------------- */
 
-/* One load warp's rows row0..+31 of a [tokens, stride] matrix into a tile; rows from `rows` on become zeros. */
-template <int COLUMNS>
-__device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows,
-                                          int lane)
-{
-    constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
-    const int piece = lane % PIECES;
-#pragma unroll
-    for (int r = 0; r < C / LOAD_WARPS; r += ROWS_AT_ONCE) {
-        const int row = row0 + r + lane / PIECES;
-        const bool inside = row < rows;
-        cp_async_16(tile.at(row, piece), source + (inside ? row * stride : 0) + piece * 8, inside ? 16u : 0u);
-    }
-}
+/*
+ * How the lanes of a load warp share its rows of a tile: each has a 16-byte piece of one row in ROWS_AT_ONCE. A row past the
+ * sequence's end becomes zeros and its address, which may lie anywhere, is not read.
+ */
+template <int COLUMNS> struct Share {
+    static constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
 
-struct Gates {
-    float g[2], beta[2]; /* of tokens 2 * lane, 2 * lane + 1 */
+    __device__ __forceinline__ static int row(int load_warp, int lane)
+    {
+        return load_warp * (C / LOAD_WARPS) + lane / PIECES;
+    }
+    /* `source` is the lane's piece of its first row; rows from `rows` on become zeros. */
+    __device__ __forceinline__ static void load(Tile<COLUMNS> tile, const u16 *source, i64 stride, int rows,
+                                                int load_warp, int lane)
+    {
+        const int first = row(load_warp, lane);
+#pragma unroll
+        for (int r = 0; r < C / LOAD_WARPS; r += ROWS_AT_ONCE) {
+            cp_async_16(tile.at(first + r, lane % PIECES), source, first + r < rows ? 16u : 0u);
+            source += ROWS_AT_ONCE * stride;
+        }
+    }
 };
 
-__device__ __forceinline__ Gates fetch_gates(const prefill_params &p, const Work &w, int chunk, int lane)
+struct Gates {
+    float g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
+};
+
+/* The reader stands at the lane's first token of the chunk, and then at that of the next one. */
+__device__ __forceinline__ Gates fetch_gates(GateReader &from, const prefill_params &p, const Work &w, int chunk,
+                                             int lane)
 {
     Gates r;
+    const int left = w.len - chunk * C - 2 * lane;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const int token = chunk * C + 2 * lane + i;
-        const bool inside = token < w.len;
-        const i64 at = (w.first + token) * p.num_heads + w.head;
-        r.g[i] = inside && p.g ? p.g[at] : 0.0f;
-        r.beta[i] = inside ? (p.beta ? p.beta[at] : 1.0f) : 0.0f;
+        r.g[i] = from.raw_decay(p, i, i < left);
+        r.beta[i] = from.raw_beta(p, i, i < left);
     }
+    from.advance(p, C);
     return r;
 }
 
-__device__ __forceinline__ float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* Inclusive sum over the chunk, two tokens a lane, in double: 64 values a chunk cost little. Writes the five arrays. */
-__device__ __forceinline__ void store_gates(const Stage &stage, const Gates &gates, int lane)
+__device__ __forceinline__ void store_gates(const Stage &stage, const GateReader &reader, const Gates &gates, int lane)
 {
     double l[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const float decay = gates.g[i] * LOG2E;
-        l[i] = decay < LOG2_DECAY_MIN ? LOG2_DECAY_MIN : decay; /* not fmaxf: a NaN gate must show */
-    }
+    for (int i = 0; i < 2; ++i)
+        l[i] = reader.log2_decay(gates.g[i]);
     double sum = l[0] + l[1];
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
@@ -210,21 +215,33 @@ __device__ __forceinline__ void store_gates(const Stage &stage, const Gates &gat
         const u32 at = 4 * (2 * lane + i);
         store_shared(stage.log_decay + at, rounded);
         store_shared(stage.log_decay_rest + at, (float)(c - rounded));
-        store_shared(stage.decay_in + at, exp2_approx(rounded));
+        if constexpr (!spec::QK_L2NORM) store_shared(stage.decay_in + at, exp2_approx(rounded));
         store_shared(stage.decay_out + at, exp2_approx((float)(total - c)));
-        store_shared(stage.beta + at, gates.beta[i]);
+        store_shared(stage.beta + at, reader.beta_of(gates.beta[i]));
     }
 }
 
-/* This head's columns of q, k, v at a chunk's first row. */
+/* Where a lane's pieces of q, k, v come from in its first row of a chunk. */
 struct Sources {
     const u16 *q, *k, *v;
 
-    __device__ __forceinline__ Sources(const prefill_params &p, const Work &w)
-        : q((const u16 *)p.q + w.first * p.q_token_stride + (i64)(w.head / p.q_group) * DK),
-          k((const u16 *)p.k + w.first * p.k_token_stride + (i64)(w.head / p.k_group) * DK),
-          v((const u16 *)p.v + w.first * p.v_token_stride + (i64)(w.head / p.v_group) * DV + w.block * BV)
+    template <int COLUMNS>
+    __device__ __forceinline__ static const u16 *piece(const void *tensor, i64 first, i64 stride, int load_warp,
+                                                       int lane)
     {
+        return (const u16 *)tensor + first + Share<COLUMNS>::row(load_warp, lane) * stride +
+               lane % Share<COLUMNS>::PIECES * 8;
+    }
+    __device__ __forceinline__ Sources(const prefill_params &p, const Work &w, int load_warp, int lane)
+    {
+        const int hq = head_of(w.head, p.q_div, p.q_mod), hk = head_of(w.head, p.k_div, p.k_mod);
+        const int hv = head_of(w.head, p.v_div, p.v_mod);
+        q = piece<DK>(p.q, row_offset(w, hq, p.q_batch_stride, p.q_token_stride, p.q_head_stride), p.q_token_stride,
+                      load_warp, lane);
+        k = piece<DK>(p.k, row_offset(w, hk, p.k_batch_stride, p.k_token_stride, p.k_head_stride), p.k_token_stride,
+                      load_warp, lane);
+        v = piece<BV>(p.v, row_offset(w, hv, p.v_batch_stride, p.v_token_stride, p.v_head_stride) + w.block * BV,
+                      p.v_token_stride, load_warp, lane);
     }
     __device__ __forceinline__ void next_chunk(const prefill_params &p)
     {
@@ -237,6 +254,7 @@ struct Sources {
 /* The load warps' own state: where the next chunk comes from, and its gates, fetched a chunk early. */
 struct Loader {
     Sources from;
+    GateReader reader;
     Gates gates;
     int chunk; /* next to load */
 };
@@ -245,17 +263,17 @@ struct Loader {
 __device__ __forceinline__ void load_chunk(Loader &next, const prefill_params &p, const Work &w, const Stage &stage,
                                            u32 full, int load_warp, int lane)
 {
-    const int rows = min(w.len - next.chunk * C, C), row0 = load_warp * (C / LOAD_WARPS);
-    load_rows(stage.k, next.from.k, p.k_token_stride, row0, rows, lane);
-    load_rows(stage.q, next.from.q, p.q_token_stride, row0, rows, lane);
-    load_rows(stage.v, next.from.v, p.v_token_stride, row0, rows, lane);
+    const int rows = min(w.len - next.chunk * C, C);
+    Share<DK>::load(stage.k, next.from.k, p.k_token_stride, rows, load_warp, lane);
+    Share<DK>::load(stage.q, next.from.q, p.q_token_stride, rows, load_warp, lane);
+    Share<BV>::load(stage.v, next.from.v, p.v_token_stride, rows, load_warp, lane);
     mbar_arrive_cp_async(full);
     ++next.chunk;
     next.from.next_chunk(p);
     if (load_warp == 0) {
-        store_gates(stage, next.gates, lane);
+        store_gates(stage, next.reader, next.gates, lane);
         mbar_arrive(full);
-        next.gates = fetch_gates(p, w, next.chunk, lane);
+        next.gates = fetch_gates(next.reader, p, w, next.chunk, lane);
     }
 }
 
@@ -282,8 +300,77 @@ __device__ __forceinline__ int block_column(int n, int high)
     return n < 3 ? n : n == 3 ? 0 : high == 3 ? 3 : 1;
 }
 
-__device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int high, int lane)
+/*
+ * A A^T of a warp's two row blocks, for the diagonal alone: in m16n8k16 the operand A of 16 rows is, register by register, the
+ * operand B of its two halves, so that sums of squares cost two products a step and no load.
+ */
+struct Squares {
+    float x[2][2][4]; /* rows 16 * high, then 16 * (3 - high) */
+};
+
+__device__ __forceinline__ void add_squares(float (&x)[2][4], const u32 (&a)[4])
 {
+    const u32 b0[2] = { a[0], a[2] }, b1[2] = { a[1], a[3] };
+    mma_io(x[0], a, b0);
+    mma_io(x[1], a, b1);
+}
+
+/* 1 / norm of rows g and g + 8 of the two blocks. */
+struct Norms {
+    float r[2][2];
+};
+
+__device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
+{
+    const int g = lane >> 2, owner = (lane & ~3) | (g >> 1); /* column g, of a row's four lanes */
+    Norms n;
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const float(&x)[4] = squares.x[b][h];
+            const float square = (g & 1) ? x[2 * h + 1] : x[2 * h];
+            n.r[b][h] = rsqrtf(__shfl_sync(~0u, square, owner) + 1e-6f);
+        }
+    return n;
+}
+
+/* The row of r[b][h]. */
+__device__ __forceinline__ int norm_row(int b, int h, int high, int lane)
+{
+    return 16 * (b == 0 ? high : 3 - high) + 8 * h + (lane >> 2);
+}
+
+/* The inverse warps' norms are those of k, which all four warps need. */
+__device__ __forceinline__ void share_norms(const Stage &stage, const Norms &norms, bool scores, int high, int lane)
+{
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+            if (!scores && (lane & 3) == 0)
+                store_shared(stage.decay_in + 4 * norm_row(b, h, high, lane), norms.r[b][h]);
+    bar_sync(BAR_NORMS, 32 * AUX_WARPS);
+}
+
+/* What the state warps multiply by; all four warps have read what stood there. */
+__device__ __forceinline__ void fold_norms(const Stage &stage, const Norms &norms, bool scores, int high, int lane)
+{
+    if (lane & 3) return;
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const u32 at = 4 * norm_row(b, h, high, lane);
+            const float in = norms.r[b][h] * exp2_approx(load_shared_float(stage.log_decay + at));
+            store_shared((scores ? stage.decay_in_q() : stage.decay_in) + at, in);
+            if (!scores) store_shared(stage.decay_out + at, norms.r[b][h] * load_shared_float(stage.decay_out + at));
+        }
+}
+
+__device__ __forceinline__ void gram(Part &part, Squares &squares, Tile<DK> a, Tile<DK> k, int high, int lane)
+{
+    if constexpr (spec::QK_L2NORM) squares = {};
 #pragma unroll
     for (int n = 0; n < PART_BLOCKS; ++n)
 #pragma unroll
@@ -294,6 +381,10 @@ __device__ __forceinline__ void gram(Part &part, Tile<DK> a, Tile<DK> k, int hig
         u32 a_high[4], a_low[4], a_last[4], b[4][4];
         load_a(a_high, a, 16 * high, step, lane);
         load_a(a_low, a, 16 * (3 - high), step, lane);
+        if constexpr (spec::QK_L2NORM) {
+            add_squares(squares.x[0], a_high);
+            add_squares(squares.x[1], a_low);
+        }
 #pragma unroll
         for (int j = 0; j < 3; ++j)
             load_b_rows(b[j], k, 16 * j, step, lane);
@@ -330,26 +421,37 @@ template <bool ADD> __device__ __forceinline__ void differences(float (&x)[2][4]
 }
 
 /*
- * Multiplies block (I, J) by G_ij and, for the inverse, by beta_i. On the diagonal only i > j (for scores i >= j) stays; the
- * rest is selected away, not multiplied, since G overflows there.
+ * Multiplies block (I, J) by G_ij, the norms and, for the inverse, by beta_i. On the diagonal only i > j (for scores i >= j)
+ * stays; the rest is selected away, not multiplied, since G overflows there.
  */
-__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, bool scores, bool mild, int I, int J,
-                                            int lane)
+__device__ __forceinline__ void apply_gates(float (&x)[2][4], const Stage &stage, const Norms &norms, bool scores,
+                                            bool mild, int high, int I, int J, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
     const int reach = 16 * (I - J) + g - 2 * t + (scores ? 1 : 0); /* row - column, less what i and n add below */
-    float difference[2][4], beta[2] = { 1.0f, 1.0f };
+    float difference[2][4], beta[2] = { 1.0f, 1.0f }, column[2][2];
     differences<false>(difference, stage.log_decay, I, J, lane);
     if (!mild) differences<true>(difference, stage.log_decay_rest, I, J, lane);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
         if (!scores) beta[h] = load_shared_float(stage.beta + 4 * (16 * I + g + 8 * h));
+    if constexpr (spec::QK_L2NORM) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const float2 r = load_shared_float2(stage.decay_in + 4 * (16 * J + 8 * h + 2 * t));
+            column[h][0] = r.x;
+            column[h][1] = r.y;
+            beta[h] *= I == high ? norms.r[0][h] : norms.r[1][h];
+        }
+    }
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const bool keep = reach > 8 * n + (i & 1) - 8 * (i >> 1);
-            x[n][i] = keep ? x[n][i] * (exp2_approx(difference[n][i]) * beta[i >> 1]) : 0.0f;
+            float factor = exp2_approx(difference[n][i]) * beta[i >> 1];
+            if constexpr (spec::QK_L2NORM) factor *= column[n][i & 1];
+            x[n][i] = keep ? x[n][i] * factor : 0.0f;
         }
 }
 
@@ -533,14 +635,21 @@ __device__ __forceinline__ void merge(const Output &out, int high, int lane)
 __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out, bool scores, int high, int lane)
 {
     Part part;
-    gram(part, scores ? stage.q : stage.k, stage.k, high, lane);
+    Squares squares;
+    Norms norms;
+    gram(part, squares, scores ? stage.q : stage.k, stage.k, high, lane);
+    if constexpr (spec::QK_L2NORM) {
+        norms = norms_of(squares, lane);
+        share_norms(stage, norms, scores, high, lane);
+    }
     const bool mild = load_shared_float(stage.log_decay + 4 * (C - 1)) >= LOG2_DECAY_MILD;
 #pragma unroll
     for (int n = 0; n < PART_BLOCKS; ++n)
-        apply_gates(part.x[n], stage, scores, mild, block_row(n, high), block_column(n, high), lane);
+        apply_gates(part.x[n], stage, norms, scores, mild, high, block_row(n, high), block_column(n, high), lane);
     if (!scores) invert_diagonals(part, out, high, lane);
     mbar_arrive(out.inverted); /* an mbarrier rather than bar.sync: racecheck can follow it */
     mbar_wait(out.inverted, out.inverted_parity);
+    if constexpr (spec::QK_L2NORM) fold_norms(stage, norms, scores, high, lane);
     if (!scores) {
         merge(out, high, lane);
         return;
@@ -570,7 +679,8 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w,
 {
     const bool scores = aux_warp >= AUX_WARPS - LOAD_WARPS;
     const int high = 3 - (aux_warp & 1);
-    Loader next = { Sources(p, w), fetch_gates(p, w, 0, lane), 0 };
+    Loader next = { Sources(p, w, aux_warp & 1, lane), GateReader(p, w, w.head, 2 * lane), {}, 0 };
+    next.gates = fetch_gates(next.reader, p, w, 0, lane);
     Ring<STAGES> fill = { 0, 1 }, use = { 0, 0 };
     Ring<TP_STAGES> out = { 0, 1 };
     for (int chunk = -LOOKAHEAD; chunk < w.chunks; ++chunk) {
@@ -593,30 +703,26 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w,
 
 /* ---- State warps --------------------------------------------------------------------------------------------------- */
 
-/* Element (dk, dv) of this head's state in memory: dv = first row of the warp + g (+ 8), dk = 8 n + 2 t (+ 1). */
-__device__ __forceinline__ i64 state_index(int dk, int dv)
-{
-    return spec::STATE_KV ? (i64)dk * DV + dv : (i64)dv * DK + dk;
-}
-
-__device__ __forceinline__ void load_state(float (&S)[KEY_BLOCKS][4], const float *from, int dv0, int lane)
+/* The warp's part of a state: dv = dv0 + g (+ 8), dk = 8 n + 2 t (+ 1). */
+__device__ __forceinline__ void load_state(float (&S)[KEY_BLOCKS][4], const StateAt<const void> &from, int dv0,
+                                           int lane)
 {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            S[n][i] = from ? from[state_index(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1))] : 0.0f;
+            S[n][i] = from.load(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1));
 }
 
-__device__ __forceinline__ void save_state(const float (&S)[KEY_BLOCKS][4], float *to, int dv0, int lane)
+__device__ __forceinline__ void save_state(const float (&S)[KEY_BLOCKS][4], const StateAt<void> &to, int dv0, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            to[state_index(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1))] = S[n][i];
+            to.store(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1), S[n][i]);
 }
 
 /* Operand A of k-step s from packed accumulator blocks 2 s and 2 s + 1. */
@@ -775,6 +881,12 @@ __device__ __forceinline__ void store_output(const float (&o)[TOKEN_BLOCKS][4], 
     }
 }
 
+__device__ __forceinline__ float chunk_decay(const Stage &stage)
+{
+    if constexpr (spec::QK_L2NORM) return exp2_approx(load_shared_float(stage.log_decay + 4 * (C - 1)));
+    return load_shared_float(stage.decay_in + 4 * (C - 1));
+}
+
 /* One chunk: O, and S to the chunk's end. `o` points at the chunk's first row and this warp's columns. */
 __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Stage &stage, const Shared &sm, int b,
                                             u32 tp_parity, int column0, u16 *o, i64 o_stride, int rows, float scale,
@@ -794,11 +906,12 @@ __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Sta
             scale_rows(out, s.lo, s.hi);
         }
     }
+    if constexpr (spec::QK_L2NORM) mbar_wait(sm.tp_full(b), tp_parity); /* the norms came with T and P */
     residual(x, stage, column0, lane);
     const RowScale w = pack_f16(packed, x);
-    scale_columns(out, stage.decay_in, lane);
+    scale_columns(out, stage.decay_in_q(), lane);
     clear(x);
-    mbar_wait(sm.tp_full(b), tp_parity);
+    if constexpr (!spec::QK_L2NORM) mbar_wait(sm.tp_full(b), tp_parity);
     mma_triangle(x, packed, sm.t(b), lane); /* V'^T */
     if (w.used) scale_rows(x, w.lo, w.hi);
     const RowScale v = pack_f16(packed, x);
@@ -809,7 +922,7 @@ __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Sta
     multiply(out, scale);
     scale_columns(x, stage.decay_out, lane);
     const RowScale u = pack_io_rows(packed, x);
-    multiply(S, load_shared_float(stage.decay_in + 4 * (C - 1)));
+    multiply(S, chunk_decay(stage));
     if (u.used) scale_rows(S, inverse_scale(u.lo), inverse_scale(u.hi));
     mma_update(S, packed, stage.k, lane);
     if (u.used) scale_rows(S, u.lo, u.hi);
@@ -819,10 +932,11 @@ __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Sta
 __device__ __forceinline__ void state_role(const prefill_params &p, const Work &w, const Shared &sm, int warp, int lane)
 {
     const int column0 = 16 * warp, dv0 = w.block * BV + column0;
-    const i64 state_at = ((i64)w.seq * p.num_heads + w.head) * (DK * DV);
-    u16 *o = (u16 *)p.o + w.first * p.o_token_stride + (i64)w.head * DV + dv0;
+    u16 *o = (u16 *)p.o + row_offset(w, w.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) + dv0;
     float S[KEY_BLOCKS][4];
-    load_state(S, p.initial_state ? p.initial_state + state_at : nullptr, dv0, lane);
+    clear(S);
+    if (!w.from_zeros) load_state(S, initial_state(p, w.from, w.head), dv0, lane);
+    Checkpoints checkpoint(p, w, w.seq);
     Ring<STAGES> use = { 0, 0 };
     Ring<TP_STAGES> in = { 0, 0 };
     for (int chunk = 0; chunk < w.chunks; ++chunk) {
@@ -830,11 +944,14 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
         state_chunk(S, sm.stage(use.slot), sm, in.slot, in.parity, column0, o, p.o_token_stride,
                     min(w.len - chunk * C, C), p.scale, lane);
         mbar_arrive(sm.empty(use.slot));
+        if constexpr (spec::CHECKPOINTS)
+            for (; checkpoint.chunk == chunk + 1; checkpoint.advance(p, w, w.seq))
+                save_state(S, final_state(p, checkpoint.line, w.head), dv0, lane);
         o += C * p.o_token_stride;
         use.advance();
         in.advance();
     }
-    if (p.final_state) save_state(S, p.final_state + state_at, dv0, lane);
+    if (p.final_state) save_state(S, final_state(p, w.to, w.head), dv0, lane);
 }
 
 /* Every thread arrives by itself: measured as fast as one lane for its warp, and racecheck can follow it. */
@@ -859,9 +976,11 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     extern __shared__ __align__(128) u8 shared[];
     const Shared sm = { smem_address(shared) };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const Work w = find_work(p);
+    if constexpr (spec::ZERO_PADDING) zero_padding<BV>(p, w.seq, w.head, w.block * BV, threadIdx.x, spec::THREADS);
+    if (w.inert) return;
     if (threadIdx.x == 0) init_barriers(sm);
     __syncthreads();
-    const Work w = find_work(p);
     if (warp < STATE_WARPS)
         state_role(p, w, sm, warp, lane);
     else

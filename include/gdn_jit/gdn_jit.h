@@ -152,9 +152,35 @@ typedef enum gdn_dtype { GDN_BF16 = 1, GDN_F16 = 2, GDN_F32 = 3 } gdn_dtype;
 typedef enum gdn_index_type { GDN_INDEX_I32 = 1, GDN_INDEX_I64 = 2 } gdn_index_type;
 
 typedef enum gdn_state_layout {
-    GDN_STATE_KV = 1, /* [N, H, DK, DV], DV contiguous */
-    GDN_STATE_VK = 2  /* [N, H, DV, DK], DK contiguous */
+    GDN_STATE_KV = 1, /* [slots, H, DK, DV], DV contiguous */
+    GDN_STATE_VK = 2  /* [slots, H, DV, DK], DK contiguous */
 } gdn_state_layout;
+
+/* Which of n heads of q, k or v state head h of H reads. */
+typedef enum gdn_head_map {
+    GDN_HEADS_GROUPED = 1, /* h * n / H */
+    GDN_HEADS_TILED = 2    /* h % n */
+} gdn_head_map;
+
+/* What args.g holds, one value per token and state head; never cumulated. */
+typedef enum gdn_gate {
+    GDN_GATE_LOG = 1,    /* g, the log decay, natural log */
+    GDN_GATE_LINEAR = 2, /* alpha = exp(g), in [0, 1]: g is its log */
+    GDN_GATE_LOGITS = 3  /* a: g = -exp(a_log[h]) * softplus(a + dt_bias[h]); softplus(x) is log(1 + e^x), and x above 20 */
+} gdn_gate;
+
+/* What args.beta holds, one value per token and state head. */
+typedef enum gdn_beta {
+    GDN_BETA_PLAIN = 1, /* beta */
+    GDN_BETA_LOGITS = 2 /* b: beta = 1 / (1 + exp(-b)) */
+} gdn_beta;
+
+enum {
+    GDN_PREFILL_QK_L2NORM = 1u,    /* rows of q and k are x * rsqrt(sum x^2 + 1e-6) of what is given */
+    GDN_PREFILL_BETA_TIMES_2 = 2u, /* a given beta (or sigmoid) is doubled: negative eigenvalues */
+    GDN_PREFILL_CHECKPOINTS = 4u,  /* args.checkpoints may be given */
+    GDN_PREFILL_ZERO_PADDING = 8u  /* rows of o from cu_seqlens[num_seqs] to num_tokens become zeros */
+};
 
 /*
  * GDN prefill, per state head h and sequence, token by token (row vectors; the state S is DK x DV):
@@ -165,65 +191,97 @@ typedef enum gdn_state_layout {
  *     o_t =  scale * q_t S
  *
  * (Yang et al., "Gated Delta Networks", arXiv:2412.06464, eq. 10.) Computed exactly in chunks of 64 tokens: nothing is
- * truncated, whatever the gates. State, sums and gates are float32; matrix operands are 16 bit. State heads
- * H = max(num_q_heads, num_k_heads, num_v_heads), and each of the three divides H; state head h reads q head
- * h * num_q_heads / H, and so on for k and v ("grouped" map).
+ * truncated, whatever the gates. State, sums, gates and norms are float32; matrix operands are 16 bit. State heads
+ * H = max(num_q_heads, num_k_heads, num_v_heads), and each of the three divides H; head_map says which a state head reads.
  *
- * g <= 0 in every model. g = -infinity forgets the state exactly (no NaN); so does a decay below 2^-126. A positive g is
- * computed as written as long as the sum of g over any run of tokens inside one chunk of 64 stays below 8.
+ * g <= 0 in every model. g = -infinity (alpha = 0) forgets the state exactly (no NaN); so does a decay below 2^-126. A
+ * positive g is computed as written as long as the sum of g over any run of tokens inside one chunk of 64 stays below 8.
  *
- * Range. State and values have that of float32. Inside a chunk, the products |q_i . k_j| exp(g_j+1 + .. + g_i), before scale,
- * are held in fp16: they must stay below 65504, and lose bits below 2^-14. The recurrence must not grow inside a chunk:
- * 0 <= beta |k|^2 <= 2 (unit keys and beta in [0, 2], as in every model), or decay that makes up for more. Rounding errors of
- * a value column are relative to its largest value in the chunk. A NaN or infinity in an input spoils its sequence from there
- * on and may spoil the up to 63 tokens before it in its chunk; other sequences and heads are not touched.
+ * Range. State and values have that of float32. Inside a chunk, the products |q_i . k_j| exp(g_j+1 + .. + g_i), before scale
+ * and after the norm, are held in fp16: they must stay below 65504, and lose bits below 2^-14. The recurrence must not grow
+ * inside a chunk: 0 <= beta |k|^2 <= 2 (unit keys and beta in [0, 2], as in every model), or decay that makes up for more.
+ * GDN_PREFILL_QK_L2NORM sums squares in float32: |x| below 2^60. Rounding errors of a value column are relative to its largest
+ * value in the chunk. A NaN or infinity in an input spoils its sequence from there on and may spoil the up to 63 tokens before
+ * it in its chunk; other sequences and heads are not touched. docs/prefill.md is the whole contract.
  */
 typedef struct gdn_prefill_desc {
     size_t struct_size;
     gdn_dtype io_type;    /* q, k, v, o: GDN_BF16 or GDN_F16 */
-    gdn_dtype state_type; /* GDN_F32 */
+    gdn_dtype state_type; /* initial and final state; 16 bit: the state is rounded when it is stored, and only then */
     gdn_state_layout state_layout;
     int32_t num_q_heads, num_k_heads, num_v_heads;
     int32_t head_dim_qk, head_dim_v; /* 64 or 128, equal */
-    int64_t max_tokens;              /* upper bound of a call's num_tokens, below 2^31: selects variants, is in no key */
-    int64_t max_seqs;                /* upper bound of a call's num_seqs, below 2^31 */
+    gdn_head_map head_map;
+    gdn_gate gate;
+    gdn_dtype gate_type; /* args.g */
+    gdn_beta beta;
+    gdn_dtype beta_type;            /* args.beta */
+    gdn_index_type cu_seqlens_type; /* 0: GDN_INDEX_I32 */
+    gdn_index_type slot_type;       /* slot_in, slot_out; 0: GDN_INDEX_I32 */
+    uint32_t flags;                 /* GDN_PREFILL_* */
+    int64_t max_tokens;             /* upper bound of a call's num_tokens, below 2^31: selects variants, is in no key */
+    int64_t max_seqs;               /* upper bound of a call's num_seqs, below 2^31 */
 } gdn_prefill_desc;
-#define GDN_PREFILL_DESC_INIT { sizeof(gdn_prefill_desc), GDN_BF16, GDN_F32, GDN_STATE_KV, 0, 0, 0, 0, 0, 0, 0 }
+#define GDN_PREFILL_DESC_INIT                                                                                         \
+    { sizeof(gdn_prefill_desc), GDN_BF16, GDN_F32, GDN_STATE_KV, 0, 0, 0, 0, 0, GDN_HEADS_GROUPED, GDN_GATE_LOG, GDN_F32, \
+      GDN_BETA_PLAIN, GDN_F32, GDN_INDEX_I32, GDN_INDEX_I32, 0, 0, 0 }
 
 /*
  * Elements from token to token, head to head, sequence to sequence; the last index is contiguous. 0: packed, which is
  * [tokens, heads, dim]: token = heads * dim, head = dim, batch = tokens of a sequence * token. batch is for a uniform batch,
- * and 0 with cu_seqlens. [B, H, T, D] is { H * T * D, D, T * D }.
+ * and 0 with cu_seqlens. With a head stride of one's own the others are given too: [B, H, T, D] is { H * T * D, D, T * D }.
  */
 typedef struct gdn_strides {
     int64_t batch, token, head;
 } gdn_strides;
 
 /*
- * One call's tensors, all in device memory, 16-byte aligned.
- *   q  [tokens, num_q_heads, head_dim_qk]   io_type, packed
- *   k  [tokens, num_k_heads, head_dim_qk]   io_type, packed
- *   v  [tokens, num_v_heads, head_dim_v]    io_type, packed
- *   g  [tokens, H] float32 log decay; 0: no decay            beta [tokens, H] float32; 0: all ones
- *   o  [tokens, H, head_dim_v]              io_type; rows outside every sequence are left alone
- *   initial_state [num_seqs, H, ...] float32 in state_layout; 0: zero
- *   final_state   [num_seqs, H, ...] float32 in state_layout; 0: not stored. May equal initial_state (in place)
- *   cu_seqlens [num_seqs + 1] int32, starts at 0, never decreases, last value <= num_tokens. 0: a uniform batch of
+ * One call's tensors, all in device memory. q, k, v, o and the states are 16-byte aligned, and so are their strides (multiples
+ * of 8 elements); g, beta, a_log, dt_bias and index arrays are aligned to their elements.
+ *   q  [tokens, num_q_heads, head_dim_qk]   io_type, q_strides
+ *   k  [tokens, num_k_heads, head_dim_qk]   io_type, k_strides
+ *   v  [tokens, num_v_heads, head_dim_v]    io_type, v_strides
+ *   g  [tokens, H] gate_type, g_strides (dim is 1); 0: no decay
+ *   beta [tokens, H] beta_type, beta_strides; 0: all ones, whatever the kind and flags
+ *   a_log, dt_bias [H] float32, for GDN_GATE_LOGITS: a_log is required with g; dt_bias 0: zeros. 0 for the other kinds
+ *   o  [tokens, H, head_dim_v]              io_type, o_strides; rows outside every sequence are left alone (but see
+ *              GDN_PREFILL_ZERO_PADDING)
+ *   initial_state lines of [H, ...] state_type in state_layout; 0: zero
+ *   final_state   the same; 0: not stored. May equal initial_state, with equal strides: in place, or a fork inside one pool
+ *   slot_in, slot_out [num_seqs] slot_type: line of initial_state that sequence n starts from, line of final_state where its
+ *              state goes. -1 in either: an inert row, nothing of that sequence is read or written, its rows of o included.
+ *              slot_out 0: same as slot_in. slot_in 0: line n (slot_out then still applies). Lines of slot_out differ, and no
+ *              sequence reads a line that another one of the call writes
+ *   has_initial_state [num_seqs] uint8: 0 starts from zeros, the line is not read. 0: every sequence reads its line
+ *   cu_seqlens [num_seqs + 1] cu_seqlens_type, starts at 0, never decreases, last value <= num_tokens. 0: a uniform batch of
  *              num_seqs sequences of num_tokens / num_seqs tokens each, which is [B, T, H, D]
+ *   checkpoints [num_checkpoints, 3] int64 rows { sequence, token_end, slot }: the state after the sequence's first token_end
+ *              tokens of this call (a multiple of 64) also goes to line slot of final_state. Inert rows: sequence or slot
+ *              negative, token_end not positive, no multiple of 64 or beyond the sequence's length. Rows are sorted by
+ *              (sequence, token_end), negative sequences last: each sequence finds its own by one search. num_checkpoints is a
+ *              capacity; fill up with rows of -1
  * An empty sequence copies its initial state to its final state and touches nothing else.
  * o must not overlap an input; initial_state and final_state are equal or disjoint.
  */
 typedef struct gdn_prefill_args {
     size_t struct_size;
     gdn_devptr q, k, v, g, beta, o;
+    gdn_devptr a_log, dt_bias;
     gdn_devptr initial_state, final_state;
-    gdn_devptr cu_seqlens;
+    gdn_devptr slot_in, slot_out, has_initial_state;
+    gdn_devptr cu_seqlens, checkpoints;
+    gdn_strides q_strides, k_strides, v_strides, o_strides, g_strides, beta_strides;
+    int64_t initial_slot_stride, final_slot_stride; /* elements from line to line; 0: H * DK * DV, packed */
+    int64_t slot_in_stride, slot_out_stride;        /* elements of slot_type from sequence to sequence; 0: 1 */
+    int64_t num_checkpoints;
     int64_t num_tokens; /* rows of q, k, v, o; under graph capture an upper bound for every replay */
     int64_t num_seqs;
-    float scale;        /* used when has_scale is set, 0 included */
-    int32_t has_scale;  /* 0: scale is head_dim_qk^-0.5 */
+    float scale;       /* used when has_scale is set, 0 included */
+    int32_t has_scale; /* 0: scale is head_dim_qk^-0.5 */
 } gdn_prefill_args;
-#define GDN_PREFILL_ARGS_INIT { sizeof(gdn_prefill_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0 }
+#define GDN_PREFILL_ARGS_INIT                                                                                         \
+    { sizeof(gdn_prefill_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 },    \
+      { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }, 0, 0, 0, 0, 0, 0, 0, 0.0f, 0 }
 
 /* ---- 5. conv1d-QKV -------------------------------------------------------------------------------------------------- */
 
@@ -361,6 +419,20 @@ GDN_API gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, cons
 GDN_API gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn_conv1d_desc *desc, uint32_t flags,
                                        gdn_plan **out);
 
+/*
+ * Whether a plan of desc on target has a kernel, which, and why that one; the host's answer before anything is compiled. Looks
+ * into no cache, needs no context, driver or compiler, and does not depend on tuning. GDN_OK with the kernel and what chose it;
+ * else the status that gdn_plan_prefill() would return, out->kernel is "" and out->reason is the sentence of gdn_last_error().
+ * (GDN_E_INVALID, GDN_E_VERSION for out itself: nothing is written.)
+ */
+typedef struct gdn_support {
+    size_t struct_size;
+    char kernel[64];  /* entry point of calls of desc.max_tokens; a dump of the plan names each variant's */
+    char reason[256]; /* one sentence */
+} gdn_support;
+#define GDN_SUPPORT_INIT { sizeof(gdn_support), { 0 }, { 0 } }
+GDN_API gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out);
+
 /* Unloads from every device. No execute of this plan may be running or captured in a graph that will run again. */
 GDN_API void gdn_plan_destroy(gdn_plan *plan);
 
@@ -374,7 +446,8 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
 typedef enum gdn_dump_kind {
-    GDN_DUMP_JSON = 1,      /* target, variants: kernel, parameters, what chose them, registers, shared memory, spills, key */
+    GDN_DUMP_JSON = 1,      /* target, variants: kernel, parameters, what chose each, registers, shared memory, spills, key,
+                               and bytes, FLOPs and floor (gdn_cost) of the largest call of each bucket */
     GDN_DUMP_SPEC = 2,      /* gdn_spec.cuh of each variant */
     GDN_DUMP_SOURCE = 3,    /* the whole translation unit, headers included, in the order NVRTC reads it */
     GDN_DUMP_KEY = 4,       /* canonical key text */
@@ -463,7 +536,7 @@ GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
 /*
  * The recurrences above on the host, token by token, float64 accumulation: slow, obvious, and how an embedder checks a
  * binding. Same desc and args as the device calls, but every gdn_devptr holds a host address ((uintptr_t)pointer) of any
- * alignment (x_alignment included), max_tokens and max_seqs are not used, and the contents of cu_seqlens and slot arrays are
+ * alignment (x_alignment included), max_tokens and max_seqs are not used, and the contents of index arrays and checkpoints are
  * checked: GDN_E_INVALID. Outputs are rounded once, to nearest even. The first allocates O(DK * DV), the second nothing.
  * Thread-safe.
  */

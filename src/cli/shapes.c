@@ -13,8 +13,23 @@ const struct cli_word cli_state_layout_words[] = { { "kv", GDN_STATE_KV }, { "vk
 const struct cli_word cli_conv_layout_words[] = { { "cw", GDN_CONV_STATE_CW },
                                                   { "wc", GDN_CONV_STATE_WC },
                                                   { NULL, 0 } };
-static const struct cli_word state_type_words[] = { { "fp32", GDN_F32 }, { NULL, 0 } };
-static const struct cli_word flag_words[] = { { "silu", GDN_CONV_SILU }, { "bias", GDN_CONV_BIAS }, { NULL, 0 } };
+static const struct cli_word float_words[] = {
+    { "fp32", GDN_F32 }, { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { NULL, 0 }
+};
+static const struct cli_word index_words[] = { { "int32", GDN_INDEX_I32 }, { "int64", GDN_INDEX_I64 }, { NULL, 0 } };
+static const struct cli_word head_map_words[] = { { "grouped", GDN_HEADS_GROUPED },
+                                                  { "tiled", GDN_HEADS_TILED },
+                                                  { NULL, 0 } };
+static const struct cli_word gate_words[] = {
+    { "log", GDN_GATE_LOG }, { "linear", GDN_GATE_LINEAR }, { "logits", GDN_GATE_LOGITS }, { NULL, 0 }
+};
+static const struct cli_word beta_words[] = { { "plain", GDN_BETA_PLAIN }, { "logits", GDN_BETA_LOGITS }, { NULL, 0 } };
+static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL_QK_L2NORM },
+                                                      { "beta_times_2", GDN_PREFILL_BETA_TIMES_2 },
+                                                      { "checkpoints", GDN_PREFILL_CHECKPOINTS },
+                                                      { "zero_padding", GDN_PREFILL_ZERO_PADDING },
+                                                      { NULL, 0 } };
+static const struct cli_word conv_flag_words[] = { { "silu", GDN_CONV_SILU }, { "bias", GDN_CONV_BIAS }, { NULL, 0 } };
 
 enum { MAX_SHAPES = 4096 };
 
@@ -53,21 +68,78 @@ static struct common common_defaults(void)
         struct common){ .io_type = GDN_BF16, .max_tokens = CLI_DEFAULT_MAX_TOKENS, .max_seqs = CLI_DEFAULT_MAX_SEQS };
 }
 
+static int read_flags(const char *where, const cJSON *array, const struct cli_word *words, uint32_t *out)
+{
+    char list[96];
+    cli_word_list(words, list, sizeof list);
+    *out = 0;
+    for (const cJSON *item = array->child; item; item = item->next) {
+        int flag = 0;
+        const char *text = cJSON_IsString(item) ? item->valuestring : NULL;
+        if (!text || !cli_word_find(words, text, strlen(text), &flag))
+            return cli_fail(CLI_USAGE, "%s: \"flags\" holds %s%.32s%s: must be %s", where, text ? "\"" : "",
+                            text ? text : "no string", text ? "\"" : "", list);
+        *out |= (uint32_t)flag;
+    }
+    return CLI_OK;
+}
+
+/* Of a prefill descriptor: how the tensors say what they say. */
+struct conventions {
+    int state_type, state_layout, head_map, gate, gate_type, beta, beta_type, cu_seqlens_type, slot_type;
+};
+
+#define WORD_FIELD(member, words)                                                                                      \
+    {                                                                                                                  \
+#member, CLI_JSON_WORD, false, &v.member, 0, 0, words                                                          \
+    }
+
+static struct conventions conventions_defaults(void)
+{
+    const gdn_prefill_desc d = GDN_PREFILL_DESC_INIT;
+    return (struct conventions){ (int)d.state_type, (int)d.state_layout, (int)d.head_map,
+                                 (int)d.gate,       (int)d.gate_type,    (int)d.beta,
+                                 (int)d.beta_type,  GDN_INDEX_I32,       GDN_INDEX_I32 };
+}
+
+static void set_conventions(gdn_prefill_desc *d, const struct conventions *v)
+{
+    d->state_type = (gdn_dtype)v->state_type;
+    d->state_layout = (gdn_state_layout)v->state_layout;
+    d->head_map = (gdn_head_map)v->head_map;
+    d->gate = (gdn_gate)v->gate;
+    d->gate_type = (gdn_dtype)v->gate_type;
+    d->beta = (gdn_beta)v->beta;
+    d->beta_type = (gdn_dtype)v->beta_type;
+    d->cu_seqlens_type = (gdn_index_type)v->cu_seqlens_type;
+    d->slot_type = (gdn_index_type)v->slot_type;
+}
+
 static int read_prefill(const char *where, const cJSON *object, struct cli_shape *out)
 {
     struct common c = common_defaults();
-    int op = 0, state_type = GDN_F32, state_layout = GDN_STATE_KV;
+    struct conventions v = conventions_defaults();
+    int op = 0;
+    const cJSON *flags = NULL;
     const struct cli_json_field fields[] = {
         COMMON_FIELDS,
-        { "state_type", CLI_JSON_WORD, false, &state_type, 0, 0, state_type_words },
-        { "state_layout", CLI_JSON_WORD, false, &state_layout, 0, 0, cli_state_layout_words },
+        WORD_FIELD(state_type, float_words),
+        WORD_FIELD(state_layout, cli_state_layout_words),
+        WORD_FIELD(head_map, head_map_words),
+        WORD_FIELD(gate, gate_words),
+        WORD_FIELD(gate_type, float_words),
+        WORD_FIELD(beta, beta_words),
+        WORD_FIELD(beta_type, float_words),
+        WORD_FIELD(cu_seqlens_type, index_words),
+        WORD_FIELD(slot_type, index_words),
+        { "flags", CLI_JSON_ARRAY, false, &flags, 0, 0, NULL },
     };
     CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
     gdn_prefill_desc *d = &out->desc.prefill;
     *d = (gdn_prefill_desc)GDN_PREFILL_DESC_INIT;
+    if (flags) CLI_TRY(read_flags(where, flags, prefill_flag_words, &d->flags));
+    set_conventions(d, &v);
     d->io_type = (gdn_dtype)c.io_type;
-    d->state_type = (gdn_dtype)state_type;
-    d->state_layout = (gdn_state_layout)state_layout;
     d->num_q_heads = (int32_t)c.num_q_heads;
     d->num_k_heads = (int32_t)c.num_k_heads;
     d->num_v_heads = (int32_t)c.num_v_heads;
@@ -75,22 +147,6 @@ static int read_prefill(const char *where, const cJSON *object, struct cli_shape
     d->head_dim_v = (int32_t)c.head_dim_v;
     d->max_tokens = c.max_tokens;
     d->max_seqs = c.max_seqs;
-    return CLI_OK;
-}
-
-static int read_flags(const char *where, const cJSON *array, uint32_t *out)
-{
-    char list[64];
-    cli_word_list(flag_words, list, sizeof list);
-    *out = 0;
-    for (const cJSON *item = array->child; item; item = item->next) {
-        int flag = 0;
-        const char *text = cJSON_IsString(item) ? item->valuestring : NULL;
-        if (!text || !cli_word_find(flag_words, text, strlen(text), &flag))
-            return cli_fail(CLI_USAGE, "%s: \"flags\" holds %s%.32s%s: must be %s", where, text ? "\"" : "",
-                            text ? text : "no string", text ? "\"" : "", list);
-        *out |= (uint32_t)flag;
-    }
     return CLI_OK;
 }
 
@@ -110,7 +166,7 @@ static int read_conv1d(const char *where, const cJSON *object, struct cli_shape 
     CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
     gdn_conv1d_desc *d = &out->desc.conv1d;
     *d = (gdn_conv1d_desc)GDN_CONV1D_DESC_INIT;
-    if (flags) CLI_TRY(read_flags(where, flags, &d->flags));
+    if (flags) CLI_TRY(read_flags(where, flags, conv_flag_words, &d->flags));
     d->io_type = (gdn_dtype)c.io_type;
     d->state_layout = (gdn_conv_state_layout)state_layout;
     d->num_q_heads = (int32_t)c.num_q_heads;
@@ -174,11 +230,33 @@ int cli_shapes_read(struct cli_shapes *list, const char *path)
     return code;
 }
 
+static void append_text(char out[CLI_SHAPE_TEXT], const char *before, const char *text)
+{
+    const size_t used = strlen(out);
+    snprintf(out + used, CLI_SHAPE_TEXT - used, "%s%s", before, text);
+}
+
+/* What is not the default is named. */
 static const char *prefill_text(char out[CLI_SHAPE_TEXT], const gdn_prefill_desc *d)
 {
+    const gdn_prefill_desc usual = GDN_PREFILL_DESC_INIT;
     snprintf(out, CLI_SHAPE_TEXT, "gdn_prefill %s heads %d/%d/%d dims %d/%d state %s",
              cli_word_name(cli_io_type_words, (int)d->io_type), d->num_q_heads, d->num_k_heads, d->num_v_heads,
              d->head_dim_qk, d->head_dim_v, cli_word_name(cli_state_layout_words, (int)d->state_layout));
+    if (d->state_type != usual.state_type) append_text(out, " ", cli_word_name(float_words, (int)d->state_type));
+    if (d->head_map != usual.head_map) append_text(out, " ", cli_word_name(head_map_words, (int)d->head_map));
+    if (d->gate != usual.gate || d->gate_type != usual.gate_type) {
+        append_text(out, " gate ", cli_word_name(gate_words, (int)d->gate));
+        append_text(out, " ", cli_word_name(float_words, (int)d->gate_type));
+    }
+    if (d->beta != usual.beta || d->beta_type != usual.beta_type) {
+        append_text(out, " beta ", cli_word_name(beta_words, (int)d->beta));
+        append_text(out, " ", cli_word_name(float_words, (int)d->beta_type));
+    }
+    if (d->cu_seqlens_type == GDN_INDEX_I64) append_text(out, "", " cu_seqlens int64");
+    if (d->slot_type == GDN_INDEX_I64) append_text(out, "", " slots int64");
+    for (const struct cli_word *w = prefill_flag_words; w->name; ++w)
+        if (d->flags & (uint32_t)w->value) append_text(out, " ", w->name);
     return out;
 }
 

@@ -35,7 +35,7 @@ void cli_shapes_free(struct cli_shapes *list);
 int cli_shapes_read(struct cli_shapes *list, const char *path);
 int cli_shapes_from_json(struct cli_shapes *list, const char *name, const cJSON *root);
 
-enum { CLI_SHAPE_TEXT = 192 };
+enum { CLI_SHAPE_TEXT = 256 };
 /* "gdn_prefill bf16 heads 16/16/32 dims 128/128 state kv" */
 const char *cli_shape_text(char out[CLI_SHAPE_TEXT], const struct cli_shape *shape);
 

@@ -48,15 +48,6 @@ int64_t gdni_conv1d_group_stride(const struct gdni_problem *p, const gdn_conv1d_
 
 /* ---- q, k, v ---- */
 
-gdn_strides gdni_strides_filled(const gdn_strides *given, int64_t heads, int64_t head, int64_t uniform_len)
-{
-    gdn_strides s = *given;
-    if (!s.head) s.head = head;
-    if (!s.token) s.token = heads * head;
-    if (!s.batch) s.batch = uniform_len * s.token;
-    return s;
-}
-
 struct output {
     const char *name;
     gdn_devptr value;

@@ -34,6 +34,8 @@ static const struct layout {
 } layouts[GDNI_NUM_KERNELS] = {
     [GDNI_KERNEL_PREFILL_GENERIC] = { "prefill_params", prefill_fields, COUNT(prefill_fields),
                                       sizeof(struct gdni_prefill_params) },
+    [GDNI_KERNEL_PREFILL_SPLIT] = { "prefill_params", prefill_fields, COUNT(prefill_fields),
+                                    sizeof(struct gdni_prefill_params) },
     [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_params", conv1d_fields, COUNT(conv1d_fields),
                                  sizeof(struct gdni_conv1d_params) },
 };

@@ -17,6 +17,18 @@ static void flag(struct gdni_strbuf *sb, const char *name, int32_t value)
 static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
 {
     flag(sb, "STATE_KV", spec->state_layout == GDN_STATE_KV);
+    constant(sb, "STATE_TYPE", spec->state_type);
+    constant(sb, "GATE_TYPE", spec->gate_type);
+    flag(sb, "GATE_LINEAR", spec->gate == GDN_GATE_LINEAR);
+    flag(sb, "GATE_LOGITS", spec->gate == GDN_GATE_LOGITS);
+    constant(sb, "BETA_TYPE", spec->beta_type);
+    flag(sb, "BETA_LOGITS", spec->beta == GDN_BETA_LOGITS);
+    flag(sb, "BETA_TIMES_2", spec->beta_times_2);
+    flag(sb, "QK_L2NORM", spec->qk_l2norm);
+    flag(sb, "CHECKPOINTS", spec->checkpoints);
+    flag(sb, "ZERO_PADDING", spec->zero_padding);
+    flag(sb, "CU_SEQLENS_I64", spec->cu_seqlens_type == GDN_INDEX_I64);
+    flag(sb, "SLOT_I64", spec->slot_type == GDN_INDEX_I64);
     constant(sb, "DK", spec->dk);
     constant(sb, "DV", spec->dv);
     constant(sb, "CHUNK", spec->params.chunk);
@@ -62,7 +74,7 @@ void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec)
 {
     gdni_sb_str(sb, "#pragma once\n\nnamespace spec {\n");
     flag(sb, "IO_BF16", spec->io_type == GDN_BF16);
-    if (spec->kernel == GDNI_KERNEL_PREFILL_GENERIC)
+    if (spec->kernel != GDNI_KERNEL_CONV1D_QKV)
         emit_prefill(sb, spec);
     else
         emit_conv(sb, spec);

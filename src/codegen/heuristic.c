@@ -3,15 +3,50 @@
  */
 #include "codegen/params.h"
 #include "codegen/spec.h"
+#include "codegen/workspace.h"
 
 /* Three stages keep the auxiliary warps a chunk ahead while a third one loads; two is what 99 KB of shared memory hold. */
 static void prefill_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch)
 {
-    out->chunk = 64;
-    out->block_dv = 64;
-    out->stages = 3;
+    *out = (struct gdni_params){ .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 3 };
     struct gdni_spec spec;
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK) out->stages = 2;
+}
+
+enum { MOST_WORKSPACE = 512 << 20 };
+
+/* Three stages, else two, when the arch holds them and the bucket's largest call does not ask for too much memory. */
+static bool fits(struct gdni_params *params, const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
+                 int bucket, int64_t num_seqs)
+{
+    const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < problem->max_tokens ? edge : problem->max_tokens;
+    struct gdni_spec spec;
+    struct gdni_workspace needs;
+    for (params->stages = 3; params->stages >= 2; --params->stages)
+        if (gdni_spec_build(&spec, problem, arch, params) == GDN_OK) {
+            gdni_workspace_of(&needs, &spec, problem, num_sms, tokens, num_seqs);
+            return needs.size <= MOST_WORKSPACE;
+        }
+    return false;
+}
+
+/*
+ * With few (sequence, head) pairs most SMs have nothing to do, and a chunk's time is what counts: T and P by CTAs of their own,
+ * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers.
+ */
+bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                               int num_sms, int bucket, int seq_class)
+{
+    static const int32_t blocks[] = { 16, 32 };
+    const int64_t num_seqs = gdni_seq_class_edge(seq_class);
+    if (problem->op != GDNI_OP_PREFILL) return false;
+    if (num_sms <= 0) num_sms = arch->default_sms;
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
+        *out = (struct gdni_params){ .cta_kinds = 2, .chunk = 64, .block_dv = blocks[i] };
+        const int64_t ctas = num_seqs * problem->num_heads * (problem->head_dim_v / blocks[i]);
+        if (ctas <= (int64_t)num_sms * 3 / 4 && fits(out, problem, arch, num_sms, bucket, num_seqs)) return true;
+    }
+    return false;
 }
 
 /*

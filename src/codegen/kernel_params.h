@@ -9,28 +9,66 @@
 
 #include <stdint.h>
 
-/* g, beta: [tokens, num_heads]; 0: none. cu_seqlens 0: uniform_len tokens each. *_group: state heads that share a head. */
+/*
+ * Strides in elements, defaults filled in. Row t of sequence n is row cu_seqlens[n] + t of batch 0, or without cu_seqlens
+ * row t of batch n, of uniform_len tokens. State head h reads q head h / q_div % q_mod, and so on. Of g, beta, states, slots,
+ * flags and checkpoints 0 is none. Of the split
+ * kernel alone: control (a ticket counter and a flag for each image, zeros), images, image_rows (of a head), num_producers.
+ */
 /* clang-format off */
 #define GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) \
     IN(void, q)                                     \
     IN(void, k)                                     \
     IN(void, v)                                     \
-    IN(float, g)                                    \
-    IN(float, beta)                                 \
-    IN(float, initial_state)                        \
-    IN(int, cu_seqlens)                             \
+    IN(void, g)                                     \
+    IN(void, beta)                                  \
+    IN(float, a_log)                                \
+    IN(float, dt_bias)                              \
+    IN(void, initial_state)                         \
+    IN(void, slot_in)                               \
+    IN(void, slot_out)                              \
+    IN(unsigned char, has_initial_state)            \
+    IN(void, cu_seqlens)                            \
+    IN(long long, checkpoints)                      \
     OUT(void, o)                                    \
-    OUT(float, final_state)                         \
+    OUT(void, final_state)                          \
+    OUT(unsigned char, images)                      \
+    OUT(unsigned, control)                          \
+    I64(q_batch_stride)                             \
     I64(q_token_stride)                             \
+    I64(q_head_stride)                              \
+    I64(k_batch_stride)                             \
     I64(k_token_stride)                             \
+    I64(k_head_stride)                              \
+    I64(v_batch_stride)                             \
     I64(v_token_stride)                             \
+    I64(v_head_stride)                              \
+    I64(o_batch_stride)                             \
     I64(o_token_stride)                             \
+    I64(o_head_stride)                              \
+    I64(g_batch_stride)                             \
+    I64(g_token_stride)                             \
+    I64(g_head_stride)                              \
+    I64(beta_batch_stride)                          \
+    I64(beta_token_stride)                          \
+    I64(beta_head_stride)                           \
+    I64(initial_slot_stride)                        \
+    I64(final_slot_stride)                          \
     I64(uniform_len)                                \
+    I64(image_rows)                                 \
+    I64(num_tokens)                                 \
+    I32(slot_in_stride)                             \
+    I32(slot_out_stride)                            \
+    I32(num_checkpoints)                            \
     I32(num_heads)                                  \
-    I32(q_group)                                    \
-    I32(k_group)                                    \
-    I32(v_group)                                    \
+    I32(q_div)                                      \
+    I32(q_mod)                                      \
+    I32(k_div)                                      \
+    I32(k_mod)                                      \
+    I32(v_div)                                      \
+    I32(v_mod)                                      \
     I32(num_seqs)                                   \
+    I32(num_producers)                              \
     F32(scale)
 /* clang-format on */
 

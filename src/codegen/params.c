@@ -39,6 +39,19 @@ int64_t gdni_bucket_edge(int bucket)
     return bucket >= GDNI_NUM_BUCKETS - 1 ? INT64_MAX : (int64_t)256 << (2 * bucket);
 }
 
+int gdni_seq_class_of(int64_t num_seqs)
+{
+    int seq_class = 0;
+    while (seq_class < GDNI_NUM_SEQ_CLASSES && num_seqs > gdni_seq_class_edge(seq_class))
+        ++seq_class;
+    return seq_class;
+}
+
+int64_t gdni_seq_class_edge(int seq_class)
+{
+    return (int64_t)1 << seq_class;
+}
+
 static gdn_status check_row(const struct row *row, int32_t value, int32_t op)
 {
     if (row->op != op) {

@@ -18,13 +18,15 @@ struct gdni_problem {
     int32_t num_q_heads, num_k_heads, num_v_heads;
     int32_t num_heads; /* prefill: state heads H = max of the three; conv: their sum */
     int32_t head_dim_qk, head_dim_v;
-    int32_t gate_type;                  /* conv: of a, b; 0 without gates */
+    int32_t head_map;                   /* prefill */
+    int32_t gate, gate_type;            /* prefill; gate_type also conv: of a, b, and 0 without gates */
+    int32_t beta, beta_type;            /* prefill */
     int32_t cu_seqlens_type, slot_type; /* gdn_index_type */
     int32_t num_gate_heads;             /* conv; 0: no gates */
     int32_t a_log_type, dt_bias_type;   /* conv; 0 without gates */
     int32_t x_layout;                   /* conv */
     int32_t width;                      /* conv */
-    uint32_t flags;                     /* GDN_CONV_* */
+    uint32_t flags;                     /* GDN_PREFILL_* or GDN_CONV_* */
     int32_t x_alignment;                /* conv, bytes */
     int64_t max_tokens, max_seqs;
 };
@@ -48,6 +50,9 @@ int gdni_dtype_bytes(int32_t dtype);
 int gdni_index_bytes(int32_t index_type);
 const char *gdni_dtype_name(int32_t dtype);
 const char *gdni_op_name(int32_t op);
+
+/* Elements of one sequence's state: H * DK * DV. */
+int64_t gdni_problem_state_size(const struct gdni_problem *p);
 
 /* Strides of a call's tensor with every default filled in. head: the elements of one head's row; 1 for gates. */
 gdn_strides gdni_strides_filled(const gdn_strides *given, int64_t heads, int64_t head, int64_t uniform_len);

@@ -1,12 +1,12 @@
 /*
- * problem_prefill.c - owns what a legal gdn_prefill_desc and a legal call of it are, and what a call costs. Must not know:
- * tuning, archs, kernels, devices.
+ * problem_prefill.c - owns what a legal gdn_prefill_desc is, and what a call costs. Must not know: arguments of a call
+ * (call_prefill.c), tuning, archs, kernels, devices.
  */
 #include <string.h>
 
 #include "codegen/check.h"
 
-static gdn_status check_prefill_heads(const gdn_prefill_desc *d, int32_t *heads)
+static gdn_status check_heads(const gdn_prefill_desc *d, int32_t *heads)
 {
     GDN_TRY(gdni_check_count("num_q_heads", d->num_q_heads, 1, GDNI_MAX_HEADS));
     GDN_TRY(gdni_check_count("num_k_heads", d->num_k_heads, 1, GDNI_MAX_HEADS));
@@ -18,10 +18,11 @@ static gdn_status check_prefill_heads(const gdn_prefill_desc *d, int32_t *heads)
                         "num_q_heads, num_k_heads, num_v_heads are %d, %d, %d: each must divide the largest of them",
                         d->num_q_heads, d->num_k_heads, d->num_v_heads);
     *heads = h;
-    return GDN_OK;
+    return gdni_check_enum("head_map", (int32_t)d->head_map, GDN_HEADS_GROUPED, GDN_HEADS_TILED,
+                           "GDN_HEADS_GROUPED or GDN_HEADS_TILED");
 }
 
-static gdn_status check_prefill_dims(const gdn_prefill_desc *d)
+static gdn_status check_dims(const gdn_prefill_desc *d)
 {
     const int32_t dk = d->head_dim_qk, dv = d->head_dim_v;
     if (dk <= 0 || dv <= 0)
@@ -31,20 +32,45 @@ static gdn_status check_prefill_dims(const gdn_prefill_desc *d)
                     dv);
 }
 
+static gdn_status check_gates(const gdn_prefill_desc *d)
+{
+    GDN_TRY(gdni_check_enum("gate", (int32_t)d->gate, GDN_GATE_LOG, GDN_GATE_LOGITS,
+                            "GDN_GATE_LOG, GDN_GATE_LINEAR or GDN_GATE_LOGITS"));
+    GDN_TRY(gdni_check_float_type("gate_type", (int32_t)d->gate_type));
+    GDN_TRY(gdni_check_enum("beta", (int32_t)d->beta, GDN_BETA_PLAIN, GDN_BETA_LOGITS,
+                            "GDN_BETA_PLAIN or GDN_BETA_LOGITS"));
+    return gdni_check_float_type("beta_type", (int32_t)d->beta_type);
+}
+
+static gdn_status check_types(const gdn_prefill_desc *d)
+{
+    enum {
+        KNOWN = GDN_PREFILL_QK_L2NORM | GDN_PREFILL_BETA_TIMES_2 | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING
+    };
+    GDN_TRY(gdni_check_io_type("io_type", (int32_t)d->io_type));
+    GDN_TRY(gdni_check_float_type("state_type", (int32_t)d->state_type));
+    GDN_TRY(gdni_check_enum("state_layout", (int32_t)d->state_layout, GDN_STATE_KV, GDN_STATE_VK,
+                            "GDN_STATE_KV or GDN_STATE_VK"));
+    if (d->flags & ~(uint32_t)KNOWN)
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PREFILL_* are known, 0x%x together", d->flags, KNOWN);
+    return GDN_OK;
+}
+
+static gdn_status check_desc(const gdn_prefill_desc *d, int32_t *heads)
+{
+    GDN_TRY(check_types(d));
+    GDN_TRY(check_heads(d, heads));
+    GDN_TRY(check_dims(d));
+    GDN_TRY(check_gates(d));
+    return gdni_check_bounds(d->max_tokens, d->max_seqs);
+}
+
 gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill_desc *desc)
 {
     gdn_prefill_desc d = GDN_PREFILL_DESC_INIT;
     int32_t heads = 0;
     GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_prefill_desc", sizeof d));
-    GDN_TRY(gdni_check_io_type("io_type", (int32_t)d.io_type));
-    if (d.state_type != GDN_F32)
-        return GDN_FAIL(gdni_is_dtype((int32_t)d.state_type) ? GDN_E_UNSUPPORTED : GDN_E_INVALID,
-                        "state_type is %d (%s): must be GDN_F32", d.state_type, gdni_dtype_name((int32_t)d.state_type));
-    if (d.state_layout != GDN_STATE_KV && d.state_layout != GDN_STATE_VK)
-        return GDN_FAIL(GDN_E_INVALID, "state_layout is %d: must be GDN_STATE_KV or GDN_STATE_VK", d.state_layout);
-    GDN_TRY(check_prefill_heads(&d, &heads));
-    GDN_TRY(check_prefill_dims(&d));
-    GDN_TRY(gdni_check_bounds(d.max_tokens, d.max_seqs));
+    GDN_TRY(check_desc(&d, &heads));
     memset(out, 0, sizeof *out);
     *out = (struct gdni_problem){
         .op = GDNI_OP_PREFILL,
@@ -57,39 +83,31 @@ gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill
         .num_heads = heads,
         .head_dim_qk = d.head_dim_qk,
         .head_dim_v = d.head_dim_v,
+        .head_map = (int32_t)d.head_map,
+        .gate = (int32_t)d.gate,
+        .gate_type = (int32_t)d.gate_type,
+        .beta = (int32_t)d.beta,
+        .beta_type = (int32_t)d.beta_type,
+        .flags = d.flags,
         .max_tokens = d.max_tokens,
         .max_seqs = d.max_seqs,
     };
-    return GDN_OK;
+    GDN_TRY(gdni_take_index_type(&out->cu_seqlens_type, "cu_seqlens_type", (int32_t)d.cu_seqlens_type));
+    return gdni_take_index_type(&out->slot_type, "slot_type", (int32_t)d.slot_type);
 }
 
-gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a)
+int64_t gdni_problem_state_size(const struct gdni_problem *p)
 {
-    GDN_TRY(gdni_check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
-    const bool rows = a->num_tokens > 0 && a->num_seqs > 0;
-    const struct gdni_pointer pointers[] = {
-        { "q", a->q, rows, 16 },
-        { "k", a->k, rows, 16 },
-        { "v", a->v, rows, 16 },
-        { "g", a->g, false, 16 },
-        { "beta", a->beta, false, 16 },
-        { "o", a->o, rows, 16 },
-        { "initial_state", a->initial_state, false, 16 },
-        { "final_state", a->final_state, false, 16 },
-        { "cu_seqlens", a->cu_seqlens, false, 4 },
-    };
-    GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
-    if (a->has_scale != 0 && a->has_scale != 1)
-        return GDN_FAIL(GDN_E_INVALID, "has_scale is %d: must be 0 (default scale) or 1 (args.scale)", a->has_scale);
-    return GDN_OK;
+    return (int64_t)p->num_heads * p->head_dim_qk * p->head_dim_v;
 }
 
 static double prefill_bytes(const struct gdni_problem *p, double tokens, double seqs)
 {
     const double io = gdni_dtype_bytes(p->io_type), h = p->num_heads;
     const double dk = p->head_dim_qk, dv = p->head_dim_v;
-    const double row = io * (dk * (p->num_q_heads + p->num_k_heads) + dv * p->num_v_heads + dv * h) + 8 * h;
-    return tokens * row + seqs * h * dk * dv * 2 * gdni_dtype_bytes(p->state_type);
+    const double row = io * (dk * (p->num_q_heads + p->num_k_heads) + dv * p->num_v_heads + dv * h) +
+                       h * (gdni_dtype_bytes(p->gate_type) + gdni_dtype_bytes(p->beta_type));
+    return tokens * row + seqs * (double)gdni_problem_state_size(p) * 2 * gdni_dtype_bytes(p->state_type);
 }
 
 /* Per chunk of C tokens and head: K K^T, Q K^T, T W, P V' (C x C x D each) and K S, Q S, K^T V' (C x DK x DV each). */

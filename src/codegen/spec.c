@@ -8,8 +8,12 @@
 
 #include "base/error.h"
 
-static const char *const prefill_headers[] = { "gdn_types.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh",
-                                               NULL };
+static const char *const prefill_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
+                                               "gdn_ptx_mbar.cuh", "gdn_tile.cuh",     "gdn_range.cuh", NULL };
+static const char *const split_headers[] = {
+    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",    "gdn_ptx_mbar.cuh",
+    "gdn_tile.cuh",  "gdn_range.cuh",    "gdn_flags.cuh", "gdn_chunk_tp.cuh", NULL
+};
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh",      "gdn_conv_ptx.cuh",
@@ -20,6 +24,7 @@ static const char *const conv_instrs[] = { NULL };
 
 static const struct gdni_kernel_info kernels[GDNI_NUM_KERNELS] = {
     [GDNI_KERNEL_PREFILL_GENERIC] = { "gdn_prefill_generic", prefill_headers, prefill_instrs },
+    [GDNI_KERNEL_PREFILL_SPLIT] = { "gdn_prefill_split", split_headers, prefill_instrs },
     [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_qkv", conv_headers, conv_instrs },
 };
 
@@ -28,8 +33,42 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
     return &kernels[kernel];
 }
 
+enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
+                                    const char **reason)
+{
+    const bool prefill = problem->op == GDNI_OP_PREFILL;
+    (void)arch; /* one kernel serves them all */
+    if (reason)
+        *reason = prefill
+                      ? "the kernel of every arch from sm_80 on, which takes every descriptor; this arch has no other"
+                      : "the kernel of every arch";
+    return prefill ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
+}
+
+/* T and P, ten of sixteen 16 x 16 blocks each; e, d, beta; with in-kernel norms, e of q and the chunk's decay apart. */
+int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec)
+{
+    const int32_t blocks = spec->params.chunk / 16, gates = spec->params.chunk * (int32_t)sizeof(float);
+    return blocks * (blocks + 1) / 2 * 512 * 2 + 3 * gates + (spec->qk_l2norm ? gates + 16 : 0);
+}
+
+/* What the code of every prefill kernel depends on. */
+static void take_contract(struct gdni_spec *s, const struct gdni_problem *problem)
+{
+    s->gate = problem->gate;
+    s->gate_type = problem->gate_type;
+    s->beta = problem->beta;
+    s->beta_type = problem->beta_type;
+    s->qk_l2norm = (problem->flags & GDN_PREFILL_QK_L2NORM) != 0;
+    s->beta_times_2 = (problem->flags & GDN_PREFILL_BETA_TIMES_2) != 0;
+    s->checkpoints = (problem->flags & GDN_PREFILL_CHECKPOINTS) != 0;
+    s->zero_padding = (problem->flags & GDN_PREFILL_ZERO_PADDING) != 0;
+    s->cu_seqlens_type = problem->cu_seqlens_type;
+    s->slot_type = problem->slot_type;
+}
+
 /* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
-static void derive_prefill(struct gdni_spec *s)
+static void derive_generic(struct gdni_spec *s)
 {
     enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 5, BARRIERS = 128 };
     const struct gdni_params *p = &s->params;
@@ -40,18 +79,33 @@ static void derive_prefill(struct gdni_spec *s)
     s->smem_bytes = p->stages * stage + (p->stages - 1) * tp + BARRIERS;
 }
 
+/* templates/gdn_prefill_split.cu: both kinds of CTAs have the same size, whichever needs more. */
+static void derive_split(struct gdni_spec *s)
+{
+    enum { WARP = 32, WARPS = 4, GROUPS = 2, GATE_ARRAYS = 5, DIAGONALS = 4 * 16 * 20 * (int32_t)sizeof(float) };
+    enum { EXCHANGE_MAXIMA = 32, GROUP_CONTROL = 32, BARRIERS = 128 };
+    const struct gdni_params *p = &s->params;
+    const int32_t qk = p->chunk * s->dk * 2, v = p->chunk * p->block_dv * 2, gates = p->chunk * (int32_t)sizeof(float);
+    const int32_t group = 2 * qk + p->chunk * p->chunk * 2 + DIAGONALS + 2 * GATE_ARRAYS * gates + GROUP_CONTROL;
+    const int32_t exchange = p->block_dv * (s->dk * 2 + 3 * p->chunk * 2 + EXCHANGE_MAXIMA);
+    const int32_t recurrence =
+        p->stages * (qk + v + gdni_prefill_image_bytes(s)) + (p->stages - 1) * qk + exchange + BARRIERS;
+    s->threads = 3 * WARP * WARPS;
+    s->smem_bytes = recurrence > GROUPS * group ? recurrence : GROUPS * group;
+}
+
 /*
  * templates/include/gdn_conv_rows.cuh: a column of shared memory a thread. Five CTAs an SM are what 96 registers allow; with
- * float32 rows, or lines read element by element, ptxas would spill to reach them.
+ * float32 rows, a bias, another state type or lines read element by element, ptxas would spill to reach them.
  */
 static void derive_conv_sizes(struct gdni_spec *s)
 {
     enum { CHANNELS = 8, CTAS_PER_SM = 5 };
     const int32_t halo = s->width - 1, rows = s->params.tile_tokens + 2 * halo - 1 + s->width;
-    const bool plain = s->io_type != GDN_F32 && s->state_type != GDN_F32;
+    const bool plain = s->io_type != GDN_F32 && s->state_type == s->io_type;
     s->threads = 128;
     s->smem_bytes = rows * s->threads * CHANNELS * gdni_dtype_bytes(s->io_type);
-    s->min_ctas_per_sm = plain && s->state_layout != GDN_CONV_STATE_CW_STRIDED ? CTAS_PER_SM : 1;
+    s->min_ctas_per_sm = plain && !s->bias && s->state_layout != GDN_CONV_STATE_CW_STRIDED ? CTAS_PER_SM : 1;
 }
 
 static void derive_conv(struct gdni_spec *s, const struct gdni_problem *problem)
@@ -94,8 +148,12 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
                            const struct gdni_params *params)
 {
     GDN_TRY(gdni_params_check(params, problem));
+    if (params->cta_kinds == 1 && params->block_dv != 64)
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d: must be 64 when cta_kinds is 1",
+                        params->block_dv);
     memset(out, 0, sizeof *out);
-    out->kernel = problem->op == GDNI_OP_PREFILL ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
+    out->kernel = gdni_kernel_choose(problem, arch, NULL);
+    if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC && params->cta_kinds == 2) out->kernel = GDNI_KERNEL_PREFILL_SPLIT;
     out->io_type = problem->io_type;
     out->state_type = problem->state_type;
     out->state_layout = problem->state_layout;
@@ -103,8 +161,11 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     out->dv = problem->head_dim_v;
     out->params = *params;
     out->arch = arch;
-    if (problem->op == GDNI_OP_PREFILL)
-        derive_prefill(out);
+    if (problem->op == GDNI_OP_PREFILL) take_contract(out, problem);
+    if (out->kernel == GDNI_KERNEL_PREFILL_SPLIT)
+        derive_split(out);
+    else if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC)
+        derive_generic(out);
     else
         derive_conv(out, problem);
     GDN_TRY(check_conv_arch(out));
@@ -120,7 +181,8 @@ enum { MAX_GRID_X = 2147483647 };
 static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_seqs,
                                uint32_t grid[3])
 {
-    const int64_t ctas = num_seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
+    const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
+    const int64_t ctas = seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
     if (ctas > MAX_GRID_X)
         return GDN_FAIL(GDN_E_INVALID,
                         "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",

@@ -7,7 +7,12 @@
 #include "codegen/params.h"
 
 /* A kernel is a row of the table in spec.c: its template, its entry, the instructions and headers it uses. */
-enum gdni_kernel { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_CONV1D_QKV, GDNI_NUM_KERNELS };
+enum gdni_kernel {
+    GDNI_KERNEL_PREFILL_GENERIC,
+    GDNI_KERNEL_PREFILL_SPLIT,
+    GDNI_KERNEL_CONV1D_QKV,
+    GDNI_NUM_KERNELS
+};
 
 struct gdni_kernel_info {
     const char *name;           /* entry point, and the stem of its template */
@@ -16,17 +21,23 @@ struct gdni_kernel_info {
 };
 const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel);
 
+/* The kernel of a problem on an arch, and in one sentence what chose it. reason may be NULL; static storage. */
+enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
+                                    const char **reason);
+
 /* Zeroed before it is filled: comparable with memcmp but for the arch pointer, which is unique per arch. */
 struct gdni_spec {
     int32_t kernel; /* enum gdni_kernel */
     int32_t io_type, state_type, state_layout;
     int32_t dk, dv;
-    int32_t checkpoints, zero_padding;
+    int32_t gate, gate_type, beta, beta_type; /* prefill; conv has a gate_type, 0 without gates */
+    int32_t qk_l2norm;                        /* prefill */
+    int32_t beta_times_2, checkpoints, zero_padding;
     int32_t cu_seqlens_type, slot_type;
     int32_t width, silu, bias, vector_bytes;                 /* conv */
     int32_t norm_lanes, exact_norm;                          /* conv: lanes that hold a head of q or k; 0: no norm */
-    int32_t gate_type, a_log_type, dt_bias_type;             /* conv; 0 without gates */
-    int32_t gate_exp, beta_rounded, beta_times_2;            /* conv */
+    int32_t a_log_type, dt_bias_type;                        /* conv; 0 without gates */
+    int32_t gate_exp, beta_rounded;                          /* conv */
     int32_t interleaved, launch_dependents, min_ctas_per_sm; /* conv */
     struct gdni_params params;
     /* derived */
@@ -37,6 +48,9 @@ struct gdni_spec {
 /* GDN_E_UNSUPPORTED when the arch cannot hold it. */
 gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            const struct gdni_params *params);
+
+/* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
+int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
 
 /* CTAs of a prefill call (conv: conv_launch.h). GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,

@@ -7,8 +7,8 @@
 #include "gdn_jit/gdn_jit.h"
 
 /*
- * As gdn_reference_prefill(), but o and final_state are arrays of double (not in place); initial_state is float32 as
- * ever.
+ * As gdn_reference_prefill(), but o and final_state are arrays of double (not in place); strides count in doubles.
+ * initial_state is of state_type as ever.
  */
 gdn_status gdni_reference_prefill_f64(const gdn_prefill_desc *desc, const gdn_prefill_args *args);
 

@@ -39,6 +39,7 @@ typedef struct gdni_cufunc_opaque *gdni_cufunc;
     X(cuKernelGetFunction, (gdni_cufunc * function, gdni_cukernel kernel))                                             \
     X(cuKernelSetAttribute, (int attribute, int value, gdni_cukernel kernel, gdni_cudevice device))                    \
     X(cuStreamIsCapturing, (gdn_stream stream, int *status))                                                           \
+    X(cuMemsetD32Async, (gdn_devptr address, unsigned value, size_t words, gdn_stream stream))                         \
     X(cuLaunchKernel,                                                                                                  \
       (gdni_cufunc function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,    \
        unsigned block_z, unsigned smem, gdn_stream stream, void **params, void **extra))                               \

@@ -48,15 +48,62 @@ static void json_target(struct gdni_strbuf *sb, const gdn_target *target)
     gdni_sb_str(sb, "}");
 }
 
+static bool serves(const struct view *v, int bucket)
+{
+    if (v->plan->variant_of_bucket[bucket] == v->index) return true;
+    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+        if (v->plan->variant_of_few[bucket][c] == v->index) return true;
+    return false;
+}
+
+/* The most sequences of the calls that the variant serves, when it serves none of more. */
+static void json_max_seqs(struct gdni_strbuf *sb, const struct view *v)
+{
+    int64_t most = 0;
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        if (v->plan->variant_of_bucket[bucket] == v->index) return;
+        for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+            if (v->plan->variant_of_few[bucket][c] == v->index && gdni_seq_class_edge(c) > most) most = gdni_seq_class_edge(c);
+    }
+    int_member(sb, "max_seqs", most);
+}
+
 /* Of each bucket that the variant serves, the most tokens that a call of this plan can have there. */
 static void json_buckets(struct gdni_strbuf *sb, const struct view *v)
 {
     const char *comma = "";
     gdni_sb_str(sb, ", \"buckets\": [");
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        if (v->plan->variant_of_bucket[bucket] != v->index) continue;
+        if (!serves(v, bucket)) continue;
         const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
         gdni_sb_fmt(sb, "%s%lld", comma, (long long)(edge < bound ? edge : bound));
+        comma = ", ";
+    }
+    gdni_sb_str(sb, "]");
+}
+
+/* 10^9 bytes/s are 10^3 bytes/us; 10^12 FLOP/s are 10^6 FLOP/us. 0 when a peak is unknown. */
+static double floor_us(const gdn_target *target, double bytes, double flops)
+{
+    if (target->dram_gbps <= 0 || target->tensor_tflops <= 0) return 0;
+    const double moving = bytes / (target->dram_gbps * 1e3), computing = flops / (target->tensor_tflops * 1e6);
+    return moving > computing ? moving : computing;
+}
+
+/* What the largest call of each bucket must move and compute, as one sequence; integers, so that no locale shows. */
+static void json_calls(struct gdni_strbuf *sb, const struct view *v)
+{
+    const char *comma = "";
+    gdni_sb_str(sb, ", \"calls\": [");
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
+        const int64_t tokens = edge < bound ? edge : bound;
+        if (v->plan->variant_of_bucket[bucket] < 0 || gdni_plan_variant(v->plan, tokens, 1) != v->index) continue;
+        double bytes = 0, flops = 0;
+        gdni_problem_cost(&v->plan->problem, tokens, 1, &bytes, &flops);
+        gdni_sb_fmt(sb, "%s{\"tokens\": %lld, \"num_seqs\": 1, \"bytes\": %lld, \"flops\": %lld, \"floor_ns\": %lld}",
+                    comma, (long long)tokens, (long long)bytes, (long long)flops,
+                    (long long)(1e3 * floor_us(&v->plan->target, bytes, flops)));
         comma = ", ";
     }
     gdni_sb_str(sb, "]");
@@ -79,10 +126,17 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_str(sb, v->index ? ",\n  {\"kernel\": " : "\n  {\"kernel\": ");
     gdni_sb_json_str(sb, v->program->entry);
     text_member(sb, "arch", v->program->arch);
+    const char *reason = "";
+    gdni_kernel_choose(&v->plan->problem, v->plan->arch, &reason);
+    if (v->spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
+        reason = "few (sequence, head) pairs: T and P are made by CTAs of their own, on SMs that had nothing to do";
+    text_member(sb, "kernel_reason", reason);
     gdni_sb_str(sb, ", \"params\": ");
     gdni_params_json(sb, &v->spec->params, v->plan->problem.op);
     text_member(sb, "params_origin", "heuristic");
     json_buckets(sb, v);
+    json_max_seqs(sb, v);
+    json_calls(sb, v);
     int_member(sb, "registers", facts->registers);
     int_member(sb, "spill_bytes", facts->spill_bytes);
     int_member(sb, "local_bytes", facts->local_bytes);
@@ -237,14 +291,6 @@ gdn_status gdn_plan_dump(const gdn_plan *plan, gdn_dump_kind kind, gdn_write_fn 
 }
 
 /* ---- Cost ---- */
-
-/* 10^9 bytes/s are 10^3 bytes/us; 10^12 FLOP/s are 10^6 FLOP/us. 0 when a peak is unknown. */
-static double floor_us(const gdn_target *target, double bytes, double flops)
-{
-    if (target->dram_gbps <= 0 || target->tensor_tflops <= 0) return 0;
-    const double moving = bytes / (target->dram_gbps * 1e3), computing = flops / (target->tensor_tflops * 1e6);
-    return moving > computing ? moving : computing;
-}
 
 gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_cost *out)
 {

@@ -10,6 +10,7 @@
 #include "codegen/kernel_params.h"
 #include "codegen/problem.h"
 #include "codegen/spec.h"
+#include "codegen/workspace.h"
 #include "runtime/plan.h"
 
 enum { WORKSPACE_ALIGNMENT = 256 };
@@ -73,20 +74,36 @@ static gdn_status find_device(const gdn_plan *plan, const struct gdni_loaded **o
     return *out ? GDN_OK : not_loaded(cuda, current);
 }
 
-/* The variant that a call of num_tokens runs. */
-static int variant_of(const gdn_plan *plan, int64_t num_tokens)
+/* One call: its kernel's variant, the CTAs beyond those of the grid, the words to clear before it. */
+struct call {
+    int64_t num_tokens, num_seqs;
+    int variant;
+    struct gdni_workspace needs;
+    gdn_devptr workspace;
+};
+
+static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_devptr workspace)
 {
-    return plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
+    struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .workspace = workspace };
+    c.variant = gdni_plan_variant(plan, num_tokens, num_seqs);
+    gdni_workspace_of(&c.needs, &plan->specs[c.variant], &plan->problem, gdni_plan_num_sms(plan), num_tokens, num_seqs);
+    return c;
 }
 
 /* params: the operator's launch struct; a kernel takes it whole, by value. */
-static gdn_status launch(const gdn_plan *plan, int variant, const uint32_t grid[3], void *params, gdn_stream stream)
+static gdn_status launch(const gdn_plan *plan, const struct call *call, const uint32_t grid[3], void *params,
+                         gdn_stream stream)
 {
     const struct gdni_loaded *loaded = NULL;
     void *arguments[] = { params };
     GDN_TRY(find_device(plan, &loaded));
+    const int variant = call->variant;
     const struct gdni_spec *spec = &plan->specs[variant];
     const struct gdni_cuda *cuda = gdni_modules_cuda(plan->modules);
+    if (call->needs.control_words) {
+        const gdni_curesult cleared = cuda->cuMemsetD32Async(call->workspace, 0, call->needs.control_words, stream);
+        if (cleared != 0) return failed(cuda, cleared, "cuMemsetD32Async");
+    }
     const gdni_curesult result =
         cuda->cuLaunchKernel(loaded->functions[variant], grid[0], grid[1], grid[2], (unsigned)spec->threads, 1, 1,
                              (unsigned)spec->smem_bytes, stream, arguments, NULL);
@@ -96,33 +113,87 @@ static gdn_status launch(const gdn_plan *plan, int variant, const uint32_t grid[
 /* Of a batch without cu_seqlens: gdni_check_*_args() saw to it that it divides. */
 static int64_t uniform_len(gdn_devptr cu_seqlens, int64_t num_tokens, int64_t num_seqs)
 {
-    return cu_seqlens ? 0 : num_tokens / num_seqs;
+    return cu_seqlens || num_seqs == 0 ? 0 : num_tokens / num_seqs;
 }
 
-static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, const gdn_prefill_args *a)
+/* How a state head finds its q, k or v head: h / div % mod. */
+struct head_map {
+    int32_t div, mod;
+};
+
+static struct head_map head_map(const struct gdni_problem *p, int32_t heads)
 {
-    return (struct gdni_prefill_params){
+    return (struct head_map){ p->head_map == GDN_HEADS_TILED ? 1 : p->num_heads / heads, heads };
+}
+
+static void set_strides(struct gdni_prefill_params *out, const struct gdni_problem *p, const gdn_prefill_args *a)
+{
+    const int64_t len = out->uniform_len, h = p->num_heads, dk = p->head_dim_qk, dv = p->head_dim_v;
+    gdn_strides s;
+#define FILL(name, count, dim)                                                                                         \
+    s = gdni_strides_filled(&a->name##_strides, count, dim, len);                                                      \
+    out->name##_batch_stride = s.batch;                                                                                \
+    out->name##_token_stride = s.token;                                                                                \
+    out->name##_head_stride = s.head;
+    FILL(q, p->num_q_heads, dk)
+    FILL(k, p->num_k_heads, dk)
+    FILL(v, p->num_v_heads, dv)
+    FILL(o, h, dv)
+    FILL(g, h, 1)
+    FILL(beta, h, 1)
+#undef FILL
+}
+
+static void set_state(struct gdni_prefill_params *out, const struct gdni_problem *p, const gdn_prefill_args *a)
+{
+    const int64_t packed = gdni_problem_state_size(p);
+    out->initial_state = a->initial_state;
+    out->final_state = a->final_state;
+    out->has_initial_state = a->has_initial_state;
+    out->initial_slot_stride = a->initial_slot_stride ? a->initial_slot_stride : packed;
+    out->final_slot_stride = a->final_slot_stride ? a->final_slot_stride : packed;
+    out->slot_in = a->slot_in;
+    out->slot_out = a->slot_out ? a->slot_out : a->slot_in;
+    out->slot_in_stride = a->slot_in_stride ? (int32_t)a->slot_in_stride : 1;
+    out->slot_out_stride = !a->slot_out ? out->slot_in_stride : a->slot_out_stride ? (int32_t)a->slot_out_stride : 1;
+    out->checkpoints = a->num_checkpoints ? a->checkpoints : 0;
+    out->num_checkpoints = (int32_t)a->num_checkpoints;
+}
+
+static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, const gdn_prefill_args *a,
+                                                 const struct call *call)
+{
+    const struct head_map q = head_map(p, p->num_q_heads), k = head_map(p, p->num_k_heads),
+                          v = head_map(p, p->num_v_heads);
+    struct gdni_prefill_params params = {
         .q = a->q,
         .k = a->k,
         .v = a->v,
         .g = a->g,
         .beta = a->beta,
-        .initial_state = a->initial_state,
+        .a_log = a->a_log,
+        .dt_bias = a->dt_bias,
         .cu_seqlens = a->cu_seqlens,
         .o = a->o,
-        .final_state = a->final_state,
-        .q_token_stride = (int64_t)p->num_q_heads * p->head_dim_qk,
-        .k_token_stride = (int64_t)p->num_k_heads * p->head_dim_qk,
-        .v_token_stride = (int64_t)p->num_v_heads * p->head_dim_v,
-        .o_token_stride = (int64_t)p->num_heads * p->head_dim_v,
+        .images = call->workspace + call->needs.images_offset,
+        .control = call->workspace,
         .uniform_len = uniform_len(a->cu_seqlens, a->num_tokens, a->num_seqs),
+        .image_rows = call->needs.image_rows,
+        .num_tokens = a->num_tokens,
         .num_heads = p->num_heads,
-        .q_group = p->num_heads / p->num_q_heads,
-        .k_group = p->num_heads / p->num_k_heads,
-        .v_group = p->num_heads / p->num_v_heads,
+        .q_div = q.div,
+        .q_mod = q.mod,
+        .k_div = k.div,
+        .k_mod = k.mod,
+        .v_div = v.div,
+        .v_mod = v.mod,
         .num_seqs = (int32_t)a->num_seqs,
+        .num_producers = call->needs.num_producers,
         .scale = a->has_scale ? a->scale : (float)(1.0 / sqrt((double)p->head_dim_qk)),
     };
+    set_strides(&params, p, a);
+    set_state(&params, p, a);
+    return params;
 }
 
 gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
@@ -133,12 +204,14 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", sizeof a));
     GDN_TRY(gdni_check_prefill_args(&plan->problem, &a));
     GDN_TRY(check_workspace(plan, workspace, workspace_size));
-    if (a.num_seqs == 0) return GDN_OK; /* sequences of no token still copy their states */
-    struct gdni_prefill_params params = prefill_params(&plan->problem, &a);
-    const int variant = variant_of(plan, a.num_tokens);
+    /* Sequences of no token still copy their states; rows of no sequence may still have to become zeros. */
+    if (a.num_seqs == 0 && !(plan->problem.flags & GDN_PREFILL_ZERO_PADDING && a.num_tokens > 0)) return GDN_OK;
+    const struct call call = make_call(plan, a.num_tokens, a.num_seqs, workspace);
+    struct gdni_prefill_params params = prefill_params(&plan->problem, &a, &call);
     uint32_t grid[3];
-    GDN_TRY(gdni_spec_grid(&plan->specs[variant], &plan->problem, a.num_tokens, a.num_seqs, grid));
-    return launch(plan, variant, grid, &params, stream);
+    GDN_TRY(gdni_spec_grid(&plan->specs[call.variant], &plan->problem, a.num_tokens, a.num_seqs, grid));
+    grid[0] += (uint32_t)call.needs.num_producers;
+    return launch(plan, &call, grid, &params, stream);
 }
 
 gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *args, gdn_stream stream)
@@ -147,9 +220,9 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
     GDN_TRY(check_plan(plan, GDNI_OP_CONV1D_QKV));
     GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", sizeof a));
     GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
-    const int variant = variant_of(plan, a.num_tokens);
+    const struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
     struct gdni_conv1d_params params;
     uint32_t grid[3];
-    GDN_TRY(gdni_conv1d_launch(&params, grid, &plan->specs[variant], &plan->problem, &a));
-    return grid[0] ? launch(plan, variant, grid, &params, stream) : GDN_OK;
+    GDN_TRY(gdni_conv1d_launch(&params, grid, &plan->specs[call.variant], &plan->problem, &a));
+    return grid[0] ? launch(plan, &call, grid, &params, stream) : GDN_OK;
 }

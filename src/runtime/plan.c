@@ -5,12 +5,15 @@
  */
 #include "runtime/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/give.h"
 #include "base/mem.h"
 #include "codegen/key.h"
 #include "codegen/unit.h"
+#include "codegen/workspace.h"
 #include "runtime/context.h"
 #include "runtime/target.h"
 
@@ -23,19 +26,71 @@ static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
     return plan->num_variants++;
 }
 
+/* Variants of few sequences in one bucket; *covered: there is one for every call. */
+static gdn_status choose_few(gdn_plan *plan, int bucket, bool *covered)
+{
+    const int top = gdni_seq_class_of(plan->problem.max_seqs);
+    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
+        struct gdni_params params;
+        struct gdni_spec spec;
+        if (c > top ||
+            !gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c))
+            continue;
+        GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
+        plan->variant_of_few[bucket][c] = variant_of_spec(plan, &spec);
+    }
+    *covered = top < GDNI_NUM_SEQ_CLASSES && plan->variant_of_few[bucket][top] >= 0;
+    if (*covered) plan->variant_of_bucket[bucket] = plan->variant_of_few[bucket][top];
+    return GDN_OK;
+}
+
 static gdn_status choose_variants(gdn_plan *plan)
 {
     const int last = gdni_bucket_of(plan->problem.max_tokens);
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        plan->variant_of_bucket[bucket] = -1;
-        if (bucket > last) continue;
         struct gdni_params params;
         struct gdni_spec spec;
+        bool covered = false;
+        plan->variant_of_bucket[bucket] = -1;
+        for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+            plan->variant_of_few[bucket][c] = -1;
+        if (bucket > last) continue;
+        GDN_TRY(choose_few(plan, bucket, &covered));
+        if (covered) continue;
         gdni_params_heuristic(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket);
         GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
         plan->variant_of_bucket[bucket] = variant_of_spec(plan, &spec);
     }
     return GDN_OK;
+}
+
+int gdni_plan_num_sms(const gdn_plan *plan)
+{
+    return plan->target.num_sms > 0 ? plan->target.num_sms : plan->arch->default_sms;
+}
+
+int gdni_plan_variant(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
+{
+    const int bucket = gdni_bucket_of(num_tokens), seq_class = gdni_seq_class_of(num_seqs);
+    const int few = seq_class < GDNI_NUM_SEQ_CLASSES ? plan->variant_of_few[bucket][seq_class] : -1;
+    return few >= 0 ? few : plan->variant_of_bucket[bucket];
+}
+
+/* The most that the largest call of any variant needs: of any bucket, and of any number of sequences. */
+static size_t workspace_size(const gdn_plan *plan)
+{
+    const int64_t max_tokens = plan->problem.max_tokens, max_seqs = plan->problem.max_seqs;
+    size_t most = 0;
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS && plan->variant_of_bucket[bucket] >= 0; ++bucket)
+        for (int c = 0; c <= GDNI_NUM_SEQ_CLASSES; ++c) {
+            const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < max_tokens ? edge : max_tokens;
+            const int64_t few = gdni_seq_class_edge(c), seqs = c < GDNI_NUM_SEQ_CLASSES && few < max_seqs ? few : max_seqs;
+            struct gdni_workspace needs;
+            gdni_workspace_of(&needs, &plan->specs[gdni_plan_variant(plan, tokens, seqs)], &plan->problem,
+                              gdni_plan_num_sms(plan), tokens, seqs);
+            if (needs.size > most) most = needs.size;
+        }
+    return most;
 }
 
 static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
@@ -57,6 +112,7 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags)
 {
     const uint32_t program_flags = flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0;
     GDN_TRY(choose_variants(plan));
+    plan->workspace_size = workspace_size(plan);
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
     for (int i = 0; i < plan->num_variants; ++i)
@@ -104,6 +160,36 @@ static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, gdn_plan **out)
     if (flags & ~(uint32_t)GDN_PLAN_CACHED_ONLY)
         return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY is known", flags);
     return GDN_OK;
+}
+
+/* As a plan would choose for the bucket of max_tokens. */
+static gdn_status find_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out)
+{
+    gdn_target taken;
+    struct gdni_problem problem;
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    const char *reason = "";
+    GDN_TRY(take_target(&taken, target));
+    GDN_TRY(gdni_problem_from_prefill(&problem, desc));
+    GDN_TRY(gdni_arch_find(taken.arch, &arch));
+    gdni_params_heuristic(&params, &problem, arch, taken.num_sms, gdni_bucket_of(problem.max_tokens));
+    GDN_TRY(gdni_spec_build(&spec, &problem, arch, &params));
+    const enum gdni_kernel kernel = gdni_kernel_choose(&problem, arch, &reason);
+    snprintf(out->kernel, sizeof out->kernel, "%s", gdni_kernel_info(kernel)->name);
+    snprintf(out->reason, sizeof out->reason, "%s", reason);
+    return GDN_OK;
+}
+
+gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out)
+{
+    gdn_support support = GDN_SUPPORT_INIT;
+    GDN_TRY(gdni_check_out(out, "gdn_support", sizeof *out));
+    const gdn_status status = find_support(target, desc, &support);
+    if (status != GDN_OK) snprintf(support.reason, sizeof support.reason, "%s", gdni_error_text());
+    gdni_give_struct(out, &support, sizeof support);
+    return status;
 }
 
 gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags,

@@ -22,7 +22,8 @@ __device__ __forceinline__ void start_filter(const conv1d_params &p, u32 vector)
     for (int j = 0; j < spec::WIDTH; ++j)
 #pragma unroll
         for (int i = 0; i < io8::VECTORS; ++i)
-            copy_16<16>(&find_tile(0).column[(TILE_ROWS + j) * spec::THREADS].part[i], &weight[j].part[i]);
+            copy_16_kept(&find_tile(0).column[(TILE_ROWS + j) * spec::THREADS].part[i], &weight[j].part[i]);
+    end_group();
 }
 
 __device__ __forceinline__ filter load_filter(const conv1d_params &p, u32 vector)

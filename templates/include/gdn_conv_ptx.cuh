@@ -23,9 +23,10 @@ __device__ __forceinline__ vec16 *shared_memory()
 }
 
 /*
- * Copies of 16 bytes into shared memory, in pieces of as many bytes as the source is aligned to. They arrive by
- * wait_copies(), which waits for this thread's own. A whole 16-byte piece passes L1 by; narrower ones come back to the same
- * sectors and want them there. Two-byte pieces are ordinary loads: no asynchronous copy is that narrow.
+ * Copies of 16 bytes into shared memory, in pieces of as many bytes as the source is aligned to. They arrive in groups, in
+ * order: end_group() closes one, wait_but_for<N>() waits for all but the last N of this thread's own. A whole 16-byte piece of
+ * a row passes L1 by; narrower ones come back to the same sectors and want them there. Two-byte pieces are ordinary loads: no
+ * asynchronous copy is that narrow.
  */
 template <int PIECE> __device__ __forceinline__ void copy_16(vec16 *to, const void *from)
 {
@@ -44,9 +45,21 @@ template <int PIECE> __device__ __forceinline__ void copy_16(vec16 *to, const vo
             ((u16 *)to)[i] = ((const u16 *)from)[i];
 }
 
-__device__ __forceinline__ void wait_copies()
+/* The same through L1: for what the SM's other CTAs read too. */
+__device__ __forceinline__ void copy_16_kept(vec16 *to, const void *from)
 {
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    const u32 shared = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void end_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> __device__ __forceinline__ void wait_but_for()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
 /* Ordinary 16-byte accesses, ordered with each other: for the state, which is read and then written. */

@@ -167,6 +167,7 @@ __device__ __forceinline__ void start_tile(const packed_rows &x, u32 first, u32 
 #pragma unroll
     for (u32 r = 0; r < TILE + HALO; ++r, at += x.pitch)
         if (first + r >= HALO && first + r < end + HALO) copy_row(rows.column + r * spec::THREADS, at);
+    end_group();
 }
 
 /* Rows past the tile that its last sequence's anchor brings: at most HALO - 1, seldom any. */
@@ -174,5 +175,5 @@ __device__ __forceinline__ void add_rows(const tile_rows &rows, const packed_row
 {
     for (u32 row = first; row < end; ++row)
         copy_row(slot_of_row(rows, row), x.at + row * x.pitch);
-    wait_copies();
+    end_group();
 }

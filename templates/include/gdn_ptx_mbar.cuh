@@ -51,6 +51,17 @@ __device__ __forceinline__ void mbar_wait(u32 bar, u32 parity)
     }
 }
 
+__device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Until at most N of this thread's last groups are on their way. */
+template <int N> __device__ __forceinline__ void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
 /* Named barrier 1 to 15 over `threads` threads (whole warps). */
 __device__ __forceinline__ void bar_sync(int id, int threads)
 {

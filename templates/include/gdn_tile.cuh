@@ -1,8 +1,9 @@
 /*
  * gdn_tile.cuh - 16-bit tiles in shared memory and their fragments.
  *
- * A tile has rows of COLUMNS elements (a multiple of 64). Its 16-byte pieces are permuted inside a row, piece ^= row & 7, so
- * that the eight rows of an 8x8 block lie in different banks, for ldmatrix with and without .trans.
+ * A tile has rows of COLUMNS elements (16, 32 or a multiple of 64). Its 16-byte pieces are permuted inside a row so that the
+ * eight rows of an 8x8 block lie in different banks, for ldmatrix with and without .trans: piece ^= row & 7, or, where 2 or 4
+ * rows share the 128 bytes of all banks, piece ^= which of those groups of rows it is.
  */
 #pragma once
 
@@ -11,12 +12,14 @@
 
 template <int COLUMNS> struct Tile {
     static constexpr int ROW_BYTES = COLUMNS * 2;
+    static constexpr int ROWS_PER_LINE = ROW_BYTES < 128 ? 128 / ROW_BYTES : 1;
+    static constexpr int PIECE_MASK = ROW_BYTES < 128 ? ROW_BYTES / 16 - 1 : 7;
     u32 base; /* shared-memory address */
 
     /* Address of the 16-byte piece that holds columns 8 * piece .. 8 * piece + 7 of a row. */
     __device__ __forceinline__ u32 at(int row, int piece) const
     {
-        return base + row * ROW_BYTES + ((piece ^ (row & 7)) << 4);
+        return base + row * ROW_BYTES + ((piece ^ ((u32)row / ROWS_PER_LINE & PIECE_MASK)) << 4);
     }
 };
 
@@ -71,6 +74,13 @@ __device__ __forceinline__ uint4 load_shared_16(u32 address)
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "r"(address)
                  : "memory");
+    return v;
+}
+
+__device__ __forceinline__ u32 load_shared_word(u32 address)
+{
+    u32 v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
     return v;
 }
 

@@ -52,6 +52,27 @@ Test(cli_shapes, every_member_reaches_the_descriptor)
     cli_shapes_free(&list);
 }
 
+Test(cli_shapes, prefill_conventions_reach_the_descriptor_and_the_text)
+{
+    static const char text[] =
+        "[{\"op\":\"gdn_prefill\"," HEADS ",\"state_type\":\"bf16\",\"head_map\":\"tiled\",\"gate\":\"logits\","
+        "\"gate_type\":\"bf16\",\"beta\":\"logits\",\"beta_type\":\"fp16\",\"cu_seqlens_type\":\"int64\","
+        "\"slot_type\":\"int64\",\"flags\":[\"qk_l2norm\",\"beta_times_2\",\"checkpoints\",\"zero_padding\"]}]";
+    struct cli_shapes list = { 0 };
+    char out[CLI_SHAPE_TEXT];
+    cr_assert_eq(read_list(&list, text, sizeof text - 1), CLI_OK, "%s", cli_error());
+    const gdn_prefill_desc *p = &list.items[0].desc.prefill;
+    cr_expect(p->state_type == GDN_BF16 && p->head_map == GDN_HEADS_TILED);
+    cr_expect(p->gate == GDN_GATE_LOGITS && p->gate_type == GDN_BF16);
+    cr_expect(p->beta == GDN_BETA_LOGITS && p->beta_type == GDN_F16);
+    cr_expect(p->cu_seqlens_type == GDN_INDEX_I64 && p->slot_type == GDN_INDEX_I64);
+    cr_expect_eq(p->flags, 15);
+    cr_expect_str_eq(cli_shape_text(out, &list.items[0]),
+                     "gdn_prefill bf16 heads 4/4/8 dims 128/128 state kv bf16 tiled gate logits bf16 beta logits fp16 "
+                     "cu_seqlens int64 slots int64 qk_l2norm beta_times_2 checkpoints zero_padding");
+    cli_shapes_free(&list);
+}
+
 Test(cli_shapes, a_short_shape_has_the_headers_defaults)
 {
     struct cli_shapes list = { 0 };
@@ -64,7 +85,11 @@ Test(cli_shapes, a_short_shape_has_the_headers_defaults)
     cr_expect_eq(list.items[0].desc.conv1d.state_layout, conv.state_layout);
     cr_expect_eq(list.items[0].desc.conv1d.io_type, conv.io_type);
     cr_expect_eq(list.items[1].desc.prefill.state_layout, prefill.state_layout);
-    cr_expect_eq(list.items[1].desc.prefill.state_type, prefill.state_type);
+    gdn_prefill_desc *short_shape = &list.items[1].desc.prefill;
+    cr_expect_eq(short_shape->state_type, prefill.state_type);
+    cr_expect(short_shape->gate == prefill.gate && short_shape->gate_type == prefill.gate_type);
+    cr_expect(short_shape->beta == prefill.beta && short_shape->beta_type == prefill.beta_type);
+    cr_expect(short_shape->head_map == prefill.head_map && short_shape->flags == 0);
     cli_shapes_free(&list);
 }
 

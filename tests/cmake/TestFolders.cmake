@@ -178,7 +178,7 @@ function(gdn_host_kernel_tests)
     endforeach()
     gdn_test_program(test_conv_host conv_host/test_conv_host.c conv_host/warp.c ${kernel_sources})
     set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS
-        "-Wno-unknown-pragmas;-Wno-sign-conversion;-Wno-unused-function;-Wno-unused-variable") # as NVRTC
+        "-Wno-unknown-pragmas;-Wno-sign-conversion;-Wno-unused-function;-Wno-unused-variable;-Wno-maybe-uninitialized") # as NVRTC
     target_link_libraries(test_conv_host PRIVATE test_framework)
     target_include_directories(test_conv_host BEFORE PRIVATE conv_host conv_host/include)
     target_include_directories(test_conv_host PRIVATE ${PROJECT_SOURCE_DIR}/templates ${PROJECT_SOURCE_DIR}/templates/include)

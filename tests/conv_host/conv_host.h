@@ -41,7 +41,8 @@ struct conv_host_index {
 extern struct conv_host_index conv_host_block, conv_host_thread_index;
 void *conv_host_shared_memory(void);
 void conv_host_copy(void *to, const void *from, int bytes); /* asynchronous */
-void conv_host_wait_copies(void);
+void conv_host_end_group(void);
+void conv_host_wait_but_for(int groups);
 float conv_host_shuffle_xor(float x, int mask);
 void conv_host_fault(void);
 

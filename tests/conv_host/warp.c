@@ -60,7 +60,7 @@ void *conv_host_shared_memory(void)
 struct copy {
     void *to;
     const void *from;
-    int bytes;
+    int bytes, group;
 };
 
 static struct lane {
@@ -69,7 +69,7 @@ static struct lane {
     bool done;
     float offered; /* at the shuffle it waits at */
     struct copy copies[MAX_COPIES];
-    int num_copies;
+    int num_copies, groups; /* closed groups */
 } lanes[CONV_HOST_WARP];
 
 static ucontext_t scheduler;
@@ -83,15 +83,27 @@ void conv_host_copy(void *to, const void *from, int bytes)
 {
     struct lane *lane = &lanes[current];
     if (lane->num_copies == MAX_COPIES) abort();
-    lane->copies[lane->num_copies++] = (struct copy){ to, from, bytes };
+    lane->copies[lane->num_copies++] = (struct copy){ to, from, bytes, lane->groups };
 }
 
-void conv_host_wait_copies(void)
+void conv_host_end_group(void)
+{
+    ++lanes[current].groups;
+}
+
+/* Copies of groups that are not closed yet do not arrive. */
+void conv_host_wait_but_for(int groups)
 {
     struct lane *lane = &lanes[current];
-    for (int i = 0; i < lane->num_copies; ++i)
-        memcpy(lane->copies[i].to, lane->copies[i].from, (size_t)lane->copies[i].bytes);
-    lane->num_copies = 0;
+    int left = 0;
+    for (int i = 0; i < lane->num_copies; ++i) {
+        const struct copy c = lane->copies[i];
+        if (c.group < lane->groups - groups)
+            memcpy(c.to, c.from, (size_t)c.bytes);
+        else
+            lane->copies[left++] = c;
+    }
+    lane->num_copies = left;
 }
 
 float conv_host_shuffle_xor(float x, int mask)
@@ -161,7 +173,7 @@ void conv_host_run_warp(const struct conv_host_kernel *kernel, const struct gdni
     conv_host_thread_index = (struct conv_host_index){ warp * CONV_HOST_WARP, 0, 0 };
     memset(shared_memory, POISON, (size_t)kernel->smem_bytes);
     for (int i = 0; i < CONV_HOST_WARP; ++i)
-        lanes[i].num_copies = 0;
+        lanes[i].num_copies = lanes[i].groups = 0;
     if (kernel->lanes > 0)
         run_together();
     else

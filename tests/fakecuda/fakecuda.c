@@ -60,6 +60,7 @@ static struct {
     } calls[MAX_CALLS];
     struct fake_launch launches[MAX_LAUNCHES];
     int num_launches;
+    struct fake_memset memset;
 } fake;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `fake` */
@@ -386,6 +387,15 @@ static gdni_curesult fake_cuLaunchKernel(gdni_cufunc function, unsigned grid_x, 
     LEAVE();
 }
 
+static gdni_curesult fake_cuMemsetD32Async(gdn_devptr address, unsigned value, size_t words, gdn_stream stream)
+{
+    ENTER("cuMemsetD32Async");
+    if (result == OK && (!address || address % 4 || !words)) result = INVALID_VALUE;
+    if (result == OK && !current()) result = INVALID_CONTEXT;
+    if (result == OK) fake.memset = (struct fake_memset){ fake.memset.count + 1, address, value, words, stream, fake.num_launches };
+    LEAVE();
+}
+
 static gdni_curesult fake_cuGetErrorString(gdni_curesult code, const char **text)
 {
     static const struct {
@@ -521,6 +531,14 @@ static int calls(const char *call)
     return count;
 }
 
+static struct fake_memset last_memset(void)
+{
+    pthread_mutex_lock(&lock);
+    const struct fake_memset last = fake.memset;
+    pthread_mutex_unlock(&lock);
+    return last;
+}
+
 static int num_launches(void)
 {
     pthread_mutex_lock(&lock);
@@ -559,6 +577,7 @@ const struct fake_controls fake_controls = {
     .make_current = make_current,
     .make_other_current = make_other_current,
     .calls = calls,
+    .last_memset = last_memset,
     .num_launches = num_launches,
     .launch = launch_at,
     .balance = balance,

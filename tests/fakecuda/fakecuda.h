@@ -28,6 +28,16 @@ struct fake_launch {
     size_t params_size;
 };
 
+/* The last cuMemsetD32Async that succeeded. */
+struct fake_memset {
+    int count; /* of them since reset */
+    unsigned long long address;
+    unsigned value;
+    size_t words;
+    void *stream;
+    int launches_before;
+};
+
 /* What must be zero when everything was given back. */
 struct fake_balance {
     int retained_contexts, loaded_libraries, pushed_contexts; /* the last one of the calling thread */
@@ -50,6 +60,7 @@ struct fake_controls {
     void (*make_other_current)(int ordinal);
 
     int (*calls)(const char *call); /* since reset */
+    struct fake_memset (*last_memset)(void);
     int (*num_launches)(void);
     struct fake_launch (*launch)(int index);
     struct fake_balance (*balance)(void);

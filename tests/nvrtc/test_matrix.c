@@ -83,21 +83,27 @@ static void check(const struct gdni_spec *spec, const char *what)
     gdni_unit_free(&unit);
 }
 
-static void run_matrix(const int *levels, int num_factors, pairwise_legal legal,
-                       void (*one)(const struct pairwise_row *))
+static void run_pairs(const int *levels, int num_factors, pairwise_legal legal,
+                      void (*one)(const struct pairwise_row *))
 {
-    if (getenv("GDN_TEST_FULL")) {
-        struct pairwise_row row = { { 0 } };
-        do {
-            if (!legal || legal(&row)) one(&row);
-        } while (pairwise_next(&row, levels, num_factors));
-        return;
-    }
     static struct pairwise_row rows[PAIRWISE_MAX_ROWS];
     const int count = pairwise_rows(levels, num_factors, legal, rows);
     cr_assert_gt(count, 0);
     for (int i = 0; i < count; ++i)
         one(&rows[i]);
+}
+
+static void run_matrix(const int *levels, int num_factors, pairwise_legal legal,
+                       void (*one)(const struct pairwise_row *))
+{
+    if (!getenv("GDN_TEST_FULL")) {
+        run_pairs(levels, num_factors, legal, one);
+        return;
+    }
+    struct pairwise_row row = { { 0 } };
+    do {
+        if (!legal || legal(&row)) one(&row);
+    } while (pairwise_next(&row, levels, num_factors));
 }
 
 /* ---- prefill: arch, dtype, head dim, state layout, stages ---- */
@@ -135,6 +141,76 @@ Test(matrix, prefill_compiles_everywhere_without_spills_and_in_time)
 {
     static const int levels[] = { NUM_ARCHS, 2, 2, 2, 2 };
     run_matrix(levels, 5, prefill_legal, prefill_one);
+}
+
+/* ---- prefill's conventions: arch, dtype and dim, layout and stages, state type, gate, beta, features, indices ---- */
+
+static const struct {
+    gdn_gate kind;
+    gdn_dtype type;
+} gates[] = { { GDN_GATE_LOG, GDN_F32 },
+              { GDN_GATE_LOG, GDN_F16 },
+              { GDN_GATE_LINEAR, GDN_BF16 },
+              { GDN_GATE_LOGITS, GDN_F32 },
+              { GDN_GATE_LOGITS, GDN_BF16 } };
+static const struct {
+    gdn_beta kind;
+    gdn_dtype type;
+    uint32_t flags;
+} betas[] = { { GDN_BETA_PLAIN, GDN_F32, 0 },
+              { GDN_BETA_PLAIN, GDN_BF16, 0 },
+              { GDN_BETA_LOGITS, GDN_BF16, 0 },
+              { GDN_BETA_PLAIN, GDN_F32, GDN_PREFILL_BETA_TIMES_2 },
+              { GDN_BETA_LOGITS, GDN_F16, GDN_PREFILL_BETA_TIMES_2 } };
+static const uint32_t feature_flags[] = { 0, GDN_PREFILL_QK_L2NORM, GDN_PREFILL_CHECKPOINTS,
+                                          GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING };
+
+static bool convention_spec(const struct pairwise_row *row, struct gdni_spec *spec)
+{
+    static const gdn_dtype state_types[] = { GDN_F32, GDN_BF16, GDN_F16 };
+    const int *l = row->level;
+    gdn_prefill_desc d = test_prefill_desc();
+    d.io_type = l[1] & 1 ? GDN_F16 : GDN_BF16;
+    d.head_dim_qk = d.head_dim_v = l[1] & 2 ? 64 : 128;
+    d.state_layout = l[2] & 1 ? GDN_STATE_VK : GDN_STATE_KV;
+    d.state_type = state_types[l[3]];
+    d.gate = gates[l[4]].kind, d.gate_type = gates[l[4]].type;
+    d.beta = betas[l[5]].kind, d.beta_type = betas[l[5]].type;
+    d.flags = betas[l[5]].flags | feature_flags[l[6]];
+    d.cu_seqlens_type = d.slot_type = l[7] ? GDN_INDEX_I64 : GDN_INDEX_I32;
+    struct gdni_problem p;
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK, "%s", gdni_error_text());
+    const struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = l[2] & 2 ? 3 : 2 };
+    return gdni_spec_build(spec, &p, gdni_arch_at(l[0]), &params) == GDN_OK;
+}
+
+static bool convention_legal(const struct pairwise_row *row)
+{
+    struct gdni_spec spec;
+    return convention_spec(row, &spec);
+}
+
+static void convention_one(const struct pairwise_row *row)
+{
+    struct gdni_spec spec;
+    char what[224];
+    cr_assert(convention_spec(row, &spec));
+    snprintf(
+        what, sizeof what,
+        "gdn_prefill_generic %s %s dk=dv=%d %s stages=%d state=%s gate=%d:%s beta=%d:%s x2=%d norm=%d checkpoints=%d "
+        "zero=%d i64=%d",
+        spec.arch->name, gdni_dtype_name(spec.io_type), spec.dk, spec.state_layout == GDN_STATE_KV ? "kv" : "vk",
+        spec.params.stages, gdni_dtype_name(spec.state_type), spec.gate, gdni_dtype_name(spec.gate_type), spec.beta,
+        gdni_dtype_name(spec.beta_type), spec.beta_times_2, spec.qk_l2norm, spec.checkpoints, spec.zero_padding,
+        spec.slot_type == GDN_INDEX_I64);
+    check(&spec, what);
+}
+
+/* Always pairwise: the product is tens of thousands. */
+Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
+{
+    static const int levels[] = { NUM_ARCHS, 4, 4, 3, 5, 5, 4, 2 };
+    run_pairs(levels, 8, convention_legal, convention_one);
 }
 
 /* ---- conv: variants (pairwise in themselves) x archs x tiles x lanes of a head ---- */

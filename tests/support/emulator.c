@@ -46,6 +46,7 @@ struct chunk {
     float q[CHUNK * MAX_DIM], k[CHUNK * MAX_DIM], kt[MAX_DIM * CHUNK], v[CHUNK * MAX_DIM];
     double c[CHUNK]; /* under strong decay a float's ulp of c would be an error of G */
     float e[CHUNK], d[CHUNK], el, beta[CHUNK];
+    float rq[CHUNK], rk[CHUNK]; /* 1 / norm of the rows of q and k; 1 without in-kernel norms */
     float l[CHUNK * CHUNK], x[CHUNK * CHUNK], t[CHUNK * CHUNK], p[CHUNK * CHUNK];
     float s[MAX_DIM * MAX_DIM], s_operand[MAX_DIM * MAX_DIM]; /* [dk][dv] */
     float w[CHUNK * MAX_DIM], vp[CHUNK * MAX_DIM], o[CHUNK * MAX_DIM];
@@ -139,6 +140,16 @@ static void load_rows(const struct chunk *ch, gdn_devptr tensor, int tensor_head
                 (float)gdni_load((int32_t)ch->desc->io_type, from, ((ch->first + i) * tensor_heads + head) * dim + j);
 }
 
+static void load_norms(const struct chunk *ch, const float *rows, float *r)
+{
+    for (int i = 0; i < CHUNK; ++i) {
+        float sum = 0;
+        for (int j = 0; j < ch->dk; ++j)
+            sum += rows[i * ch->dk + j] * rows[i * ch->dk + j];
+        r[i] = ch->desc->flags & GDN_PREFILL_QK_L2NORM ? 1.0f / sqrtf(sum + 1e-6f) : 1.0f;
+    }
+}
+
 static void load_chunk(struct chunk *ch)
 {
     load_rows(ch, ch->args->q, ch->desc->num_q_heads, ch->dk, ch->q);
@@ -147,6 +158,8 @@ static void load_chunk(struct chunk *ch)
     for (int i = 0; i < CHUNK; ++i)
         for (int j = 0; j < ch->dk; ++j)
             ch->kt[j * CHUNK + i] = ch->k[i * ch->dk + j];
+    load_norms(ch, ch->q, ch->rq);
+    load_norms(ch, ch->k, ch->rk);
 }
 
 static void load_gates(struct chunk *ch)
@@ -179,8 +192,8 @@ static void gram(struct chunk *ch)
         for (int j = 0; j < CHUNK; ++j) {
             const int at = i * CHUNK + j;
             const float gate = i >= j ? exp2f((float)(ch->c[i] - ch->c[j])) : 0.0f;
-            ch->l[at] = i > j ? ch->beta[i] * gate * ch->l[at] : 0.0f;
-            ch->p[at] = i >= j ? gate * ch->p[at] : 0.0f;
+            ch->l[at] = i > j ? ch->rk[i] * ch->rk[j] * ch->beta[i] * gate * ch->l[at] : 0.0f;
+            ch->p[at] = i >= j ? ch->rq[i] * ch->rk[j] * gate * ch->p[at] : 0.0f;
         }
     round_at(ch, EMU_P, ch->p, CHUNK, CHUNK);
 }
@@ -244,7 +257,7 @@ static void solve(struct chunk *ch)
     multiply(ch->w, ch->k, ch->dk, 1, ch->s_operand, dv, CHUNK, dv, ch->dk);
     for (int i = 0; i < CHUNK; ++i)
         for (int j = 0; j < dv; ++j)
-            ch->w[i * dv + j] = ch->beta[i] * (ch->v[i * dv + j] - ch->e[i] * ch->w[i * dv + j]);
+            ch->w[i * dv + j] = ch->beta[i] * (ch->v[i * dv + j] - ch->rk[i] * ch->e[i] * ch->w[i * dv + j]);
     round_at(ch, EMU_W, ch->w, CHUNK, dv);
     multiply(ch->vp, ch->t, CHUNK, 1, ch->w, dv, CHUNK, dv, CHUNK);
 }
@@ -257,7 +270,7 @@ static void output(struct chunk *ch)
     multiply(ch->o, ch->q, ch->dk, 1, ch->s_operand, dv, CHUNK, dv, ch->dk);
     for (int i = 0; i < CHUNK; ++i)
         for (int j = 0; j < dv; ++j)
-            ch->o[i * dv + j] *= ch->e[i];
+            ch->o[i * dv + j] *= ch->rq[i] * ch->e[i];
     memcpy(vp, ch->vp, sizeof ch->vp);
     round_at(ch, EMU_VP, vp, CHUNK, dv);
     multiply(ch->o, ch->p, CHUNK, 1, vp, dv, CHUNK, dv, CHUNK);
@@ -271,7 +284,7 @@ static void update(struct chunk *ch)
     const int dv = ch->dv;
     for (int i = 0; i < CHUNK; ++i)
         for (int j = 0; j < dv; ++j)
-            ch->vp[i * dv + j] *= ch->d[i];
+            ch->vp[i * dv + j] *= ch->rk[i] * ch->d[i];
     round_at(ch, EMU_UPDATE, ch->vp, CHUNK, dv);
     for (int i = 0; i < ch->dk * dv; ++i)
         ch->s[i] *= ch->el;

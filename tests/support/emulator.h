@@ -12,6 +12,10 @@
  *   W   = beta_i (V - e_i K S)  V' = T W         V'' = d_i V'
  *   O   = scale (e_i (Q S) + P V')               S = el S + K^T V''
  *
+ * With GDN_PREFILL_QK_L2NORM, rq and rk = (|x|^2 + 1e-6)^-1/2 of the rows of q and k are factors: L gets rk_i rk_j, P
+ * rq_i rk_j, e_i becomes rk_i e_i in W and rq_i e_i in O, d_i becomes rk_i d_i. Of the conventions it knows the defaults alone:
+ * packed tensors, grouped heads, float32 log decay and beta, float32 states by sequence.
+ *
  * Products of 16-bit operands are exact and sums are float32, as in the tensor cores; so are gates (but c_i, which is
  * float64), L, the state.
  */

@@ -92,7 +92,24 @@ gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *des
     return plan;
 }
 
-static void execute(const gdn_plan *plan, const gdn_prefill_args *args)
+static gdn_status append(void *user, const void *data, size_t size)
+{
+    char *text = user;
+    const size_t used = strlen(text), room = 4095 - used;
+    strncat(text, data, size < room ? size : room);
+    return GDN_OK;
+}
+
+void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size)
+{
+    char json[4096] = "";
+    GDN(gdn_plan_dump(plan, GDN_DUMP_JSON, append, json));
+    const char *name = strstr(json, "\"kernel\": \"");
+    snprintf(out, size, "%s", name ? name + 11 : "?");
+    out[strcspn(out, "\"")] = '\0';
+}
+
+void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args)
 {
     const size_t bytes = gdn_plan_workspace_size(plan);
     struct gpu_buffer workspace = bytes ? gpu_buffer_filled(bytes, GPU_NAN_FILL) : gpu_no_buffer;
@@ -114,7 +131,7 @@ static void run(struct gpu_prefill_result *out, const gdn_plan *plan, gdn_prefil
     const struct gpu_buffer *state = in_place ? h0 : &own;
     args->o = o.p;
     args->final_state = flags & GPU_PREFILL_NO_FINAL ? 0 : state->p;
-    execute(plan, args);
+    gpu_prefill_execute(plan, args);
     gpu_buffer_read(&o, out->o);
     gpu_buffer_read(state, out->state);
     const char *trouble = inspect_inputs(in, in_place);

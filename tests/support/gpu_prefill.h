@@ -25,6 +25,12 @@ gdn_ctx *gpu_context(void);
 /* A loaded plan for calls like desc's, with wider bounds, as an engine's are. */
 gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *desc);
 
+/* The kernel of the plan's first variant, as its dump names it. */
+void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size);
+
+/* args holds device addresses. With a workspace full of NaN, on a stream of its own; waits. */
+void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args);
+
 /*
  * args holds host addresses (o, final_state and workspace are made here). Runs on a stream of its own, and waits.
  * Thread-safe.

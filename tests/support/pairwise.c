@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "rng.h"
+
 enum { MAX_LEVELS = 8 };
 
 /* state[a][la][b][lb]: 0 not asked for, 1 wanted, 2 covered */
@@ -65,6 +67,55 @@ int pairwise_rows(const int *levels, int num_factors, pairwise_legal legal, stru
             }
         } while (pairwise_next(&row, levels, num_factors));
         if (best_gain == 0) return count;
+        if (count == PAIRWISE_MAX_ROWS) return -1;
+        cover(&pairs, &best, num_factors);
+        rows[count] = best;
+    }
+    return -1;
+}
+
+static bool any_wanted(const struct pairs *p, const int *levels, int n, struct pairwise_row *row)
+{
+    for (int a = 0; a < n; ++a)
+        for (int b = a + 1; b < n; ++b)
+            for (int la = 0; la < levels[a]; ++la)
+                for (int lb = 0; lb < levels[b]; ++lb)
+                    if (p->state[a][la][b][lb] == 1) {
+                        row->level[a] = la;
+                        row->level[b] = lb;
+                        return true;
+                    }
+    return false;
+}
+
+static void want_all(struct pairs *p, const int *levels, int n)
+{
+    memset(p, 0, sizeof *p);
+    for (int a = 0; a < n; ++a)
+        for (int b = a + 1; b < n; ++b)
+            for (int la = 0; la < levels[a]; ++la)
+                for (int lb = 0; lb < levels[b]; ++lb) p->state[a][la][b][lb] = 1;
+}
+
+int pairwise_sample(const int *levels, int num_factors, uint64_t seed, struct pairwise_row rows[PAIRWISE_MAX_ROWS])
+{
+    struct pairs pairs;
+    struct rng rng;
+    rng_seed(&rng, seed);
+    want_all(&pairs, levels, num_factors);
+    for (int count = 0; count <= PAIRWISE_MAX_ROWS; ++count) {
+        struct pairwise_row best = { { 0 } };
+        int best_gain = 0;
+        for (int i = 0; i < 300; ++i) {
+            struct pairwise_row row;
+            for (int f = 0; f < num_factors; ++f) row.level[f] = rng_below(&rng, levels[f]);
+            if (!any_wanted(&pairs, levels, num_factors, &row)) return count; /* sets one pair that is still wanted */
+            const int g = gain(&pairs, &row, num_factors);
+            if (g > best_gain) {
+                best_gain = g;
+                best = row;
+            }
+        }
         if (count == PAIRWISE_MAX_ROWS) return -1;
         cover(&pairs, &best, num_factors);
         rows[count] = best;

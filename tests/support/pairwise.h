@@ -6,6 +6,7 @@
 #define GDN_TEST_PAIRWISE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { PAIRWISE_MAX_FACTORS = 8, PAIRWISE_MAX_ROWS = 256 };
 
@@ -18,6 +19,11 @@ typedef bool (*pairwise_legal)(const struct pairwise_row *row);
 
 /* Fills rows greedily and returns how many; deterministic. -1 when PAIRWISE_MAX_ROWS is not enough. */
 int pairwise_rows(const int *levels, int num_factors, pairwise_legal legal, struct pairwise_row rows[PAIRWISE_MAX_ROWS]);
+
+/*
+ * The same for products too large to walk, all of whose combinations exist: each row is the best of some hundred random ones.
+ */
+int pairwise_sample(const int *levels, int num_factors, uint64_t seed, struct pairwise_row rows[PAIRWISE_MAX_ROWS]);
 
 /* Next combination of the full product, first factor fastest; false after the last. Start from all zeros. */
 bool pairwise_next(struct pairwise_row *row, const int *levels, int num_factors);

@@ -91,7 +91,7 @@ Test(bad_input, members_of_a_prefill_desc)
         { M(io_type), GDN_F32, GDN_E_UNSUPPORTED, { "io_type is 3 (fp32)", "GDN_BF16 or GDN_F16" } },
         { M(io_type), 0, GDN_E_INVALID, { "io_type is 0", "GDN_BF16" } },
         { M(io_type), 77, GDN_E_INVALID, { "io_type is 77" } },
-        { M(state_type), GDN_BF16, GDN_E_UNSUPPORTED, { "state_type is 1 (bf16)", "GDN_F32" } },
+        { M(state_type), 0, GDN_E_INVALID, { "state_type is 0", "GDN_F32, GDN_BF16 or GDN_F16" } },
         { M(state_type), -1, GDN_E_INVALID, { "state_type is -1" } },
         { M(state_layout), 0, GDN_E_INVALID, { "state_layout is 0", "GDN_STATE_KV or GDN_STATE_VK" } },
         { M(state_layout), 3, GDN_E_INVALID, { "state_layout is 3" } },
@@ -104,6 +104,17 @@ Test(bad_input, members_of_a_prefill_desc)
         { M(head_dim_qk), 96, GDN_E_UNSUPPORTED, { "head_dim_qk", "96, 128", "64, 64 and 128, 128" } },
         { M(head_dim_v), 64, GDN_E_UNSUPPORTED, { "128, 64" } },
         { M(head_dim_v), -128, GDN_E_INVALID, { "head_dim_v", "-128", "positive" } },
+        { M(head_map), 0, GDN_E_INVALID, { "head_map is 0", "GDN_HEADS_GROUPED or GDN_HEADS_TILED" } },
+        { M(head_map), 3, GDN_E_INVALID, { "head_map is 3" } },
+        { M(gate), 0, GDN_E_INVALID, { "gate is 0", "GDN_GATE_LOG, GDN_GATE_LINEAR or GDN_GATE_LOGITS" } },
+        { M(gate), 4, GDN_E_INVALID, { "gate is 4" } },
+        { M(gate_type), 0, GDN_E_INVALID, { "gate_type is 0", "GDN_F32" } },
+        { M(gate_type), 4, GDN_E_INVALID, { "gate_type is 4" } },
+        { M(beta), 3, GDN_E_INVALID, { "beta is 3", "GDN_BETA_PLAIN or GDN_BETA_LOGITS" } },
+        { M(beta_type), -3, GDN_E_INVALID, { "beta_type is -3" } },
+        { M(cu_seqlens_type), 3, GDN_E_INVALID, { "cu_seqlens_type is 3", "GDN_INDEX_I32 or GDN_INDEX_I64" } },
+        { M(slot_type), -1, GDN_E_INVALID, { "slot_type is -1", "GDN_INDEX_I64" } },
+        { M(flags), 16, GDN_E_INVALID, { "flags is 0x10", "GDN_PREFILL_*" } },
         { M(max_tokens), 0, GDN_E_INVALID, { "max_tokens is 0", "from 1" } },
         { M(max_tokens), -5, GDN_E_INVALID, { "max_tokens is -5" } },
         { M(max_tokens), INT64_MAX, GDN_E_INVALID, { "max_tokens is 9223372036854775807", "to 2147483647" } },
@@ -223,11 +234,34 @@ Test(bad_input, members_of_prefill_args)
         { M(v), 0, GDN_E_INVALID, { "v is null" } },
         { M(o), 0, GDN_E_INVALID, { "o is null" } },
         { M(q), 0x1008, GDN_E_INVALID, { "q is 0x1008", "16 bytes" } },
-        { M(g), 0x1004, GDN_E_INVALID, { "g is 0x1004", "16 bytes" } },
+        { M(g), 0x1002, GDN_E_INVALID, { "g is 0x1002", "4 bytes" } },
         { M(beta), 0x1001, GDN_E_INVALID, { "beta is 0x1001" } },
+        { M(a_log), 0x1000, GDN_E_INVALID, { "a_log is given", "GDN_GATE_LOGITS" } },
+        { M(dt_bias), 0x1000, GDN_E_INVALID, { "dt_bias is given", "GDN_GATE_LOGITS" } },
         { M(initial_state), 0x100c, GDN_E_INVALID, { "initial_state is 0x100c" } },
         { M(final_state), 0x1002, GDN_E_INVALID, { "final_state is 0x1002" } },
         { M(cu_seqlens), 0x1002, GDN_E_INVALID, { "cu_seqlens is 0x1002", "4 bytes" } },
+        { M(slot_in), 0x1002, GDN_E_INVALID, { "slot_in is 0x1002", "4 bytes" } },
+        { M(slot_out), 0x1001, GDN_E_INVALID, { "slot_out is 0x1001" } },
+        { M(checkpoints), 0x1004, GDN_E_INVALID, { "checkpoints is 0x1004", "8 bytes" } },
+        { M(q_strides.token), 516, GDN_E_INVALID, { "q_strides.token is 516", "multiple of 8" } },
+        { M(k_strides.head), -128, GDN_E_INVALID, { "k_strides.head is -128", "from 0" } },
+        { M(v_strides.token), 1LL << 47, GDN_E_INVALID, { "v_strides.token is 140737488355328", "2^47" } },
+        { M(o_strides.token), 64, GDN_E_INVALID, { "o_strides are { batch 0, token 64, head 0 }", "128 elements", "overlap" } },
+        { M(v_strides.head), 256, GDN_E_INVALID, { "v_strides are", "token 0, head 256", "give token too" } },
+        { M(beta_strides.head), 96, GDN_E_INVALID, { "beta_strides are", "head stride than 1", "give token too" } },
+        { M(o_strides.token), 1028, GDN_E_INVALID, { "o_strides.token is 1028", "multiple of 8" } },
+        { M(q_strides.batch), 4096, GDN_E_INVALID, { "q_strides.batch is 4096", "cu_seqlens is given" } },
+        { M(g_strides.batch), 1, GDN_E_INVALID, { "g_strides.batch is 1", "cu_seqlens is given" } },
+        { M(g_strides.token), -1, GDN_E_INVALID, { "g_strides.token is -1" } },
+        { M(beta_strides.head), -8, GDN_E_INVALID, { "beta_strides.head is -8" } },
+        { M(initial_slot_stride), 131071, GDN_E_INVALID, { "initial_slot_stride is 131071", "131072 of a state" } },
+        { M(final_slot_stride), 131074, GDN_E_INVALID, { "final_slot_stride is 131074", "multiple of 4" } },
+        { M(final_slot_stride), -4, GDN_E_INVALID, { "final_slot_stride is -4" } },
+        { M(slot_in_stride), -1, GDN_E_INVALID, { "slot_in_stride is -1" } },
+        { M(slot_out_stride), 1LL << 31, GDN_E_INVALID, { "slot_out_stride is 2147483648" } },
+        { M(num_checkpoints), -1, GDN_E_INVALID, { "num_checkpoints is -1" } },
+        { M(num_checkpoints), 1, GDN_E_INVALID, { "num_checkpoints is 1", "GDN_PREFILL_CHECKPOINTS" } },
         { M(num_tokens), -1, GDN_E_INVALID, { "num_tokens is -1", "negative" } },
         { M(num_tokens), 1001, GDN_E_INVALID, { "num_tokens is 1001", "max_tokens is 1000" } },
         { M(num_seqs), -7, GDN_E_INVALID, { "num_seqs is -7" } },
@@ -254,6 +288,46 @@ Test(bad_input, members_of_prefill_args)
     EXPECT(gdn_execute_prefill(NULL, &args, 0, 0, NULL), GDN_E_INVALID, "plan is null");
     cr_expect_eq(host.cuda->num_launches(), 0);
     gdn_plan_destroy(plan);
+}
+
+/* Members that only make sense together. */
+Test(bad_input, prefill_args_that_contradict_each_other)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    desc.gate = GDN_GATE_LOGITS;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "a_log is null", "[8] float32");
+    a.g = 0;
+    a.final_state = a.initial_state;
+    a.final_slot_stride = 131072;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "one pool", "final_slot_stride is 131072");
+    a = fake_prefill_args();
+    desc = fake_prefill_desc();
+    a.initial_state = 0;
+    a.has_initial_state = 0xa0001;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "initial_state is null", "both or neither");
+    a = fake_prefill_args();
+    desc.flags = GDN_PREFILL_CHECKPOINTS;
+    a.num_checkpoints = 2;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "checkpoints is null");
+    a.checkpoints = 0xc0000;
+    a.final_state = 0;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "final_state is null");
+    a = fake_prefill_args();
+    desc.flags = GDN_PREFILL_ZERO_PADDING;
+    a.num_seqs = 0;
+    a.o = 0;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "o is null");
+    desc = fake_prefill_desc();
+    a = fake_prefill_args();
+    a.cu_seqlens = 0;
+    a.k_strides.token = 128, a.k_strides.head = 32 * 128;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "k_strides are", "give batch too");
+    desc.slot_type = desc.cu_seqlens_type = GDN_INDEX_I64;
+    a = fake_prefill_args();
+    a.cu_seqlens = 0x90004;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "cu_seqlens is 0x90004", "8 bytes");
+    cr_expect_eq(host.cuda->num_launches(), 0);
 }
 
 Test(bad_input, members_of_conv_args)

@@ -91,7 +91,11 @@ Test(execute, prefill_passes_every_argument_on)
         .q = a.q, .k = a.k, .v = a.v, .g = a.g, .beta = a.beta, .initial_state = a.initial_state,
         .cu_seqlens = a.cu_seqlens, .o = a.o, .final_state = a.final_state,
         .q_token_stride = 512, .k_token_stride = 512, .v_token_stride = 1024, .o_token_stride = 1024,
-        .uniform_len = 0, .num_heads = 8, .q_group = 2, .k_group = 2, .v_group = 1, .num_seqs = 3,
+        .q_head_stride = 128, .k_head_stride = 128, .v_head_stride = 128, .o_head_stride = 128,
+        .g_token_stride = 8, .g_head_stride = 1, .beta_token_stride = 8, .beta_head_stride = 1,
+        .initial_slot_stride = 131072, .final_slot_stride = 131072, .slot_in_stride = 1, .slot_out_stride = 1,
+        .uniform_len = 0, .num_tokens = 96, .num_heads = 8, .q_div = 2, .q_mod = 4, .k_div = 2, .k_mod = 4,
+        .v_div = 1, .v_mod = 8, .num_seqs = 3,
         .scale = p.scale,
     };
     cr_expect(same_bytes(&p, &wanted, sizeof p));
@@ -150,15 +154,100 @@ Test(execute, heads_of_any_ratio_become_groups)
     const struct gdni_prefill_params p = run_prefill(&a);
     prefill = saved;
     cr_expect_eq(p.num_heads, 12);
-    cr_expect_eq(p.q_group, 6);
-    cr_expect_eq(p.k_group, 3);
-    cr_expect_eq(p.v_group, 1);
+    cr_expect_eq(p.q_div, 6);
+    cr_expect_eq(p.q_mod, 2);
+    cr_expect_eq(p.k_div, 3);
+    cr_expect_eq(p.k_mod, 4);
+    cr_expect_eq(p.v_div, 1);
+    cr_expect_eq(p.v_mod, 12);
     cr_expect_eq(p.q_token_stride, 128);
     cr_expect_eq(p.k_token_stride, 256);
     cr_expect_eq(p.v_token_stride, 768);
     cr_expect_eq(p.o_token_stride, 768);
     cr_expect_eq(p.scale, 0.125f);
     gdn_plan_destroy(plan);
+}
+
+static struct gdni_prefill_params run_prefill_of(const gdn_prefill_desc *desc, const gdn_prefill_args *args)
+{
+    gdn_plan *plan = loaded_prefill(desc), *saved = prefill;
+    prefill = plan;
+    const struct gdni_prefill_params params = run_prefill(args);
+    prefill = saved;
+    gdn_plan_destroy(plan);
+    return params;
+}
+
+Test(execute, a_tiled_head_map_repeats_instead_of_grouping)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.head_map = GDN_HEADS_TILED;
+    const gdn_prefill_args a = fake_prefill_args();
+    const struct gdni_prefill_params p = run_prefill_of(&desc, &a);
+    cr_expect(p.q_div == 1 && p.q_mod == 4 && p.k_div == 1 && p.k_mod == 4 && p.v_div == 1 && p.v_mod == 8);
+}
+
+Test(execute, strides_are_passed_on_and_each_zero_is_its_packed_value)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    a.cu_seqlens = 0; /* 3 x 32 tokens */
+    a.q_strides = (gdn_strides){ .batch = 4096, .token = 128, .head = 1024 };
+    a.k_strides.token = 2048;
+    a.o_strides = (gdn_strides){ .batch = 70000, .token = 2048, .head = 256 };
+    a.g_strides = (gdn_strides){ .token = 1, .head = 32, .batch = 256 };
+    a.beta_strides.token = 77;
+    const struct gdni_prefill_params p = run_prefill(&a);
+    cr_expect(p.q_batch_stride == 4096 && p.q_token_stride == 128 && p.q_head_stride == 1024);
+    cr_expect(p.k_batch_stride == 32 * 2048 && p.k_token_stride == 2048 && p.k_head_stride == 128);
+    cr_expect(p.v_batch_stride == 32 * 1024 && p.v_token_stride == 1024 && p.v_head_stride == 128);
+    cr_expect(p.o_batch_stride == 70000 && p.o_token_stride == 2048 && p.o_head_stride == 256);
+    cr_expect(p.g_batch_stride == 256 && p.g_token_stride == 1 && p.g_head_stride == 32);
+    cr_expect(p.beta_batch_stride == 32 * 77 && p.beta_token_stride == 77 && p.beta_head_stride == 1);
+}
+
+Test(execute, slots_have_the_defaults_of_the_header)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    a.slot_in = 0xa0000, a.slot_in_stride = 5;
+    struct gdni_prefill_params p = run_prefill(&a);
+    cr_expect(p.slot_in == 0xa0000 && p.slot_out == 0xa0000 && p.slot_in_stride == 5 && p.slot_out_stride == 5,
+              "slot_out is slot_in");
+    a.slot_out = 0xb0000, a.slot_out_stride = 3;
+    a.initial_slot_stride = 131072 + 96, a.final_slot_stride = 200000;
+    a.has_initial_state = 0xc0001;
+    p = run_prefill(&a);
+    cr_expect(p.slot_out == 0xb0000 && p.slot_out_stride == 3 && p.has_initial_state == 0xc0001);
+    cr_expect(p.initial_slot_stride == 131168 && p.final_slot_stride == 200000);
+    a.slot_in = 0, a.slot_out_stride = 0;
+    p = run_prefill(&a);
+    cr_expect(p.slot_in == 0 && p.slot_out == 0xb0000 && p.slot_out_stride == 1, "line n is read, slot_out written");
+}
+
+Test(execute, logits_and_checkpoints_are_passed_on)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    desc.gate = GDN_GATE_LOGITS;
+    desc.flags = GDN_PREFILL_CHECKPOINTS;
+    a.a_log = 0xa0004, a.dt_bias = 0xb0004, a.checkpoints = 0xc0008, a.num_checkpoints = 7;
+    const struct gdni_prefill_params p = run_prefill_of(&desc, &a);
+    cr_expect(p.a_log == 0xa0004 && p.dt_bias == 0xb0004 && p.checkpoints == 0xc0008 && p.num_checkpoints == 7);
+    a.num_checkpoints = 0;
+    cr_expect_eq(run_prefill_of(&desc, &a).checkpoints, 0, "an empty list is none");
+}
+
+/* All rows are outside every sequence then, and somebody has to write them. */
+Test(execute, no_sequence_launches_nothing_unless_padding_becomes_zeros)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    a.num_seqs = 0;
+    cr_assert_eq(gdn_execute_prefill(prefill, &a, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->num_launches(), 0);
+    desc.flags = GDN_PREFILL_ZERO_PADDING;
+    const struct gdni_prefill_params p = run_prefill_of(&desc, &a);
+    cr_expect_eq(p.num_seqs, 0);
+    cr_expect_eq(last_launch().grid[0], 8 * (128 / 64));
 }
 
 Test(execute, conv_passes_every_argument_on)

@@ -512,6 +512,384 @@ Test(reference_prefill, max_tokens_and_max_seqs_are_not_used)
     tiny_run(&t);
 }
 
+/* ---- conventions: each equals the default convention on converted tensors ------------------------------------------- */
+
+static void *copy_of(const void *from, size_t bytes)
+{
+    void *to = malloc(bytes ? bytes : 1);
+    memcpy(to, from, bytes);
+    return to;
+}
+
+static void expect_same_outputs(const struct gdn_case *c, const struct outputs *a, const struct outputs *b)
+{
+    cr_expect_arr_eq(a->o, b->o, (size_t)c->o_count * 2, "%s: o", c->name);
+    cr_expect_arr_eq(a->state, b->state, (size_t)c->state_count * 4, "%s: state", c->name);
+}
+
+/* Every row to where strides put it; what lies between is NaN. */
+static uint16_t *spread(const uint16_t *packed, int64_t seqs, int64_t len, int64_t heads, int64_t dim, gdn_strides s,
+                        int64_t count)
+{
+    uint16_t *to = malloc((size_t)count * 2);
+    memset(to, 0xff, (size_t)count * 2);
+    for (int64_t n = 0; n < seqs; ++n)
+        for (int64_t t = 0; t < len; ++t)
+            for (int64_t h = 0; h < heads; ++h)
+                memcpy(to + n * s.batch + t * s.token + h * s.head, packed + ((n * len + t) * heads + h) * dim,
+                       (size_t)dim * 2);
+    return to;
+}
+
+/* [B, H, T, D] in and out; gates [B, H, T]. */
+Test(reference_prefill, strides_describe_head_major_batches)
+{
+    struct gdn_case c = make("random", "uniform", GDN_BF16, 64, GDN_STATE_KV); /* 3 x 96, 1/1/2 heads */
+    struct outputs packed = run(&c), strided = { NULL, NULL };
+    const int64_t B = 3, T = 96, D = 64, H = 2;
+    const gdn_strides one = { T * D, D, T * D }, two = { H * T * D + 40, D, T * D + 16 };
+    const int64_t two_count = B * (H * T * D + 40);
+    uint16_t *q = spread(c.q, B, T, 1, D, one, B * T * D), *k = spread(c.k, B, T, 1, D, one, B * T * D);
+    uint16_t *v = spread(c.v, B, T, H, D, two, two_count), *o = malloc((size_t)two_count * 2);
+    float *g = malloc((size_t)(B * T * H) * 4), *beta = malloc((size_t)(B * T * H) * 4);
+    for (int64_t i = 0; i < B * T * H; ++i) {
+        const int64_t n = i / (T * H), t = i / H % T, h = i % H;
+        g[(n * H + h) * T + t] = c.g[i];
+        beta[(n * H + h) * T + t] = c.beta[i];
+    }
+    memset(o, 0xff, (size_t)two_count * 2);
+    strided.o = spread(c.v, 0, 0, 0, 0, two, c.o_count);
+    strided.state = calloc((size_t)c.state_count, 4);
+    gdn_prefill_args a = c.args;
+    a.q = address(q), a.k = address(k), a.v = address(v), a.g = address(g), a.beta = address(beta), a.o = address(o);
+    a.final_state = address(strided.state);
+    a.q_strides = a.k_strides = one;
+    a.v_strides = a.o_strides = two;
+    a.g_strides = a.beta_strides = (gdn_strides){ H * T, 1, T };
+    cr_assert_eq(gdn_reference_prefill(&c.desc, &a), GDN_OK, "%s", gdn_last_error());
+    uint16_t *wanted = spread(packed.o, B, T, H, D, two, two_count);
+    cr_expect_arr_eq(o, wanted, (size_t)two_count * 2, "rows are where the strides say, and nothing between");
+    cr_expect_arr_eq(strided.state, packed.state, (size_t)c.state_count * 4);
+    free(q), free(k), free(v), free(g), free(beta), free(o), free(wanted);
+    outputs_free(&packed);
+    outputs_free(&strided);
+    gdn_case_free(&c);
+}
+
+/* q and k heads repeated by hand, so that every state head has its own. */
+Test(reference_prefill, tiled_heads_repeat)
+{
+    static const struct gdn_shape shape = { "tiled", 2, 4, 8, 2, { 9, 5 }, 0, false };
+    struct gdn_case c;
+    gdn_case_make(&c, gdn_family_find("random"), &shape, GDN_F16, 64, GDN_STATE_KV, GDN_CASE_SEED);
+    uint16_t *q = malloc((size_t)c.tokens * 8 * 64 * 2), *k = malloc((size_t)c.tokens * 8 * 64 * 2);
+    c.desc.head_map = GDN_HEADS_TILED;
+    struct outputs tiled = run(&c);
+    for (int64_t t = 0; t < c.tokens; ++t)
+        for (int64_t h = 0; h < 8; ++h) {
+            memcpy(q + (t * 8 + h) * 64, c.q + (t * 2 + h % 2) * 64, 128);
+            memcpy(k + (t * 8 + h) * 64, c.k + (t * 4 + h % 4) * 64, 128);
+        }
+    struct gdn_case full = c;
+    full.desc.num_q_heads = full.desc.num_k_heads = 8;
+    full.args.q = address(q), full.args.k = address(k);
+    struct outputs repeated = run(&full);
+    expect_same_outputs(&c, &tiled, &repeated);
+    free(q), free(k);
+    outputs_free(&tiled);
+    outputs_free(&repeated);
+    gdn_case_free(&c);
+}
+
+/* Each kind against a float32 log decay that says the same; o may differ by the rounding of that log alone. */
+Test(reference_prefill, gate_kinds_mean_the_same_decay)
+{
+    struct gdn_case c = make("random", "tiny", GDN_BF16, 64, GDN_STATE_KV);
+    const int64_t count = c.tokens * c.heads;
+    float a_log[2] = { -1.0f, 2.0f }, dt_bias[2] = { 0.5f, -3.0f };
+    uint16_t *half = malloc((size_t)count * 2);
+    double *g = malloc((size_t)count * sizeof *g);
+    gdn_case_oracle(&c);
+    for (int kind = GDN_GATE_LOG; kind <= GDN_GATE_LOGITS; ++kind) {
+        for (int64_t i = 0; i < count; ++i) { /* a 16-bit value of each kind, and its log decay */
+            const double x = kind == GDN_GATE_LOG ? -0.03 * (double)(i % 40) :
+                             kind == GDN_GATE_LINEAR ? 1.0 / (1.0 + (double)(i % 7)) : (double)(i % 50) - 25.0;
+            half[i] = gdni_f16_from_double(x);
+            const double y = gdni_load(GDN_F16, half, i), z = y + (double)dt_bias[i % 2];
+            g[i] = kind == GDN_GATE_LOG ? y : kind == GDN_GATE_LINEAR ? log(y) :
+                   -exp((double)a_log[i % 2]) * (z > 20 ? z : log1p(exp(z)));
+            c.g[i] = (float)g[i];
+        }
+        cr_assert_eq(gdn_case_oracle(&c), GDN_OK, "%s", gdn_last_error());
+        struct gdn_case other = c;
+        other.ref_o = NULL, other.ref_state = NULL;
+        other.desc.gate = (gdn_gate)kind;
+        other.desc.gate_type = GDN_F16;
+        other.args.g = address(half);
+        if (kind == GDN_GATE_LOGITS) other.args.a_log = address(a_log), other.args.dt_bias = address(dt_bias);
+        cr_assert_eq(gdn_case_oracle(&other), GDN_OK, "kind %d: %s", kind, gdn_last_error());
+        struct errors e = { 0 };
+        for (int64_t i = 0; i < c.o_count; ++i)
+            errors_add(&e, other.ref_o[i], c.ref_o[i]);
+        cr_expect_lt(errors_relative(&e), 1e-6, "kind %d: %.3e", kind, errors_relative(&e));
+        free(other.ref_o), free(other.ref_state);
+    }
+    free(half), free(g);
+    gdn_case_free(&c);
+}
+
+/* One token: the state is alpha h0 + k^T beta (v - ...), with v = 0 and k = 0 just alpha h0. */
+static double decay_by_hand(gdn_gate kind, float g, float a_log, float dt_bias)
+{
+    struct tiny t;
+    float rate = a_log, bias = dt_bias;
+    tiny_make(&t);
+    t.cu[1] = 1;
+    t.h0[0] = 1;
+    t.g[0] = g;
+    t.desc.gate = kind;
+    if (kind == GDN_GATE_LOGITS) t.args.a_log = address(&rate), t.args.dt_bias = address(&bias);
+    tiny_run(&t);
+    return (double)t.state[0];
+}
+
+Test(reference_prefill, gates_by_hand)
+{
+    cr_expect_float_eq(decay_by_hand(GDN_GATE_LOG, -1, 0, 0), 0.36787944117, 1e-7);
+    cr_expect_eq(decay_by_hand(GDN_GATE_LINEAR, 0.25f, 0, 0), 0.25);
+    cr_expect_eq(decay_by_hand(GDN_GATE_LINEAR, 0, 0, 0), 0);
+    /* -e^0 softplus(0 + 0) = -log 2 */
+    cr_expect_float_eq(decay_by_hand(GDN_GATE_LOGITS, 0, 0, 0), 0.5, 1e-7);
+    /* -e^(log 2) * 30 above the threshold: softplus is its argument */
+    cr_expect_float_eq(decay_by_hand(GDN_GATE_LOGITS, 29, 0.6931471806f, 1), exp(-60), 1e-32);
+    cr_expect_eq(decay_by_hand(GDN_GATE_LOGITS, -INFINITY, 1, 1), 1, "softplus of -infinity is 0");
+}
+
+/* u = beta (3 - 0): the state is beta * 3. */
+static double beta_by_hand(gdn_beta kind, uint32_t flags, float beta, bool given)
+{
+    struct tiny t;
+    tiny_make(&t);
+    t.cu[1] = 1;
+    t.beta[0] = beta;
+    t.desc.beta = kind;
+    t.desc.flags = flags;
+    if (!given) t.args.beta = 0;
+    set(t.k, 0, 0, 1);
+    set(t.v, 0, 0, 3);
+    tiny_run(&t);
+    return (double)t.state[0] / 3;
+}
+
+Test(reference_prefill, betas_by_hand)
+{
+    cr_expect_float_eq(beta_by_hand(GDN_BETA_PLAIN, 0, 0.25f, true), 0.25, 1e-7);
+    cr_expect_float_eq(beta_by_hand(GDN_BETA_LOGITS, 0, 0, true), 0.5, 1e-7);
+    cr_expect_float_eq(beta_by_hand(GDN_BETA_LOGITS, 0, 2, true), 1 / (1 + exp(-2.0)), 1e-7);
+    cr_expect_float_eq(beta_by_hand(GDN_BETA_PLAIN, GDN_PREFILL_BETA_TIMES_2, 0.75f, true), 1.5, 1e-7);
+    cr_expect_float_eq(beta_by_hand(GDN_BETA_LOGITS, GDN_PREFILL_BETA_TIMES_2, 0, true), 1, 1e-7);
+    cr_expect_eq(beta_by_hand(GDN_BETA_LOGITS, GDN_PREFILL_BETA_TIMES_2, 0, false), 1, "none is one, never doubled");
+}
+
+/* |k| = 5 and |q| = 2 with eps: what is written and read are the unit vectors. */
+Test(reference_prefill, norms_by_hand)
+{
+    struct tiny t;
+    tiny_make(&t);
+    t.cu[1] = 1;
+    t.desc.flags = GDN_PREFILL_QK_L2NORM;
+    set(t.k, 0, 0, 3);
+    set(t.k, 0, 1, 4);
+    set(t.q, 0, 0, 2);
+    set(t.v, 0, 0, 10);
+    tiny_run(&t);
+    cr_expect_float_eq((double)t.state[0], 6, 1e-5);
+    cr_expect_float_eq((double)t.state[DIM], 8, 1e-5);
+    cr_expect_eq(o_at(&t, 0, 0), 6);
+    memset(t.k, 0, sizeof t.k); /* eps keeps a row of zeros at zero */
+    tiny_run(&t);
+    cr_expect_eq(t.state[0], 0.0f);
+}
+
+Test(reference_prefill, sixteen_bit_states_are_read_and_rounded_once)
+{
+    struct gdn_case c = make("random", "tiny", GDN_BF16, 64, GDN_STATE_VK);
+    static const gdn_dtype types[] = { GDN_BF16, GDN_F16 };
+    uint16_t *state = malloc((size_t)c.state_count * 2);
+    for (int i = 0; i < 2; ++i) {
+        for (int64_t j = 0; j < c.state_count; ++j) { /* h0 becomes what the type can hold */
+            gdni_store((int32_t)types[i], state, j, (double)c.h0[j]);
+            c.h0[j] = (float)gdni_load((int32_t)types[i], state, j);
+        }
+        cr_assert_eq(gdn_case_oracle(&c), GDN_OK);
+        gdn_prefill_desc desc = c.desc;
+        gdn_prefill_args a = c.args;
+        desc.state_type = types[i];
+        uint16_t *o = malloc((size_t)c.o_count * 2);
+        a.initial_state = a.final_state = address(state);
+        a.o = address(o);
+        cr_assert_eq(gdn_reference_prefill(&desc, &a), GDN_OK, "%s", gdn_last_error());
+        for (int64_t j = 0; j < c.state_count; ++j) {
+            uint16_t wanted;
+            gdni_store((int32_t)types[i], &wanted, 0, c.ref_state[j]);
+            cr_assert_eq(state[j], wanted, "type %d, element %lld", (int)types[i], (long long)j);
+        }
+        free(o);
+    }
+    free(state);
+    gdn_case_free(&c);
+}
+
+/* ---- pools ------------------------------------------------------------------------------------------------------------ */
+
+enum { POOL_LINES = 16 };
+
+/* The case's states in lines of a padded pool, everything else NaN. */
+struct pool {
+    float *base;
+    int64_t stride, line; /* elements of a line, and of a state in it */
+};
+
+static struct pool pool_make(const struct gdn_case *c, const int64_t *lines)
+{
+    const int64_t line = c->state_count / c->shape->num_seqs;
+    struct pool pool = { NULL, line + 32, line };
+    const size_t bytes = (size_t)(POOL_LINES * pool.stride) * 4;
+    pool.base = malloc(bytes);
+    memset(pool.base, 0xff, bytes);
+    for (int n = 0; n < c->shape->num_seqs; ++n)
+        if (lines[n] >= 0)
+            memcpy(pool.base + lines[n] * pool.stride, c->h0 + n * line, (size_t)line * 4);
+    return pool;
+}
+
+static bool line_is(const struct pool *pool, int64_t line, const float *wanted)
+{
+    return memcmp(pool->base + line * pool->stride, wanted, (size_t)pool->line * 4) == 0;
+}
+
+static bool line_is_nan(const struct pool *pool, int64_t line)
+{
+    for (int64_t i = 0; i < pool->stride; ++i)
+        if (!isnan(pool->base[line * pool->stride + i])) return false;
+    return true;
+}
+
+/* Sequence 1 and 3 are inert, one by each array; the rest fork from slot_in to slot_out inside one pool. */
+Test(reference_prefill, slots_fork_inside_a_pool_and_inert_rows_are_left_alone)
+{
+    struct gdn_case c = make("random", "edges", GDN_BF16, 64, GDN_STATE_KV);
+    struct outputs plain = run(&c);
+    const int64_t in[4] = { 7, -1, 2, 5 }, out[4] = { 3, 4, 9, -1 };
+    int64_t strided_in[12];
+    for (int n = 0; n < 4; ++n)
+        strided_in[3 * n] = in[n];
+    struct pool pool = pool_make(&c, in);
+    uint16_t *o = malloc((size_t)c.o_count * 2);
+    memset(o, 0xff, (size_t)c.o_count * 2);
+    gdn_prefill_args a = c.args;
+    c.desc.slot_type = GDN_INDEX_I64;
+    a.initial_state = a.final_state = address(pool.base);
+    a.initial_slot_stride = a.final_slot_stride = pool.stride;
+    a.slot_in = address(strided_in), a.slot_in_stride = 3, a.slot_out = address(out);
+    a.o = address(o);
+    cr_assert_eq(gdn_reference_prefill(&c.desc, &a), GDN_OK, "%s", gdn_last_error());
+    for (int n = 0; n < 4; ++n) {
+        const bool inert = in[n] < 0 || out[n] < 0;
+        const int64_t row = c.heads * 64;
+        for (int64_t i = c.cu[n] * row; i < c.cu[n + 1] * row; ++i)
+            cr_assert_eq(o[i], inert ? 0xffff : plain.o[i], "sequence %d, o element %lld", n, (long long)i);
+        if (!inert) {
+            cr_expect(line_is(&pool, out[n], plain.state + n * pool.line), "line %lld", (long long)out[n]);
+            cr_expect(line_is(&pool, in[n], c.h0 + n * pool.line), "line %lld is read only", (long long)in[n]);
+        }
+    }
+    cr_expect(line_is(&pool, 5, c.h0 + 3 * pool.line), "an inert row's line keeps what it had");
+    cr_expect(line_is_nan(&pool, 4) && line_is_nan(&pool, 0) && line_is_nan(&pool, 15));
+    free(o), free(pool.base);
+    outputs_free(&plain);
+    gdn_case_free(&c);
+}
+
+Test(reference_prefill, has_initial_state_starts_some_sequences_from_zeros)
+{
+    struct gdn_case c = make("random", "edges", GDN_BF16, 64, GDN_STATE_KV);
+    uint8_t has[4] = { 1, 0, 0, 1 };
+    const int64_t line = c.state_count / 4;
+    float *h0 = copy_of(c.h0, (size_t)c.state_count * 4);
+    memset(c.h0 + line, 0, (size_t)(2 * line) * 4);
+    struct outputs zeros = run(&c);
+    memset(c.h0 + line, 0xff, (size_t)(2 * line) * 4); /* NaN: the line is not read */
+    c.args.has_initial_state = address(has);
+    struct outputs flagged = run(&c);
+    expect_same_outputs(&c, &zeros, &flagged);
+    free(h0);
+    outputs_free(&zeros);
+    outputs_free(&flagged);
+    gdn_case_free(&c);
+}
+
+/* A checkpoint is the final state of the sequence cut there; all kinds of inert rows store nothing. */
+Test(reference_prefill, checkpoints_are_final_states_of_shorter_prompts)
+{
+    struct gdn_case c = make("random", "edges", GDN_BF16, 64, GDN_STATE_KV); /* 63, 64, 65, 128 */
+    const int64_t lines[4] = { 0, 1, 2, 3 };
+    int64_t rows[][3] = { { 0, 64, 8 }, { 1, 0, 9 }, { 1, 64, 4 }, { 2, 32, 9 }, { 2, 64, 5 }, { 2, 64, -1 },
+                          { 3, 64, 6 }, { 3, 64, 10 }, { 3, 128, 7 }, { 3, 192, 11 }, { -1, 64, 12 }, { -1, -1, -1 } };
+    struct outputs plain = run(&c);
+    struct pool pool = pool_make(&c, lines);
+    gdn_prefill_args a = c.args;
+    a.initial_state = a.final_state = address(pool.base);
+    a.initial_slot_stride = a.final_slot_stride = pool.stride;
+    a.o = address(plain.o);
+    c.desc.flags = GDN_PREFILL_CHECKPOINTS;
+    a.checkpoints = address(rows), a.num_checkpoints = 12;
+    cr_assert_eq(gdn_reference_prefill(&c.desc, &a), GDN_OK, "%s", gdn_last_error());
+    cr_expect(line_is(&pool, 4, pool.base + 1 * pool.stride), "the whole of sequence 1");
+    cr_expect(line_is(&pool, 7, pool.base + 3 * pool.stride), "the whole of sequence 3");
+    cr_expect(line_is(&pool, 6, pool.base + 10 * pool.stride), "two lines for one place");
+    for (int i = 8; i < POOL_LINES; ++i)
+        if (i != 10) cr_expect(line_is_nan(&pool, i), "line %d is asked for by an inert row", i);
+    int32_t cu[5] = { 0, 0, 0, 64, 128 }; /* rows of sequence 2, then of sequence 3, 64 each */
+    const int64_t q_row = c.desc.num_q_heads * 64, v_row = c.heads * 64;
+    for (int n = 2; n < 4; ++n) {
+        gdn_prefill_args cut = c.args;
+        const int64_t first = c.cu[n];
+        cu[2] = 0, cu[3] = n == 2 ? 64 : 0, cu[4] = 64;
+        cut.q += (gdn_devptr)(first * q_row * 2), cut.k += (gdn_devptr)(first * q_row * 2);
+        cut.v += (gdn_devptr)(first * v_row * 2);
+        cut.g += (gdn_devptr)(first * c.heads * 4), cut.beta += (gdn_devptr)(first * c.heads * 4);
+        cut.cu_seqlens = address(cu), cut.num_tokens = 64;
+        cut.o = address(plain.o), cut.final_state = address(plain.state);
+        cr_assert_eq(gdn_reference_prefill(&c.desc, &cut), GDN_OK, "%s", gdn_last_error());
+        cr_expect(line_is(&pool, n + 3, plain.state + n * pool.line), "sequence %d after 64 tokens", n);
+    }
+    free(pool.base);
+    outputs_free(&plain);
+    gdn_case_free(&c);
+}
+
+Test(reference_prefill, padding_becomes_zeros_on_request_and_long_indices_are_read)
+{
+    struct gdn_case c = make("random", "padded", GDN_BF16, 64, GDN_STATE_KV);
+    struct outputs plain = run(&c);
+    int64_t cu[4];
+    for (int n = 0; n < 4; ++n)
+        cu[n] = c.cu[n];
+    c.desc.flags = GDN_PREFILL_ZERO_PADDING;
+    c.desc.cu_seqlens_type = GDN_INDEX_I64;
+    c.args.cu_seqlens = address(cu);
+    struct outputs zeroed = run(&c);
+    const int64_t used = c.used_tokens * c.heads * 64;
+    cr_expect_arr_eq(zeroed.o, plain.o, (size_t)used * 2);
+    for (int64_t i = used; i < c.o_count; ++i)
+        cr_assert(zeroed.o[i] == 0 && plain.o[i] == 0xffff, "o element %lld", (long long)i);
+    cr_expect_arr_eq(zeroed.state, plain.state, (size_t)c.state_count * 4);
+    outputs_free(&plain);
+    outputs_free(&zeroed);
+    gdn_case_free(&c);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------------------------- */
 
 static void expect_refusal(const struct tiny *t, gdn_status status, const char *words)
@@ -544,6 +922,12 @@ Test(reference_prefill, refuses_with_a_sentence_and_writes_nothing)
     REFUSE(t.cu[0] = 1, GDN_E_INVALID, "cu_seqlens[0] is 1");
     REFUSE(t.cu[1] = -1, GDN_E_INVALID, "cu_seqlens[1] is -1");
     REFUSE((t.args.cu_seqlens = 0, t.args.num_seqs = 2), GDN_E_INVALID, "multiple of num_seqs");
+    int32_t slot = -2;
+    int64_t rows[2][3] = { { 0, 128, 0 }, { 0, 64, 0 } };
+    REFUSE(t.args.slot_in = address(&slot), GDN_E_INVALID, "slot_in[0] is -2");
+    REFUSE(t.args.slot_out = address(&slot), GDN_E_INVALID, "slot_out[0] is -2");
+    REFUSE((t.desc.flags = GDN_PREFILL_CHECKPOINTS, t.args.checkpoints = address(rows), t.args.num_checkpoints = 2),
+           GDN_E_INVALID, "sort rows");
     REFUSE(t.args.has_scale = 7, GDN_E_INVALID, "has_scale is 7");
     REFUSE(t.args.struct_size = 8, GDN_E_VERSION, "struct_size is 8");
     REFUSE(t.desc.struct_size = 0, GDN_E_VERSION, "struct_size is 0");

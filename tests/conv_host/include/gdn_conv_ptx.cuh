@@ -17,9 +17,19 @@ template <int PIECE> inline void copy_16(vec16 *to, const void *from)
     conv_host_copy(to, aligned_to(from, PIECE), 16);
 }
 
-inline void wait_copies()
+inline void copy_16_kept(vec16 *to, const void *from)
 {
-    conv_host_wait_copies();
+    conv_host_copy(to, aligned_to(from, 16), 16);
+}
+
+inline void end_group()
+{
+    conv_host_end_group();
+}
+
+template <int N> inline void wait_but_for()
+{
+    conv_host_wait_but_for(N);
 }
 
 inline vec16 load_16(const void *at)

@@ -1,0 +1,25 @@
+/*
+ * workspace.h - what a launch needs in global memory beside its arguments, and how it lies there.
+ */
+#ifndef GDNI_WORKSPACE_H
+#define GDNI_WORKSPACE_H
+
+#include <stddef.h>
+
+#include "codegen/spec.h"
+
+/* From the workspace's first byte: `control_words` 32-bit words that must be zeros, then images. All 0: nothing is needed. */
+struct gdni_workspace {
+    size_t control_words, images_offset, size;
+    int64_t image_rows;    /* of a head */
+    int32_t num_producers; /* CTAs */
+};
+
+/*
+ * Of one call. num_sms: of the device; it chooses how many CTAs produce, never a result. Grows with num_tokens and num_seqs, but
+ * for num_producers.
+ */
+void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                       int64_t num_tokens, int64_t num_seqs);
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * gdn_flags.cuh - words in global memory by which CTAs of one launch hand data to each other, one instruction a function.
+ *
+ * Writer: every thread stores its data, the writers meet at a CTA barrier, one of them calls signal(). Reader: lanes peek() at
+ * words, each one that saw what it waits for calls acquire(), and a barrier of the warp or the CTA orders what other lanes read
+ * after it. Both orders are cumulative: a release carries what the barrier has ordered before it, an acquire what the barrier
+ * orders after it.
+ */
+#pragma once
+
+#include "gdn_types.cuh"
+
+__device__ __forceinline__ void signal(u32 *word, u32 value)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+/* Orders nothing by itself: acquire() comes after it. */
+__device__ __forceinline__ u32 peek(const u32 *word)
+{
+    u32 value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+/* What was written before the signal()s that earlier peek()s of this thread have seen is visible to its later reads. */
+__device__ __forceinline__ void acquire()
+{
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+__device__ __forceinline__ u32 take_ticket(u32 *counter)
+{
+    u32 ticket;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(counter) : "memory");
+    return ticket;
+}

@@ -1,0 +1,66 @@
+/*
+ * gdn_sequence.cuh - where one sequence of a prefill call lies: rows, state lines, heads; and the rows that lie in none.
+ *
+ * Owns the conventions of cu_seqlens, slots and head maps. Must not know tiles, chunks or warps.
+ */
+#pragma once
+
+#include "gdn_params.cuh"
+#include "gdn_types.cuh"
+
+struct Sequence {
+    i64 batch, first; /* row t of the sequence is row first + t of batch `batch` */
+    int len;
+    i64 from, to;    /* lines of initial_state and final_state */
+    bool inert;      /* nothing of it is read or written */
+    bool from_zeros; /* `from` is not read */
+};
+
+__device__ __forceinline__ Sequence find_sequence(const prefill_params &p, int n)
+{
+    Sequence s;
+    i64 len = p.uniform_len;
+    s.batch = n;
+    s.first = 0;
+    if (p.cu_seqlens) {
+        s.batch = 0;
+        s.first = load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n);
+        len = load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n + 1) - s.first;
+    }
+    s.len = len > 0 ? (int)len : 0;
+    s.from = p.slot_in ? load_index<spec::SLOT_I64>(p.slot_in, (i64)n * p.slot_in_stride) : n;
+    s.to = p.slot_out ? load_index<spec::SLOT_I64>(p.slot_out, (i64)n * p.slot_out_stride) : s.from;
+    s.inert = s.from < 0 || s.to < 0;
+    s.from_zeros = !p.initial_state || (p.has_initial_state && !p.has_initial_state[n]);
+    return s;
+}
+
+/* The head of q, k or v that state head h reads. */
+__device__ __forceinline__ int head_of(int h, int div, int mod)
+{
+    return h / div % mod;
+}
+
+/* Element of a tensor where the sequence's first row of a head begins. */
+__device__ __forceinline__ i64 row_offset(const Sequence &s, int head, i64 batch_stride, i64 token_stride,
+                                          i64 head_stride)
+{
+    return s.batch * batch_stride + s.first * token_stride + head * head_stride;
+}
+
+/*
+ * Zeros in columns column0..+COLUMNS of a head of o, rows past the last sequence, by `threads` threads. Work is dealt out by
+ * the sequence that a CTA is there for; a call without any has one CTA a head, of n = 0.
+ */
+template <int COLUMNS>
+__device__ __forceinline__ void zero_padding(const prefill_params &p, int n, int head, int column0, int thread,
+                                             int threads)
+{
+    constexpr int PIECES = COLUMNS / 8;
+    if (!p.cu_seqlens) return;
+    const int rows = threads / PIECES, seqs = max(p.num_seqs, 1);
+    u16 *o = (u16 *)p.o + head * p.o_head_stride + column0 + thread % PIECES * 8;
+    i64 row = load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, p.num_seqs) + (i64)n * rows + thread / PIECES;
+    for (; row < p.num_tokens; row += (i64)seqs * rows)
+        *(uint4 *)(o + row * p.o_token_stride) = make_uint4(0, 0, 0, 0);
+}

@@ -1,0 +1,82 @@
+/*
+ * gdn_state.cuh - a head's state in a pool: where its elements are, and the tokens after which it is also stored (checkpoints).
+ *
+ * Owns layout, element type and line strides of initial_state and final_state. Must not know which thread holds what.
+ */
+#pragma once
+
+#include "gdn_sequence.cuh"
+
+/* One head's DK x DV matrix in memory. */
+template <typename T> struct StateAt {
+    T *base;
+    i64 offset; /* elements, of its first */
+
+    /* Rows are keys, columns are values. */
+    __device__ __forceinline__ i64 index(int dk, int dv) const
+    {
+        return offset + (spec::STATE_KV ? dk * spec::DV + dv : dv * spec::DK + dk);
+    }
+    __device__ __forceinline__ float load(int dk, int dv) const
+    {
+        return load_element<spec::STATE_TYPE>(base, index(dk, dv));
+    }
+    __device__ __forceinline__ void store(int dk, int dv, float x) const
+    {
+        store_element<spec::STATE_TYPE>(base, index(dk, dv), x);
+    }
+};
+
+__device__ __forceinline__ StateAt<const void> initial_state(const prefill_params &p, i64 line, int head)
+{
+    return { p.initial_state, line * p.initial_slot_stride + (i64)head * (spec::DK * spec::DV) };
+}
+
+__device__ __forceinline__ StateAt<void> final_state(const prefill_params &p, i64 line, int head)
+{
+    return { p.final_state, line * p.final_slot_stride + (i64)head * (spec::DK * spec::DV) };
+}
+
+/*
+ * A walk over one sequence's checkpoints. Rows { sequence, token_end, slot } are sorted, negative sequences last, so that a
+ * binary search finds the first one; inert rows are stepped over.
+ */
+struct Checkpoints {
+    int row;
+    int chunk; /* the state is stored after this many chunks; -1: no more */
+    i64 line;
+
+    __device__ __forceinline__ Checkpoints(const prefill_params &p, const Sequence &s, int n)
+    {
+        int low = 0, high = p.checkpoints ? p.num_checkpoints : 0;
+        while (low < high) {
+            const int middle = low + (high - low) / 2;
+            if ((u64)p.checkpoints[3ll * middle] < (u64)n)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        row = low;
+        settle(p, s, n);
+    }
+    /* On to the next live row. */
+    __device__ __forceinline__ void advance(const prefill_params &p, const Sequence &s, int n)
+    {
+        ++row;
+        settle(p, s, n);
+    }
+
+  private:
+    __device__ __forceinline__ void settle(const prefill_params &p, const Sequence &s, int n)
+    {
+        chunk = -1;
+        for (; p.checkpoints && row < p.num_checkpoints; ++row) {
+            const i64 *r = p.checkpoints + 3ll * row;
+            if (r[0] != n) return;
+            if (r[1] <= 0 || r[1] > s.len || r[1] % spec::CHUNK != 0 || r[2] < 0) continue;
+            chunk = (int)(r[1] / spec::CHUNK);
+            line = r[2];
+            return;
+        }
+    }
+};
