@@ -6,14 +6,14 @@
  * the copies of all its rows into shared memory, then looks up which sequence they belong to, then walks the tile sequence by
  * sequence. Threads share nothing but the sums of the norm: no barrier.
  *
- *   item = blockIdx.x * THREADS + threadIdx.x          row = item / row_lanes         lane = item % row_lanes
+ *   CTAs                       items of a row
+ *   the first gate_ctas        32 lanes of gate heads and tokens of a tile (gdn_conv_gates.cuh)
+ *   the others, by rows of     [0, C / 8), padded to whole warps: 8 channels of
+ *     row_lanes items            num_tiles rows: a tile
+ *                                then num_checkpoints rows: a checkpoint
+ *                                then copy_rows rows: COPIES sequences, of which the empty ones may copy their line
  *
- *   rows                                     lanes of a row, both parts padded to whole warps
- *   0 .. num_tiles                           [0, C / 8): 8 channels of the tile   [conv_lanes, + num_gate_heads): a gate head
- *   then num_checkpoints                     8 channels of one checkpoint
- *   then copy_rows                           8 channels of COPIES sequences, of which the empty ones may copy their line
- *
- * A warp thus stays in one row: its lanes walk the same segments together, and the 8 to 32 lanes of a head (16 for 128
+ * A warp thus stays in one row: its lanes walk the same segments together, and the 2 to 32 lanes of a head (16 for 128
  * channels) sum its squares by shuffles. It reads 512 contiguous bytes of a row.
  */
 #include "gdn_params.cuh"
@@ -29,23 +29,20 @@
 #include "gdn_conv_sequences.cuh"
 #include "gdn_conv_state.cuh"
 
-constexpr int UNROLL = 4; // tokens: more than HALO, so that the window's shifts are names, not moves
-
 /* ---- Where a lane's 8 channels of [q | k | v] come from and go ---- */
 
 struct part {
-    u32 head, column;      // column in the head
-    u32 first, heads_base; // of the part: first channel of the packed order
-    int which;             // 0: q, 1: k, 2: v
+    u32 head, column; // column in the head
+    int which;        // 0: q, 1: k, 2: v
 };
 
 __device__ __forceinline__ part find_part(const conv1d_params &p, u32 channel)
 {
     const u32 q = (u32)p.q_channels, k = (u32)p.k_channels;
     const int which = channel < q ? 0 : channel < q + k ? 1 : 2;
-    const u32 first = which == 0 ? 0 : which == 1 ? q : q + k;
-    const u32 dim = (u32)(which == 2 ? p.head_dim_v : p.head_dim_qk);
-    return part{ (channel - first) / dim, (channel - first) % dim, first, 0, which };
+    const u32 in_part = channel - (which == 0 ? 0 : which == 1 ? q : q + k);
+    const u32 head = multiply_high(in_part / CHANNELS, (u32)(which == 2 ? p.v_magic : p.qk_magic));
+    return part{ head, in_part - head * (u32)(which == 2 ? p.head_dim_v : p.head_dim_qk), which };
 }
 
 __device__ __forceinline__ packed_rows find_input(const conv1d_params &p, u32 channel)
@@ -61,9 +58,10 @@ __device__ __forceinline__ packed_rows find_input(const conv1d_params &p, u32 ch
     return packed_rows{ (const u8 *)p.x + column * IO_BYTES, (u64)p.x_stride * IO_BYTES };
 }
 
+/* The host sees to it that strides are whole vectors, and a token's below 2^31 elements. */
 struct output {
     u8 *at;         // token 0
-    u64 pitch;      // bytes from token to token
+    u32 pitch;      // vectors of 16 bytes from token to token
     i64 batch_skip; // bytes more from sequence to sequence than its tokens make
 };
 
@@ -74,7 +72,13 @@ __device__ __forceinline__ output find_output(const conv1d_params &p, u32 channe
     const i64 token = f.which == 0 ? p.q_token_stride : f.which == 1 ? p.k_token_stride : p.v_token_stride;
     const i64 head = f.which == 0 ? p.q_head_stride : f.which == 1 ? p.k_head_stride : p.v_head_stride;
     const i64 skip = f.which == 0 ? p.q_batch_skip : f.which == 1 ? p.k_batch_skip : p.v_batch_skip;
-    return output{ (u8 *)base + (f.head * head + f.column) * IO_BYTES, (u64)token * IO_BYTES, skip * IO_BYTES };
+    return output{ (u8 *)base + (f.head * head + f.column) * IO_BYTES, (u32)((u64)token * IO_BYTES / sizeof(vec16)),
+                   skip * IO_BYTES };
+}
+
+__device__ __forceinline__ u8 *token_at(const output &out, u32 token)
+{
+    return out.at + (u64)token * out.pitch * sizeof(vec16);
 }
 
 /* ---- One tile ---- */
@@ -84,6 +88,17 @@ struct conv_lane {
     bool active;              // others keep their warp's shuffles whole, and write nothing
     bool normed, warp_normed; // holds q or k; so does a lane of its warp
 };
+
+/* Item: of the CTAs past those of the gates. Divided by a product and a shift. */
+struct place {
+    u32 row, lane;
+};
+
+__device__ __forceinline__ place find_place(const conv1d_params &p, u32 item)
+{
+    const u32 row = (u32)((u64)item * (u32)p.row_magic >> p.row_shift);
+    return place{ row, item - row * (u32)p.row_lanes };
+}
 
 __device__ __forceinline__ conv_lane make_conv_lane(const conv1d_params &p, u32 lane)
 {
@@ -120,23 +135,40 @@ __device__ __forceinline__ void take_window(float (&window)[HALO][CHANNELS], con
         unpack(window[j], *slot_of_row(rows, first - HALO + j));
 }
 
-__device__ __forceinline__ void run_tokens(const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
-                                           const io8 *from, u8 *to, u64 pitch, u32 count)
+__device__ __forceinline__ io8 run_token(const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
+                                         const io8 *from)
 {
+    float now[CHANNELS], y[CHANNELS];
+    unpack(now, *from);
+    convolve(y, f, window, now);
+    if constexpr (spec::NORM_LANES > 0 && spec::EXACT_NORM)
+        if (l.warp_normed) normalise(y, l.normed);
+    shift(window, now);
+    return pack(y);
+}
+
+/*
+ * A run of tokens, AT_ONCE together where their norms wait for shuffles: past the run these read what they do not use. UNROLL
+ * is more than HALO, so that the window's shifts are names, not moves.
+ */
+__device__ __forceinline__ void run_tokens(const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
+                                           const io8 *from, u8 *to, u32 pitch, u32 count)
+{
+    constexpr int UNROLL = 4, AT_ONCE = spec::NORM_LANES > 0 && !spec::EXACT_NORM ? TOKENS_AT_ONCE : 1;
 #pragma unroll 1
     for (int left = (int)count; left > 0; left -= UNROLL) {
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
+        for (int u = 0; u < UNROLL; u += AT_ONCE) {
             if (u >= left) return;
-            float now[CHANNELS], y[CHANNELS];
-            unpack(now, *from);
-            from += spec::THREADS;
-            convolve(y, f, window, now);
-            if constexpr (spec::NORM_LANES > 0)
-                if (l.warp_normed) normalise(y, l.normed);
-            if (spec::NORM_LANES == 0 || l.active) store_raw<spec::IO_TYPE>(to, pack(y));
-            to += pitch;
-            shift(window, now);
+            io8 token[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i, from += spec::THREADS)
+                token[i] = run_token(l, f, window, from);
+            if constexpr (AT_ONCE > 1)
+                if (l.warp_normed) normalise_rounded(token, l.normed);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i, to += (u64)pitch * sizeof(vec16))
+                if (u + i < left && l.active) store_raw<spec::IO_TYPE>(to, token[i]);
         }
     }
 }
@@ -149,7 +181,7 @@ __device__ __forceinline__ void run_segment(const conv1d_params &p, const conv_l
     float window[HALO][CHANNELS];
     if (s.first == s.begin) start_window(window, p, l, rows, s, lines);
     const output out = find_output(p, l.channels.channel);
-    u8 *const to = out.at + s.n * out.batch_skip + s.first * out.pitch;
+    u8 *const to = token_at(out, s.first) + s.n * out.batch_skip;
     wait_but_for<1>();
     const filter f = load_filter(p, l.channels.channel / CHANNELS);
     if (s.last > tile_end) add_rows(rows, find_input(p, l.channels.channel), tile_end, s.last);
@@ -162,23 +194,25 @@ __device__ __forceinline__ void zero_rows(const conv1d_params &p, const conv_lan
 {
     const output out = find_output(p, l.channels.channel);
     for (u32 token = first; token < last && l.active; ++token)
-        store_raw<spec::IO_TYPE>(out.at + token * out.pitch, zeros<spec::IO_TYPE>());
+        store_raw<spec::IO_TYPE>(token_at(out, token), zeros<spec::IO_TYPE>());
 }
 
-/* Nothing that a segment needs is kept in registers through the one before it. */
-__device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 lane, u32 tile_begin)
+/* Nothing that a segment needs is kept in registers through the one before it: all follows from the item. */
+__device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
 {
-    const conv_lane first = make_conv_lane(p, lane);
+    const place at = find_place(p, item);
+    const conv_lane first = make_conv_lane(p, at.lane);
     if (spec::NORM_LANES == 0 && !first.active) return;
     start_filter(p, first.channels.channel / CHANNELS);
-    start_tile(find_input(p, first.channels.channel), tile_begin, end_of_tile(p, tile_begin));
+    start_tile(find_input(p, first.channels.channel), at.row * TILE, end_of_tile(p, at.row * TILE));
     if constexpr (spec::LAUNCH_DEPENDENTS) launch_dependents();
     for_each_segment(
-        p, tile_begin,
+        p, [&] { return find_place(p, afresh(item)).row * TILE; },
         [&](const segment &s, const line_pair &lines) {
-            run_segment(p, make_conv_lane(p, afresh(lane)), find_tile(afresh(tile_begin)), s, lines);
+            const place here = find_place(p, afresh(item));
+            run_segment(p, make_conv_lane(p, here.lane), find_tile(here.row * TILE), s, lines);
         },
-        [&](u32 begin, u32 end) { zero_rows(p, make_conv_lane(p, afresh(lane)), begin, end); });
+        [&](u32 begin, u32 end) { zero_rows(p, make_conv_lane(p, find_place(p, afresh(item)).lane), begin, end); });
 }
 
 /* ---- Rows past the tiles ---- */
@@ -196,20 +230,22 @@ __device__ __forceinline__ void state_row(const conv1d_params &p, u32 row, u32 l
     }
 }
 
-/* The 1: without a number of CTAs ptxas may spill to reach a rounder one. */
+/* A number of CTAs, even 1: without, ptxas may spill to reach a rounder one. */
 extern "C" __global__ void __launch_bounds__(spec::THREADS, spec::MIN_CTAS)
     conv1d_qkv(const __grid_constant__ conv1d_params p)
 {
-    const u32 item = blockIdx.x * (u32)spec::THREADS + threadIdx.x;
-    const u32 row = item / (u32)p.row_lanes, lane = item % (u32)p.row_lanes;
-    if (row >= (u32)p.num_tiles) {
-        state_row(p, row - (u32)p.num_tiles, lane);
-        return;
+    u32 cta = blockIdx.x;
+    if constexpr (spec::GATES) {
+        if (cta < (u32)p.gate_ctas) {
+            gate_tile(p, cta * (u32)spec::THREADS + threadIdx.x);
+            return;
+        }
+        cta -= (u32)p.gate_ctas;
     }
-    if (lane < (u32)p.conv_lanes) {
-        conv_tile(p, lane, row * TILE);
-    } else if constexpr (spec::GATES) {
-        const u32 head = lane - (u32)p.conv_lanes;
-        if (head < (u32)p.num_gate_heads) gate_tile(p, head, row * TILE);
-    }
+    const u32 item = cta * (u32)spec::THREADS + threadIdx.x;
+    const place at = find_place(p, item);
+    if (at.row < (u32)p.num_tiles)
+        conv_tile(p, item);
+    else
+        state_row(p, at.row - (u32)p.num_tiles, at.lane);
 }

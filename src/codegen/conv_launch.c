@@ -34,6 +34,12 @@ static void set_tensors(struct gdni_conv1d_params *out, const gdn_conv1d_args *a
     out->state = a->state;
 }
 
+/* vector / (dim / 8) is the high word of vector * magic: exact below 2^17 vectors, and there are fewer. */
+static int32_t head_magic(int32_t dim, int32_t heads)
+{
+    return heads ? (int32_t)(uint32_t)divide_up((int64_t)1 << 32, dim / LANE_CHANNELS) : 0;
+}
+
 static void set_outputs(struct gdni_conv1d_params *out, const struct gdni_problem *p, const gdn_conv1d_args *a)
 {
     const int64_t len = out->uniform_len;
@@ -52,6 +58,8 @@ static void set_outputs(struct gdni_conv1d_params *out, const struct gdni_proble
     out->v_channels = p->num_v_heads * p->head_dim_v;
     out->head_dim_qk = p->head_dim_qk;
     out->head_dim_v = p->head_dim_v;
+    out->qk_magic = head_magic(p->head_dim_qk, p->num_q_heads + p->num_k_heads);
+    out->v_magic = head_magic(p->head_dim_v, p->num_v_heads);
 }
 
 static void set_inputs(struct gdni_conv1d_params *out, const struct gdni_problem *p, const gdn_conv1d_args *a)
@@ -83,26 +91,47 @@ static bool has_copies(const gdn_conv1d_args *a)
     return a->slot_out != a->slot_in || or_packed(a->slot_out_stride, 1) != or_packed(a->slot_in_stride, 1);
 }
 
+/* item / row_lanes is item * magic >> shift, exact below 2^31 items (Granlund and Montgomery, 1994). */
+static void set_division(struct gdni_conv1d_params *out)
+{
+    int bits = 0;
+    while ((int64_t)1 << bits < out->row_lanes)
+        ++bits;
+    out->row_shift = 31 + bits;
+    out->row_magic = (int32_t)(uint32_t)divide_up((int64_t)1 << out->row_shift, out->row_lanes);
+}
+
+/* Few heads leave room in a warp for several tokens. A warp takes a tile's tokens, gate_step at a time. */
+static int64_t set_gates(struct gdni_conv1d_params *out, int32_t heads, int64_t num_tiles)
+{
+    if (heads == 0) return 0;
+    out->gate_warps = (int32_t)divide_up(heads, WARP);
+    out->gate_step = 1;
+    while (2 * out->gate_step * heads <= WARP)
+        out->gate_step *= 2;
+    return num_tiles * out->gate_warps * WARP;
+}
+
 static gdn_status set_rows(struct gdni_conv1d_params *out, uint32_t grid[3], const struct gdni_spec *spec,
                            const struct gdni_problem *p, const gdn_conv1d_args *a)
 {
     const bool tiles = a->num_seqs > 0 || spec->zero_padding;
-    const int64_t vectors = gdni_problem_channels(p) / LANE_CHANNELS;
-    const int64_t conv_lanes = divide_up(vectors, WARP) * WARP;
-    const int64_t row_lanes = conv_lanes + divide_up(p->num_gate_heads, WARP) * WARP;
+    const int64_t row_lanes = divide_up(gdni_problem_channels(p) / LANE_CHANNELS, WARP) * WARP;
     const int64_t num_tiles = tiles ? divide_up(a->num_tokens, spec->params.tile_tokens) : 0;
     const int64_t copy_rows = has_copies(a) ? divide_up(a->num_seqs, GDNI_CONV_COPIES) : 0;
-    const int64_t ctas = divide_up((num_tiles + a->num_checkpoints + copy_rows) * row_lanes, spec->threads);
-    if (ctas > UINT32_MAX / (uint32_t)spec->threads)
+    const int64_t gate_ctas = divide_up(set_gates(out, p->num_gate_heads, num_tiles), spec->threads);
+    const int64_t ctas = gate_ctas + divide_up((num_tiles + a->num_checkpoints + copy_rows) * row_lanes, spec->threads);
+    if (ctas > INT32_MAX / spec->threads)
         return GDN_FAIL(GDN_E_INVALID,
                         "num_tokens is %lld: with %lld channels that passes the kernel's largest grid; split the "
                         "batch",
                         (long long)a->num_tokens, (long long)gdni_problem_channels(p));
-    out->conv_lanes = (int32_t)conv_lanes;
     out->row_lanes = (int32_t)row_lanes;
+    out->gate_ctas = (int32_t)gate_ctas;
     out->num_tiles = (int32_t)num_tiles;
     out->num_checkpoints = (int32_t)a->num_checkpoints;
     out->copy_rows = (int32_t)copy_rows;
+    set_division(out);
     grid[0] = (uint32_t)ctas, grid[1] = grid[2] = 1;
     return GDN_OK;
 }

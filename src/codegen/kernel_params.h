@@ -126,12 +126,17 @@
     I32(slot_in_stride)                            \
     I32(slot_out_stride)                           \
     I32(num_seqs)                                  \
+    I32(qk_magic)                                  \
+    I32(v_magic)                                   \
+    I32(row_magic)                                 \
+    I32(row_shift)                                 \
     I32(row_lanes)                                 \
-    I32(conv_lanes)                                \
+    I32(gate_warps)                                \
+    I32(gate_step)                                 \
+    I32(gate_ctas)                                 \
     I32(num_tiles)                                 \
     I32(num_checkpoints)                           \
-    I32(copy_rows)                                 \
-    I32(reserved)
+    I32(copy_rows)
 /* clang-format on */
 
 #define GDNI_HOST_POINTER(type, name) uint64_t name;

@@ -95,17 +95,24 @@ static void derive_split(struct gdni_spec *s)
 }
 
 /*
- * templates/include/gdn_conv_rows.cuh: a column of shared memory a thread. Five CTAs an SM are what 96 registers allow; with
- * float32 rows, a bias, another state type or lines read element by element, ptxas would spill to reach them.
+ * How many CTAs an SM must hold: what ptxas may use registers for. Five are 96 registers, four 128; what else it would have to
+ * spill for (wide rows, a bias, lines of another type or read element by element) gets all it wants.
  */
+static int32_t conv_min_ctas(const struct gdni_spec *s)
+{
+    const bool plain_state = s->state_type == s->io_type && s->state_layout != GDN_CONV_STATE_CW_STRIDED;
+    if (s->io_type == GDN_F32 || !plain_state || s->bias) return 1;
+    return s->norm_lanes ? 4 : 5;
+}
+
+/* templates/include/gdn_conv_rows.cuh: a column of shared memory a thread. */
 static void derive_conv_sizes(struct gdni_spec *s)
 {
-    enum { CHANNELS = 8, CTAS_PER_SM = 5 };
+    enum { CHANNELS = 8 };
     const int32_t halo = s->width - 1, rows = s->params.tile_tokens + 2 * halo - 1 + s->width;
-    const bool plain = s->io_type != GDN_F32 && s->state_type == s->io_type;
     s->threads = 128;
     s->smem_bytes = rows * s->threads * CHANNELS * gdni_dtype_bytes(s->io_type);
-    s->min_ctas_per_sm = plain && !s->bias && s->state_layout != GDN_CONV_STATE_CW_STRIDED ? CTAS_PER_SM : 1;
+    s->min_ctas_per_sm = conv_min_ctas(s);
 }
 
 static void derive_conv(struct gdni_spec *s, const struct gdni_problem *problem)

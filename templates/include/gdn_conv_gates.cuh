@@ -1,5 +1,6 @@
 /*
- * gdn_conv_gates.cuh - g and beta from the projections a and b: one lane a head, over the tokens of a tile.
+ * gdn_conv_gates.cuh - g and beta from the projections a and b: a lane a head, over the tokens of a tile; with few heads a
+ * warp takes several tokens at a time.
  *
  *     g    = -exp(a_log) * softplus(a + dt_bias)        softplus(x) = log(1 + e^x), and x above 20
  *     beta = 1 / (1 + exp(-b))
@@ -54,20 +55,28 @@ __device__ __forceinline__ void store_gates(const conv1d_params &p, const gate_l
     }
 }
 
-__device__ __forceinline__ void gate_tile(const conv1d_params &p, u32 head, u32 tile_begin)
+__device__ __forceinline__ void zero_gates(const conv1d_params &p, const gate_lane &l, u64 token)
 {
+    if (p.g != nullptr) p.g[token * (u32)p.num_gate_heads + l.head] = 0.0f;
+    if (p.beta != nullptr) p.beta[token * (u32)p.num_gate_heads + l.head] = 0.0f;
+}
+
+/* Item: a lane of a warp of a tile; warps of one tile follow each other. */
+__device__ __forceinline__ void gate_tile(const conv1d_params &p, u32 item)
+{
+    const u32 warp = item / 32, warps = (u32)p.gate_warps, step = (u32)p.gate_step, heads = 32 / step;
+    const u32 tile_begin = warp / warps * TILE, head = warp % warps * 32 + item % heads, ahead = item % 32 / heads;
+    if (tile_begin >= (u32)p.num_tiles * TILE || head >= (u32)p.num_gate_heads) return;
     const gate_lane l = make_gate_lane(p, head);
     for_each_segment(
-        p, tile_begin,
+        p, [&] { return tile_begin; },
         [&](const segment &s, const line_pair &) {
 #pragma unroll 4
-            for (u32 token = s.first; token < s.last; ++token)
+            for (u32 token = s.first + ahead; token < s.last; token += step)
                 store_gates(p, l, token);
         },
         [&](u32 first, u32 last) {
-            for (u64 token = first; token < last; ++token) {
-                if (p.g != nullptr) p.g[token * (u32)p.num_gate_heads + l.head] = 0.0f;
-                if (p.beta != nullptr) p.beta[token * (u32)p.num_gate_heads + l.head] = 0.0f;
-            }
+            for (u32 token = first + ahead; token < last; token += step)
+                zero_gates(p, l, token);
         });
 }

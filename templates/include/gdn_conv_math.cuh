@@ -118,7 +118,6 @@ __device__ __forceinline__ void shift(float (&window)[HALO][CHANNELS], const flo
 __device__ __forceinline__ void normalise(float (&y)[CHANNELS], bool apply)
 {
     float sum = 0.0f;
-    if constexpr (!spec::EXACT_NORM) unpack(y, pack(y));
 #pragma unroll
     for (int c = 0; c < CHANNELS; ++c)
         sum = __fmaf_rn(y[c], y[c], sum);
@@ -129,4 +128,32 @@ __device__ __forceinline__ void normalise(float (&y)[CHANNELS], bool apply)
 #pragma unroll
     for (int c = 0; c < CHANNELS; ++c)
         y[c] *= scale;
+}
+
+/* The same of rounded tokens, some at once: their shuffles wait for each other's, not one after another. */
+template <int N> __device__ __forceinline__ void normalise_rounded(io8 (&tokens)[N], bool apply)
+{
+    float sum[N], y[CHANNELS];
+#pragma unroll
+    for (int u = 0; u < N; ++u) {
+        unpack(y, tokens[u]);
+        sum[u] = 0.0f;
+#pragma unroll
+        for (int c = 0; c < CHANNELS; ++c)
+            sum[u] = __fmaf_rn(y[c], y[c], sum[u]);
+    }
+#pragma unroll
+    for (int mask = spec::NORM_LANES / 2; mask > 0; mask /= 2)
+#pragma unroll
+        for (int u = 0; u < N; ++u)
+            sum[u] += shuffle_xor(sum[u], mask);
+#pragma unroll
+    for (int u = 0; u < N; ++u) {
+        const float scale = apply ? rsqrt_approx(sum[u] + 1e-6f) : 1.0f;
+        unpack(y, tokens[u]);
+#pragma unroll
+        for (int c = 0; c < CHANNELS; ++c)
+            y[c] *= scale;
+        tokens[u] = pack(y);
+    }
 }

@@ -81,6 +81,12 @@ __device__ __forceinline__ void store_16(void *at, const vec16 &v)
                  : "memory");
 }
 
+/* The high word of the product. */
+__device__ __forceinline__ u32 multiply_high(u32 a, u32 b)
+{
+    return __umulhi(a, b);
+}
+
 /* 2^x; below -126 it gives 0. */
 __device__ __forceinline__ float ex2_approx(float x)
 {

@@ -25,8 +25,10 @@ template <int TYPE> struct raw8 {
 typedef raw8<spec::IO_TYPE> io8;
 typedef raw8<spec::STATE_TYPE> state8;
 
-/* Then this thread's taps, [8, WIDTH]. */
+/* Then this thread's taps, [8, WIDTH]. Tokens taken together may be read past a run, up to there. */
+constexpr int TOKENS_AT_ONCE = 2;
 constexpr int COLUMN_ROWS = TILE_ROWS + spec::WIDTH;
+static_assert(TOKENS_AT_ONCE - 1 <= spec::WIDTH, "a read past the last row stays in the column");
 static_assert(spec::SMEM_BYTES == COLUMN_ROWS * spec::THREADS * (int)sizeof(io8), "spec.c and this picture differ");
 
 template <int TYPE> __device__ __forceinline__ raw8<TYPE> zeros()
@@ -162,11 +164,12 @@ __device__ __forceinline__ tile_rows find_tile(u32 first)
 /* Starts the copies of rows [first - HALO, end). Never leaves [0, end), so it may run before anything is known of sequences. */
 __device__ __forceinline__ void start_tile(const packed_rows &x, u32 first, u32 end)
 {
-    const tile_rows rows = find_tile(first);
+    io8 *const column = find_tile(first).column;
     const u8 *at = x.at + ((i64)first - HALO) * (i64)x.pitch;
+    const bool whole = first >= HALO && first + TILE <= end; // all but the first and the last tile
 #pragma unroll
     for (u32 r = 0; r < TILE + HALO; ++r, at += x.pitch)
-        if (first + r >= HALO && first + r < end + HALO) copy_row(rows.column + r * spec::THREADS, at);
+        if (whole || (first + r >= HALO && first + r < end + HALO)) copy_row(column + r * spec::THREADS, at);
     end_group();
 }
 

@@ -260,7 +260,8 @@ Test(execute, conv_passes_every_argument_on)
         .q_token_stride = 256, .q_head_stride = 128, .k_token_stride = 256, .k_head_stride = 128, .v_token_stride = 512,
         .v_head_stride = 128, .state_slot_stride = 3 * 1024, .num_tokens = 96, .uniform_len = 0, .q_channels = 256,
         .k_channels = 256, .v_channels = 512, .head_dim_qk = 128, .head_dim_v = 128, .slot_in_stride = 1,
-        .slot_out_stride = 1, .num_seqs = 3, .row_lanes = 128, .conv_lanes = 128, .num_tiles = 24,
+        .slot_out_stride = 1, .num_seqs = 3, .qk_magic = 0x10000000, .v_magic = 0x10000000, .row_magic = INT32_MIN,
+        .row_shift = 31 + 7, .row_lanes = 128, .num_tiles = 24,
     };
     cr_expect(same_bytes(&p, &wanted, sizeof p));
     cr_expect_str_eq(last_launch().kernel, "conv1d_qkv");
@@ -297,8 +298,9 @@ Test(execute, conv_passes_strides_gates_slots_and_checkpoints_on)
     cr_expect(p.slot_out == a.slot_out && p.slot_in_stride == 3 && p.slot_out_stride == 5);
     cr_expect_eq(p.state_slot_stride, 4096);
     cr_expect(p.checkpoints == a.checkpoints && p.num_checkpoints == 7 && p.copy_rows == 1);
-    cr_expect(p.conv_lanes == 128 && p.row_lanes == 160, "four gate heads take a warp");
-    cr_expect_eq(last_launch().grid[0], (24u + 7 + 1) * 160 / 128);
+    cr_expect(p.row_lanes == 128 && p.gate_warps == 1 && p.gate_step == 8, "eight tokens of four gate heads take a warp");
+    cr_expect_eq(p.gate_ctas, 24 * 32 / 128);
+    cr_expect_eq(last_launch().grid[0], 24u * 32 / 128 + 24 + 7 + 1);
     gdn_plan_destroy(plan);
 }
 

@@ -44,6 +44,11 @@ inline void store_16(void *at, const vec16 &v)
     memcpy((void *)aligned_to(at, sizeof v), &v, sizeof v);
 }
 
+inline u32 multiply_high(u32 a, u32 b)
+{
+    return (u32)((u64)a * b >> 32);
+}
+
 inline float ex2_approx(float x)
 {
     return flushed(exp2f(flushed(x)));
