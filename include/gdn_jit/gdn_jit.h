@@ -404,7 +404,8 @@ typedef struct gdn_conv1d_args {
 /* ---- 6. Plan -------------------------------------------------------------------------------------------------------- */
 
 enum {
-    GDN_PLAN_CACHED_ONLY = 1u /* as GDN_CTX_NO_COMPILE, for this plan */
+    GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
+    GDN_PLAN_GENERIC = 2u      /* the kernels that every arch has, where this one has its own: to compare, and as a way out */
 };
 
 /*

@@ -17,15 +17,15 @@
 
 /* clang-format off */
 static const struct gdni_arch archs[] = {
-    /* name       cc   smem per block  nvrtc  SMs */
-    { "sm_80",    80,  163 * KIB,      1208,  108 },
-    { "sm_86",    86,  99 * KIB,       1208,  84 },
-    { "sm_89",    89,  99 * KIB,       1208,  128 },
-    { "sm_90a",   90,  227 * KIB,      1208,  132 },
-    { "sm_100a",  100, 227 * KIB,      1208,  148 },
-    { "sm_103a",  103, 227 * KIB,      1209,  148 },
-    { "sm_120a",  120, 99 * KIB,       1208,  170 },
-    { "sm_121a",  121, 99 * KIB,       1209,  48 },
+    /* name       cc   smem per block  nvrtc  wgmma  SMs */
+    { "sm_80",    80,  163 * KIB,      1208,  0,    108 },
+    { "sm_86",    86,  99 * KIB,       1208,  0,    84 },
+    { "sm_89",    89,  99 * KIB,       1208,  0,    128 },
+    { "sm_90a",   90,  227 * KIB,      1208,  1,    132 },
+    { "sm_100a",  100, 227 * KIB,      1208,  0,    148 },
+    { "sm_103a",  103, 227 * KIB,      1209,  0,    148 },
+    { "sm_120a",  120, 99 * KIB,       1208,  0,    170 },
+    { "sm_121a",  121, 99 * KIB,       1209,  0,    48 },
 };
 /* clang-format on */
 enum { NUM_ARCHS = sizeof archs / sizeof archs[0] };

@@ -13,6 +13,7 @@ struct gdni_arch {
     int cc;             /* major * 10 + minor of the devices it runs on */
     int smem_per_block; /* bytes, opt-in maximum */
     int min_nvrtc;      /* major * 100 + minor, the first NVRTC that knows the arch and that we support */
+    int wgmma;          /* has Hopper's wgmma, setmaxnreg and TMA */
     int default_sms;    /* of the common GPU of this arch: what "the arch alone" is tuned for */
 };
 

@@ -18,8 +18,13 @@ struct field {
 #define I32(name)       { "int ", #name, offsetof(STRUCT, name) },
 #define F32(name)       { "float ", #name, offsetof(STRUCT, name) },
 
+#define MAP(name) { "tensor_map ", #name, offsetof(STRUCT, name) },
+
 #define STRUCT struct gdni_prefill_params
 static const struct field prefill_fields[] = { GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) };
+#undef STRUCT
+#define STRUCT struct gdni_prefill_hopper_params
+static const struct field hopper_fields[] = { GDNI_PREFILL_HOPPER_PARAMS(IN, OUT, I64, I32, F32, MAP) };
 #undef STRUCT
 #define STRUCT struct gdni_conv1d_params
 static const struct field conv1d_fields[] = { GDNI_CONV1D_PARAMS(IN, OUT, I64, I32, F32) };
@@ -36,6 +41,8 @@ static const struct layout {
                                       sizeof(struct gdni_prefill_params) },
     [GDNI_KERNEL_PREFILL_SPLIT] = { "prefill_params", prefill_fields, COUNT(prefill_fields),
                                     sizeof(struct gdni_prefill_params) },
+    [GDNI_KERNEL_PREFILL_HOPPER] = { "prefill_params", hopper_fields, COUNT(hopper_fields),
+                                     sizeof(struct gdni_prefill_hopper_params) },
     [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_params", conv1d_fields, COUNT(conv1d_fields),
                                  sizeof(struct gdni_conv1d_params) },
 };
@@ -44,7 +51,10 @@ static const struct layout {
 void gdni_emit_params(struct gdni_strbuf *sb, const struct gdni_spec *spec)
 {
     const struct layout *l = &layouts[spec->kernel];
-    gdni_sb_fmt(sb, "#pragma once\n\nstruct %s {\n", l->name);
+    gdni_sb_str(sb, "#pragma once\n\n");
+    if (l->fields == hopper_fields)
+        gdni_sb_str(sb, "struct alignas(64) tensor_map {\n    unsigned char bytes[128];\n};\n\n");
+    gdni_sb_fmt(sb, "struct %s {\n", l->name);
     for (size_t i = 0; i < l->count; ++i)
         gdni_sb_fmt(sb, "    %s%s;\n", l->fields[i].declaration, l->fields[i].name);
     gdni_sb_fmt(sb, "};\nstatic_assert(sizeof(%s) == %zu, \"host and device differ\");\n", l->name, l->size);

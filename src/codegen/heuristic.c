@@ -8,16 +8,17 @@
 /* Three stages keep the auxiliary warps a chunk ahead while a third one loads; two is what 99 KB of shared memory hold. */
 static void prefill_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch)
 {
-    *out = (struct gdni_params){ .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 3 };
     struct gdni_spec spec;
+    const bool hopper = gdni_kernel_choose(problem, arch, NULL) == GDNI_KERNEL_PREFILL_HOPPER;
+    *out = (struct gdni_params){ .cta_kinds = 1, .chunk = 64, .block_dv = hopper ? 128 : 64, .stages = 3 };
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK) out->stages = 2;
 }
 
 enum { MOST_WORKSPACE = 512 << 20 };
 
 /* Three stages, else two, when the arch holds them and the bucket's largest call does not ask for too much memory. */
-static bool fits(struct gdni_params *params, const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
-                 int bucket, int64_t num_seqs)
+static bool fits(struct gdni_params *params, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                 int num_sms, int bucket, int64_t num_seqs)
 {
     const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < problem->max_tokens ? edge : problem->max_tokens;
     struct gdni_spec spec;
@@ -34,8 +35,8 @@ static bool fits(struct gdni_params *params, const struct gdni_problem *problem,
  * With few (sequence, head) pairs most SMs have nothing to do, and a chunk's time is what counts: T and P by CTAs of their own,
  * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers.
  */
-bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
-                               int num_sms, int bucket, int seq_class)
+bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
+                               const struct gdni_arch *arch, int num_sms, int bucket, int seq_class)
 {
     static const int32_t blocks[] = { 16, 32 };
     const int64_t num_seqs = gdni_seq_class_edge(seq_class);

@@ -73,6 +73,23 @@
 /* clang-format on */
 
 /*
+ * The same, and of the Hopper kernel alone: its items, (sequence, head) pairs; scale = p_scale for P, o_scale for Q S, and
+ * late_scale for both when it is not 1; tensor maps of the rows of q, k, v, o, 64 x 64 elements at a time.
+ */
+/* clang-format off */
+#define GDNI_PREFILL_HOPPER_PARAMS(IN, OUT, I64, I32, F32, MAP) \
+    GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32)                 \
+    I32(num_items)                                              \
+    F32(p_scale)                                                \
+    F32(o_scale)                                                \
+    F32(late_scale)                                             \
+    MAP(q_map)                                                  \
+    MAP(k_map)                                                  \
+    MAP(v_map)                                                  \
+    MAP(o_map)
+/* clang-format on */
+
+/*
  * bias 0 when the spec has none; slot_in 0: line n; slot_out 0: same as in; has_initial_state 0: all have; state 0: none is
  * read or written; g, beta 0: not computed. *_batch_skip: elements more from sequence to sequence than its tokens make.
  * The last block: how items become work, conv_launch.c.
@@ -146,6 +163,18 @@
 
 struct gdni_prefill_params {
     GDNI_PREFILL_PARAMS(GDNI_HOST_POINTER, GDNI_HOST_POINTER, GDNI_HOST_I64, GDNI_HOST_I32, GDNI_HOST_F32)
+};
+
+/* CUtensorMap. */
+struct gdni_tensor_map {
+    unsigned char bytes[128] __attribute__((aligned(64)));
+};
+#define GDNI_HOST_MAP(name) struct gdni_tensor_map name;
+
+/* Begins as struct gdni_prefill_params does. */
+struct gdni_prefill_hopper_params {
+    GDNI_PREFILL_HOPPER_PARAMS(GDNI_HOST_POINTER, GDNI_HOST_POINTER, GDNI_HOST_I64, GDNI_HOST_I32, GDNI_HOST_F32,
+                               GDNI_HOST_MAP)
 };
 
 struct gdni_conv1d_params {

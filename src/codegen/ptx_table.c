@@ -25,6 +25,24 @@
         }                                                                                                              \
     }
 
+/*
+ * wgmma: "Asynchronous warpgroup level matrix multiply-accumulate instructions", m64nNk16. Thread 32 * warp + 4 * g + t of the
+ * warpgroup holds of D (64 x N) rows 16 * warp + g and + 8, columns 8 * i + 2 * t, + 1: d[4 * i ..] as C above. A in registers
+ * is laid out as A above, B and a shared A are matrix descriptors. d = a b where accumulate is 0, else d += a b. _mn: B is
+ * stored with N contiguous.
+ */
+#define WGMMA(n, type, a, transposed)                                                                                  \
+    "{ .reg .pred p; setp.ne.b32 p, $accumulate, 0; wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type      \
+    " {$d}, " a ", $b, p, 1, 1" transposed "; }"
+#define WGMMA_OPERANDS(registers, a_type, a_constraint, a_count)                                                       \
+    {                                                                                                                  \
+        { "d", "float", 'f', GDNI_INOUT, registers }, { "a", a_type, a_constraint, GDNI_IN, a_count },                 \
+            { "b", "u64", 'l', GDNI_IN, 1 },                                                                           \
+        {                                                                                                              \
+            "accumulate", "u32", 'r', GDNI_IN, 1                                                                       \
+        }                                                                                                              \
+    }
+
 static const struct gdni_instr instrs[] = {
     { "mma_io", "mma.sync.aligned.m16n8k16.row.col.f32.$type.$type.f32 {$d}, {$a}, {$b}, {$d};", false, MMA_OPERANDS },
     { "mma_f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$d}, {$a}, {$b}, {$d};", false, MMA_OPERANDS },
@@ -35,6 +53,11 @@ static const struct gdni_instr instrs[] = {
       "movmatrix.sync.aligned.m8n8.trans.b16 $d, $a;",
       false,
       { { "d", "u32", 'r', GDNI_OUT, 1 }, { "a", "u32", 'r', GDNI_IN, 1 } } },
+    { "wgmma_ss_n64", WGMMA("64", "$type", "$a", ", 0, 0"), true, WGMMA_OPERANDS(32, "u64", 'l', 1) },
+    { "wgmma_rs_n64", WGMMA("64", "$type", "{$a}", ", 0"), true, WGMMA_OPERANDS(32, "u32", 'r', 4) },
+    { "wgmma_rs_n64_f16", WGMMA("64", "f16", "{$a}", ", 0"), true, WGMMA_OPERANDS(32, "u32", 'r', 4) },
+    { "wgmma_rs_n32_f16", WGMMA("32", "f16", "{$a}", ", 0"), true, WGMMA_OPERANDS(16, "u32", 'r', 4) },
+    { "wgmma_rs_n128_mn", WGMMA("128", "$type", "{$a}", ", 1"), true, WGMMA_OPERANDS(64, "u32", 'r', 4) },
     /* Copies `bytes` (0 to 16) of 16 to shared memory, the rest are zeros; `source` is not read when bytes is 0. */
     { "cp_async_16",
       "cp.async.cg.shared.global [$address], [$source], 16, $bytes;",

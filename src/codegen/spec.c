@@ -16,6 +16,11 @@ static const char *const split_headers[] = {
 };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
+static const char *const hopper_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
+                                              "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh",  NULL };
+static const char *const hopper_instrs[] = { "mma_f16",          "ldmatrix_x4",      "ldmatrix_x4_trans",
+                                             "wgmma_ss_n64",     "wgmma_rs_n64",     "wgmma_rs_n64_f16",
+                                             "wgmma_rs_n32_f16", "wgmma_rs_n128_mn", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh",      "gdn_conv_ptx.cuh",
                                             "gdn_conv_rows.cuh",  "gdn_conv_sequences.cuh",
                                             "gdn_conv_state.cuh", "gdn_conv_math.cuh",
@@ -25,6 +30,7 @@ static const char *const conv_instrs[] = { NULL };
 static const struct gdni_kernel_info kernels[GDNI_NUM_KERNELS] = {
     [GDNI_KERNEL_PREFILL_GENERIC] = { "gdn_prefill_generic", prefill_headers, prefill_instrs },
     [GDNI_KERNEL_PREFILL_SPLIT] = { "gdn_prefill_split", split_headers, prefill_instrs },
+    [GDNI_KERNEL_PREFILL_HOPPER] = { "gdn_prefill_hopper", hopper_headers, hopper_instrs },
     [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_qkv", conv_headers, conv_instrs },
 };
 
@@ -33,16 +39,28 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
     return &kernels[kernel];
 }
 
+/* Why a prefill does not run on Hopper's own kernel; NULL when it does. */
+static const char *why_generic(const struct gdni_problem *p, const struct gdni_arch *arch)
+{
+    if (p->generic) return "the generic kernel: the plan's flag GDN_PLAN_GENERIC asks for it";
+    if (!arch->wgmma)
+        return "the kernel of every arch from sm_80 on, which takes every descriptor; this arch has no other";
+    if (p->head_dim_qk != 128 || p->head_dim_v != 128)
+        return "the generic kernel: the Hopper kernel has head_dim_qk and head_dim_v of 128 only";
+    if (p->flags & GDN_PREFILL_QK_L2NORM)
+        return "the generic kernel: the Hopper kernel has no GDN_PREFILL_QK_L2NORM (the conv1d-QKV operator can "
+               "normalise)";
+    return NULL;
+}
+
 enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
                                     const char **reason)
 {
     const bool prefill = problem->op == GDNI_OP_PREFILL;
-    (void)arch; /* one kernel serves them all */
-    if (reason)
-        *reason = prefill
-                      ? "the kernel of every arch from sm_80 on, which takes every descriptor; this arch has no other"
-                      : "the kernel of every arch";
-    return prefill ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_CONV1D_QKV;
+    const char *why = prefill ? why_generic(problem, arch) : "the kernel of every arch";
+    if (reason) *reason = why ? why : "the kernel for Hopper's wgmma and TMA, head dims of 128";
+    if (!prefill) return GDNI_KERNEL_CONV1D_QKV;
+    return why ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_PREFILL_HOPPER;
 }
 
 /* T and P, ten of sixteen 16 x 16 blocks each; e, d, beta; with in-kernel norms, e of q and the chunk's decay apart. */
@@ -92,6 +110,21 @@ static void derive_split(struct gdni_spec *s)
         p->stages * (qk + v + gdni_prefill_image_bytes(s)) + (p->stages - 1) * qk + exchange + BARRIERS;
     s->threads = 3 * WARP * WARPS;
     s->smem_bytes = recurrence > GROUPS * group ? recurrence : GROUPS * group;
+}
+
+/* templates/gdn_prefill_hopper.cu: four warpgroups, the shared memory of its offsets, registers that add up to a whole SM's. */
+static void derive_hopper(struct gdni_spec *s)
+{
+    enum { WARPGROUP = 128, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
+    enum { GATES = 1536, DIAGONALS = 8 * 16 * 20 * (int32_t)sizeof(float), SCALES = 8 * 32 * 8, BARRIERS = 512 };
+    const int32_t tile = s->params.chunk * s->dk * 2, square = s->params.chunk * s->params.chunk * 2;
+    s->threads = 4 * WARPGROUP;
+    s->smem_bytes = (K_STAGES + Q_STAGES + V_STAGES) * tile + 2 * TP_STAGES * square + 2 * square + tile + DIAGONALS +
+                    GATE_STAGES * GATES + SCALES + BARRIERS;
+    /* Gate warps that follow checkpoints want a few more. */
+    s->producer_registers = s->checkpoints ? 64 : 56;
+    s->state_registers = s->checkpoints ? 176 : 184;
+    s->aux_registers = s->checkpoints ? 96 : 88;
 }
 
 /*
@@ -151,16 +184,26 @@ static gdn_status check_conv_arch(const struct gdni_spec *s)
         s->arch->name);
 }
 
+/* The problem's kernel, or the one with two kinds of CTAs in its place. */
+static gdn_status choose_kernel(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                                const struct gdni_params *params)
+{
+    out->kernel = gdni_kernel_choose(problem, arch, NULL);
+    if (problem->op != GDNI_OP_PREFILL) return GDN_OK;
+    if (params->cta_kinds == 2) out->kernel = GDNI_KERNEL_PREFILL_SPLIT;
+    const bool wide = params->block_dv == 128, one_kind = params->cta_kinds == 1;
+    if (wide != (out->kernel == GDNI_KERNEL_PREFILL_HOPPER) || (one_kind && !wide && params->block_dv != 64))
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d with cta_kinds %d: %s has another",
+                        params->block_dv, params->cta_kinds, kernels[out->kernel].name);
+    return GDN_OK;
+}
+
 gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            const struct gdni_params *params)
 {
     GDN_TRY(gdni_params_check(params, problem));
-    if (params->cta_kinds == 1 && params->block_dv != 64)
-        return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d: must be 64 when cta_kinds is 1",
-                        params->block_dv);
     memset(out, 0, sizeof *out);
-    out->kernel = gdni_kernel_choose(problem, arch, NULL);
-    if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC && params->cta_kinds == 2) out->kernel = GDNI_KERNEL_PREFILL_SPLIT;
+    GDN_TRY(choose_kernel(out, problem, arch, params));
     out->io_type = problem->io_type;
     out->state_type = problem->state_type;
     out->state_layout = problem->state_layout;
@@ -173,6 +216,8 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
         derive_split(out);
     else if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC)
         derive_generic(out);
+    else if (out->kernel == GDNI_KERNEL_PREFILL_HOPPER)
+        derive_hopper(out);
     else
         derive_conv(out, problem);
     GDN_TRY(check_conv_arch(out));
@@ -186,7 +231,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
 enum { MAX_GRID_X = 2147483647 };
 
 static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_seqs,
-                               uint32_t grid[3])
+                               int num_sms, uint32_t grid[3])
 {
     const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
     const int64_t ctas = seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
@@ -194,14 +239,15 @@ static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_p
         return GDN_FAIL(GDN_E_INVALID,
                         "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",
                         (long long)num_seqs, problem->num_heads, MAX_GRID_X);
-    grid[0] = (uint32_t)ctas;
+    const bool persistent = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER && ctas > num_sms;
+    grid[0] = persistent ? (uint32_t)num_sms : (uint32_t)ctas;
     return GDN_OK;
 }
 
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
-                          int64_t num_seqs, uint32_t grid[3])
+                          int64_t num_seqs, int num_sms, uint32_t grid[3])
 {
     (void)num_tokens; /* a sequence's length is the device's to know */
     grid[0] = grid[1] = grid[2] = 1;
-    return prefill_grid(spec, problem, num_seqs, grid);
+    return prefill_grid(spec, problem, num_seqs, num_sms, grid);
 }

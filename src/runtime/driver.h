@@ -16,6 +16,7 @@ typedef struct gdni_cuctx_opaque *gdni_cuctx;
 typedef struct gdni_culib_opaque *gdni_culib;
 typedef struct gdni_cukernel_opaque *gdni_cukernel;
 typedef struct gdni_cufunc_opaque *gdni_cufunc;
+struct gdni_tensor_map; /* CUtensorMap (kernel_params.h) */
 
 /* X(symbol, arguments) of every entry point; driver.c resolves exactly these. */
 #define GDNI_DRIVER_CALLS(X)                                                                                           \
@@ -43,6 +44,10 @@ typedef struct gdni_cufunc_opaque *gdni_cufunc;
     X(cuLaunchKernel,                                                                                                  \
       (gdni_cufunc function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,    \
        unsigned block_z, unsigned smem, gdn_stream stream, void **params, void **extra))                               \
+    X(cuTensorMapEncodeTiled,                                                                                          \
+      (struct gdni_tensor_map * map, int type, uint32_t rank, uint64_t address, const uint64_t *dims,                  \
+       const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle,     \
+       int l2_promotion, int oob_fill))                                                                                \
     X(cuGetErrorString, (gdni_curesult result, const char **text))
 
 struct gdni_cuda {

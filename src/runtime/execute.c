@@ -4,6 +4,8 @@
  * Must not know: files, environment, NVRTC, caches. Allocates nothing, takes no lock, loads nothing; legal during capture.
  */
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "codegen/conv_launch.h"
@@ -12,6 +14,7 @@
 #include "codegen/spec.h"
 #include "codegen/workspace.h"
 #include "runtime/plan.h"
+#include "runtime/tensor_map.h"
 
 enum { WORKSPACE_ALIGNMENT = 256 };
 
@@ -80,6 +83,7 @@ struct call {
     int variant;
     struct gdni_workspace needs;
     gdn_devptr workspace;
+    const uint32_t *grid; /* NULL: as gdni_spec_grid() says */
 };
 
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_devptr workspace)
@@ -90,15 +94,19 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     return c;
 }
 
-/* params: the operator's launch struct; a kernel takes it whole, by value. */
-static gdn_status launch(const gdn_plan *plan, const struct call *call, const uint32_t grid[3], void *params,
+/* params: the kernel's launch struct; it takes it whole, by value. */
+static gdn_status launch(const gdn_plan *plan, const struct gdni_loaded *loaded, const struct call *call, void *params,
                          gdn_stream stream)
 {
-    const struct gdni_loaded *loaded = NULL;
+    uint32_t grid[3];
     void *arguments[] = { params };
-    GDN_TRY(find_device(plan, &loaded));
     const int variant = call->variant;
     const struct gdni_spec *spec = &plan->specs[variant];
+    if (call->grid)
+        memcpy(grid, call->grid, sizeof grid);
+    else
+        GDN_TRY(gdni_spec_grid(spec, &plan->problem, call->num_tokens, call->num_seqs, gdni_plan_num_sms(plan), grid));
+    grid[0] += (uint32_t)call->needs.num_producers;
     const struct gdni_cuda *cuda = gdni_modules_cuda(plan->modules);
     if (call->needs.control_words) {
         const gdni_curesult cleared = cuda->cuMemsetD32Async(call->workspace, 0, call->needs.control_words, stream);
@@ -196,10 +204,34 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
     return params;
 }
 
+/*
+ * scale as the Hopper kernel wants it: in P, which is fp16, while that is harmless, else on O at the end.
+ */
+static void set_scale(struct gdni_prefill_hopper_params *out, float scale)
+{
+    const float size = fabsf(scale);
+    const bool in_p = size <= 4.0f && size >= 0.0009765625f;
+    out->p_scale = out->o_scale = in_p ? scale : 1.0f;
+    out->late_scale = in_p ? 1.0f : scale;
+}
+
+/* The Hopper kernel's struct begins as the others'. */
+static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *loaded, const struct call *call,
+                                const struct gdni_prefill_params *params, gdn_stream stream)
+{
+    struct gdni_prefill_hopper_params own = { 0 };
+    memcpy(&own, params, offsetof(struct gdni_prefill_hopper_params, num_items));
+    own.num_items = (int32_t)((call->num_seqs > 0 ? call->num_seqs : 1) * plan->problem.num_heads);
+    set_scale(&own, params->scale);
+    GDN_TRY(gdni_tensor_maps(&own, &plan->problem, gdni_modules_cuda(plan->modules)));
+    return launch(plan, loaded, call, &own, stream);
+}
+
 gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
                                size_t workspace_size, gdn_stream stream)
 {
     gdn_prefill_args a = GDN_PREFILL_ARGS_INIT;
+    const struct gdni_loaded *loaded = NULL;
     GDN_TRY(check_plan(plan, GDNI_OP_PREFILL));
     GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", sizeof a));
     GDN_TRY(gdni_check_prefill_args(&plan->problem, &a));
@@ -208,21 +240,25 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     if (a.num_seqs == 0 && !(plan->problem.flags & GDN_PREFILL_ZERO_PADDING && a.num_tokens > 0)) return GDN_OK;
     const struct call call = make_call(plan, a.num_tokens, a.num_seqs, workspace);
     struct gdni_prefill_params params = prefill_params(&plan->problem, &a, &call);
-    uint32_t grid[3];
-    GDN_TRY(gdni_spec_grid(&plan->specs[call.variant], &plan->problem, a.num_tokens, a.num_seqs, grid));
-    grid[0] += (uint32_t)call.needs.num_producers;
-    return launch(plan, &call, grid, &params, stream);
+    GDN_TRY(find_device(plan, &loaded));
+    if (plan->specs[call.variant].kernel == GDNI_KERNEL_PREFILL_HOPPER)
+        return launch_hopper(plan, loaded, &call, &params, stream);
+    return launch(plan, loaded, &call, &params, stream);
 }
 
 gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *args, gdn_stream stream)
 {
     gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
+    const struct gdni_loaded *loaded = NULL;
     GDN_TRY(check_plan(plan, GDNI_OP_CONV1D_QKV));
     GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", sizeof a));
     GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
-    const struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
+    struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
     struct gdni_conv1d_params params;
     uint32_t grid[3];
     GDN_TRY(gdni_conv1d_launch(&params, grid, &plan->specs[call.variant], &plan->problem, &a));
-    return grid[0] ? launch(plan, &call, grid, &params, stream) : GDN_OK;
+    if (grid[0] == 0) return GDN_OK; /* nothing to write */
+    call.grid = grid;
+    GDN_TRY(find_device(plan, &loaded));
+    return launch(plan, loaded, &call, &params, stream);
 }

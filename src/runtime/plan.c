@@ -33,8 +33,7 @@ static gdn_status choose_few(gdn_plan *plan, int bucket, bool *covered)
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
         struct gdni_params params;
         struct gdni_spec spec;
-        if (c > top ||
-            !gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c))
+        if (c > top || !gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c))
             continue;
         GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
         plan->variant_of_few[bucket][c] = variant_of_spec(plan, &spec);
@@ -84,7 +83,8 @@ static size_t workspace_size(const gdn_plan *plan)
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS && plan->variant_of_bucket[bucket] >= 0; ++bucket)
         for (int c = 0; c <= GDNI_NUM_SEQ_CLASSES; ++c) {
             const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < max_tokens ? edge : max_tokens;
-            const int64_t few = gdni_seq_class_edge(c), seqs = c < GDNI_NUM_SEQ_CLASSES && few < max_seqs ? few : max_seqs;
+            const int64_t few = gdni_seq_class_edge(c),
+                          seqs = c < GDNI_NUM_SEQ_CLASSES && few < max_seqs ? few : max_seqs;
             struct gdni_workspace needs;
             gdni_workspace_of(&needs, &plan->specs[gdni_plan_variant(plan, tokens, seqs)], &plan->problem,
                               gdni_plan_num_sms(plan), tokens, seqs);
@@ -157,8 +157,9 @@ static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, gdn_plan **out)
     if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_plan pointer");
     *out = NULL;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    if (flags & ~(uint32_t)GDN_PLAN_CACHED_ONLY)
-        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY is known", flags);
+    if (flags & ~(uint32_t)(GDN_PLAN_CACHED_ONLY | GDN_PLAN_GENERIC))
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY and GDN_PLAN_GENERIC are known",
+                        flags);
     return GDN_OK;
 }
 
@@ -200,6 +201,7 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
     GDN_TRY(check_call(ctx, flags, out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
+    problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 

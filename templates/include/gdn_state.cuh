@@ -46,6 +46,7 @@ struct Checkpoints {
     int chunk; /* the state is stored after this many chunks; -1: no more */
     i64 line;
 
+    Checkpoints() = default;
     __device__ __forceinline__ Checkpoints(const prefill_params &p, const Sequence &s, int n)
     {
         int low = 0, high = p.checkpoints ? p.num_checkpoints : 0;

@@ -107,3 +107,21 @@ __device__ __forceinline__ float load_shared_float(u32 address)
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
     return v;
 }
+
+/* Two floats at an address that is a multiple of 4 only. */
+__device__ __forceinline__ float2 load_shared_float2_at4(u32 address)
+{
+    return { load_shared_float(address), load_shared_float(address + 4) };
+}
+
+__device__ __forceinline__ u32 load_shared_u32(u32 address)
+{
+    u32 v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void store_shared(u32 address, float x, float y)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}

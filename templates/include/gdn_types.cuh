@@ -27,11 +27,36 @@ __device__ __forceinline__ u32 pack_f16x2(float lo, float hi)
     return r;
 }
 
+/* As an instruction: a compiler that sees a shift may keep the 16 bits in its place, and shift at every use. */
+__device__ __forceinline__ float bf16_to_float(u16 bits)
+{
+    float f;
+    asm("mov.b32 %0, {%1, %2};" : "=f"(f) : "h"((u16)0), "h"(bits));
+    return f;
+}
+
 __device__ __forceinline__ float f16_to_float(u16 bits)
 {
     float f;
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(bits));
     return f;
+}
+
+__device__ __forceinline__ float f16_lo(u32 pair)
+{
+    return f16_to_float((u16)pair);
+}
+
+__device__ __forceinline__ float f16_hi(u32 pair)
+{
+    return f16_to_float((u16)(pair >> 16));
+}
+
+__device__ __forceinline__ u32 multiply_f16x2(u32 a, u32 b)
+{
+    u32 r;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
 }
 
 /* Two values of the I/O type. */
@@ -68,7 +93,7 @@ template <int TYPE> __device__ __forceinline__ float load_element(const void *ba
     if constexpr (TYPE == TYPE_F32)
         return ((const float *)base)[index];
     else if constexpr (TYPE == TYPE_BF16)
-        return __uint_as_float((u32)((const u16 *)base)[index] << 16);
+        return bf16_to_float(((const u16 *)base)[index]);
     else
         return f16_to_float(((const u16 *)base)[index]);
 }

@@ -14,8 +14,17 @@
 #include "codegen/kernel_params.h"
 #include "runtime/driver.h"
 
-enum { OK, INVALID_VALUE, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201,
-       NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum {
+    OK,
+    INVALID_VALUE,
+    NOT_INITIALIZED = 3,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    NO_BINARY_FOR_GPU = 209,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500
+};
 enum { DEVICE_BASE = 7 }; /* CUdevice of ordinal 0: a host that takes one for the other is found out */
 enum { MAX_STACK = 16, MAX_CALLS = 32, MAX_LAUNCHES = 4096, EM_CUDA_MACHINE = 190, SMEM_WITHOUT_OPT_IN = 48 * 1024 };
 
@@ -88,12 +97,12 @@ static gdni_curesult enter(const char *call)
     return --fake.fail_at == 0 ? (fake.failing[0] = '\0', fake.fail_result) : OK;
 }
 
-#define ENTER(call)                                  \
-    pthread_mutex_lock(&lock);                       \
-    gdni_curesult result = enter(call);              \
+#define ENTER(call)                                                                                                    \
+    pthread_mutex_lock(&lock);                                                                                         \
+    gdni_curesult result = enter(call);                                                                                \
     if (result == OK && !fake.initialised && strcmp(call, "cuInit") != 0) result = NOT_INITIALIZED
-#define LEAVE()                    \
-    pthread_mutex_unlock(&lock);   \
+#define LEAVE()                                                                                                        \
+    pthread_mutex_unlock(&lock);                                                                                       \
     return result
 
 /* ---- Devices ---- */
@@ -302,7 +311,7 @@ static gdni_curesult fake_cuLibraryGetKernel(gdni_cukernel *kernel, gdni_culib l
     if (result == OK && !has_kernel(library->image, name)) result = NOT_FOUND;
     if (result == OK) {
         *kernel = calloc(1, sizeof **kernel);
-        snprintf((*kernel)->name, sizeof (*kernel)->name, "%s", name);
+        snprintf((*kernel)->name, sizeof(*kernel)->name, "%s", name);
         (*kernel)->library = library;
         (*kernel)->next = library->kernels;
         library->kernels = *kernel;
@@ -330,7 +339,8 @@ static gdni_curesult fake_cuKernelSetAttribute(int attribute, int value, gdni_cu
     ENTER("cuKernelSetAttribute");
     const int ordinal = ordinal_of(device);
     if (result == OK && ordinal < 0) result = INVALID_DEVICE;
-    if (result == OK && (attribute != 8 || value < 0 || value > fake.devices[ordinal].smem_optin)) result = INVALID_VALUE;
+    if (result == OK && (attribute != 8 || value < 0 || value > fake.devices[ordinal].smem_optin))
+        result = INVALID_VALUE;
     if (result == OK) kernel->functions[ordinal].max_smem = value;
     LEAVE();
 }
@@ -349,7 +359,8 @@ static gdni_curesult check_launch(gdni_cufunc function, const unsigned grid[3], 
 {
     if (!current()) return INVALID_CONTEXT;
     if (!current()->primary || current()->ordinal != function->ordinal) return INVALID_HANDLE;
-    if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535) return INVALID_VALUE;
+    if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535)
+        return INVALID_VALUE;
     if (!block[0] || !block[1] || !block[2] || (uint64_t)block[0] * block[1] * block[2] > 1024) return INVALID_VALUE;
     if (smem > SMEM_WITHOUT_OPT_IN && smem > (unsigned)function->max_smem) return INVALID_VALUE;
     return OK;
@@ -357,6 +368,7 @@ static gdni_curesult check_launch(gdni_cufunc function, const unsigned grid[3], 
 
 static size_t params_size(const char *kernel)
 {
+    if (strstr(kernel, "hopper")) return sizeof(struct gdni_prefill_hopper_params);
     return strstr(kernel, "prefill") ? sizeof(struct gdni_prefill_params) : sizeof(struct gdni_conv1d_params);
 }
 
@@ -392,7 +404,36 @@ static gdni_curesult fake_cuMemsetD32Async(gdn_devptr address, unsigned value, s
     ENTER("cuMemsetD32Async");
     if (result == OK && (!address || address % 4 || !words)) result = INVALID_VALUE;
     if (result == OK && !current()) result = INVALID_CONTEXT;
-    if (result == OK) fake.memset = (struct fake_memset){ fake.memset.count + 1, address, value, words, stream, fake.num_launches };
+    if (result == OK)
+        fake.memset = (struct fake_memset){ fake.memset.count + 1, address, value, words, stream, fake.num_launches };
+    LEAVE();
+}
+
+/* The rules of the driver's documentation, for what this library asks: rank 5, 16-bit elements, 128-byte swizzle. */
+static bool good_map(uint32_t rank, uint64_t address, const uint64_t *dims, const uint64_t *strides,
+                     const uint32_t *box, const uint32_t *element_strides)
+{
+    bool good = rank == 5 && address && address % 16 == 0 && box[0] * 2 <= 128;
+    for (uint32_t i = 0; i < rank; ++i)
+        good = good && dims[i] >= 1 && dims[i] <= (uint64_t)1 << 32 && box[i] >= 1 && box[i] <= 256 &&
+               element_strides[i] == 1;
+    for (uint32_t i = 0; i + 1 < rank; ++i)
+        good = good && strides[i] % 16 == 0 && strides[i] < (uint64_t)1 << 40;
+    return good;
+}
+
+static gdni_curesult fake_cuTensorMapEncodeTiled(struct gdni_tensor_map *map, int type, uint32_t rank, uint64_t address,
+                                                 const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
+                                                 const uint32_t *element_strides, int interleave, int swizzle,
+                                                 int l2_promotion, int oob_fill)
+{
+    ENTER("cuTensorMapEncodeTiled");
+    const bool known =
+        (type == 6 || type == 9) && interleave == 0 && swizzle == 3 && l2_promotion == 3 && oob_fill == 0;
+    if (result == OK &&
+        ((uintptr_t)map % 64 || !known || !good_map(rank, address, dims, strides, box, element_strides)))
+        result = INVALID_VALUE;
+    if (result == OK) memcpy(map->bytes, dims, rank * sizeof dims[0]);
     LEAVE();
 }
 
@@ -441,7 +482,8 @@ static const struct {
 #undef X
 };
 
-EXPORTED gdni_curesult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status);
+EXPORTED gdni_curesult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags,
+                                           int *status);
 
 gdni_curesult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)
 {
@@ -465,7 +507,8 @@ static void set_devices(int count)
 {
     pthread_mutex_lock(&lock);
     fake.num_devices = count;
-    for (int i = 0; i < count; ++i) fake.devices[i] = h200;
+    for (int i = 0; i < count; ++i)
+        fake.devices[i] = h200;
     pthread_mutex_unlock(&lock);
 }
 
@@ -559,7 +602,8 @@ static struct fake_balance balance(void)
 {
     struct fake_balance sum = { 0 };
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < FAKE_MAX_DEVICES; ++i) sum.retained_contexts += fake.retained[i];
+    for (int i = 0; i < FAKE_MAX_DEVICES; ++i)
+        sum.retained_contexts += fake.retained[i];
     sum.loaded_libraries = fake.libraries;
     pthread_mutex_unlock(&lock);
     sum.pushed_contexts = depth - floor_depth;

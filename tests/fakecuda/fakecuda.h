@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FAKE_MAX_DEVICES = 80, FAKE_PARAM_BYTES = 512 };
+enum { FAKE_MAX_DEVICES = 80, FAKE_PARAM_BYTES = 1280 };
 
 struct fake_device {
     char name[64];

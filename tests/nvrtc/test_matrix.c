@@ -213,6 +213,44 @@ Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
     run_pairs(levels, 8, convention_legal, convention_one);
 }
 
+/* ---- Hopper's own kernel: dtype, layout, state type, gate, beta, features, indices ---- */
+
+static void hopper_one(const struct pairwise_row *row)
+{
+    static const gdn_dtype state_types[] = { GDN_F32, GDN_BF16, GDN_F16 };
+    static const uint32_t features[] = { 0, GDN_PREFILL_CHECKPOINTS, GDN_PREFILL_ZERO_PADDING };
+    const int *l = row->level;
+    gdn_prefill_desc d = test_prefill_desc();
+    d.io_type = l[0] ? GDN_F16 : GDN_BF16;
+    d.head_dim_qk = d.head_dim_v = 128;
+    d.state_layout = l[1] ? GDN_STATE_VK : GDN_STATE_KV;
+    d.state_type = state_types[l[2]];
+    d.gate = gates[l[3]].kind, d.gate_type = gates[l[3]].type;
+    d.beta = betas[l[4]].kind, d.beta_type = betas[l[4]].type;
+    d.flags = betas[l[4]].flags | features[l[5]];
+    d.cu_seqlens_type = d.slot_type = l[6] ? GDN_INDEX_I64 : GDN_INDEX_I32;
+    struct gdni_problem p;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    const struct gdni_arch *arch;
+    char what[200];
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_heuristic(&params, &p, arch, 132, 4);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
+    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
+    snprintf(what, sizeof what, "gdn_prefill_hopper %s %s state=%s gate=%d/%s beta=%d/%s flags=%x index=%d",
+             gdni_dtype_name(spec.io_type), l[1] ? "vk" : "kv", gdni_dtype_name(spec.state_type), spec.gate,
+             gdni_dtype_name(spec.gate_type), spec.beta, gdni_dtype_name(spec.beta_type), d.flags, spec.slot_type);
+    check(&spec, what);
+}
+
+Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
+{
+    static const int levels[] = { 2, 2, 3, 5, 5, 3, 2 };
+    run_matrix(levels, 7, NULL, hopper_one);
+}
+
 /* ---- conv: variants (pairwise in themselves) x archs x tiles x lanes of a head ---- */
 
 struct conv_cell {

@@ -111,7 +111,7 @@ Test(execute, prefill_launches_one_kernel_with_the_spec_it_was_compiled_for)
     const struct fake_launch launch = last_launch();
     const struct gdni_spec *spec = &prefill->specs[0];
     uint32_t grid[3];
-    cr_assert_eq(gdni_spec_grid(spec, &prefill->problem, a.num_tokens, a.num_seqs, grid), GDN_OK);
+    cr_assert_eq(gdni_spec_grid(spec, &prefill->problem, a.num_tokens, a.num_seqs, 132, grid), GDN_OK);
     cr_expect_eq(memcmp(launch.grid, grid, sizeof grid), 0);
     cr_expect_eq(launch.grid[0], 3 * 8 * (128 / 64), "sequences x heads x halves of the value columns");
     cr_expect_eq(launch.block[0], (unsigned)spec->threads);

@@ -122,9 +122,9 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
     const struct gdni_problem p = prefill_problem();
     const struct gdni_spec spec = test_prefill_spec(&d, "sm_90a", 3);
     uint32_t grid[3];
-    cr_assert_eq(gdni_spec_grid(&spec, &p, 1000, 5, grid), GDN_OK);
+    cr_assert_eq(gdni_spec_grid(&spec, &p, 1000, 5, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 5u * 32 * 2);
     cr_expect_eq(grid[1] * grid[2], 1u);
-    cr_expect_eq(gdni_spec_grid(&spec, &p, 1, (int64_t)1 << 30, grid), GDN_E_INVALID);
+    cr_expect_eq(gdni_spec_grid(&spec, &p, 1, (int64_t)1 << 30, 132, grid), GDN_E_INVALID);
     cr_expect(strstr(gdni_error_text(), "num_seqs"), "%s", gdni_error_text());
 }

@@ -1,0 +1,1312 @@
+/*
+ * gdn_prefill_hopper.cu - chunked gated delta rule, forward, exact; Hopper (sm_90a): wgmma, TMA, warp-specialised, persistent.
+ *
+ * A CTA walks items (sequence, state head), each in chunks of C = 64 tokens. With c_i the cumulated log2 decay inside the chunk,
+ * e_i = 2^c_i, d_i = 2^(c_63 - c_i), G_ij = 2^(c_i - c_j) for i >= j:
+ *
+ *     T  = (I + tril(beta_i G_ij (K K^T)_ij, -1))^-1 diag(beta)        P  = tril(G_ij (Q K^T)_ij)
+ *     W  = V - e K S                                                   V' = T W
+ *     O  = scale (e Q S + P V')                                        S <- e_63 S + K^T (d V')
+ *
+ * Four warpgroups, joined by mbarriers:
+ *     producer   warp 0: K, Q, V tiles by TMA; warps 1, 2: gate tables, and the 16 x 16 diagonal blocks of the inverse; warp 3:
+ *                O tiles to memory
+ *     2 state    64 value columns each: S^T (64 x 128, fp32) stays in registers for the whole item; packed accumulators are the
+ *                A operands of every product
+ *     aux        T and P, one to two chunks ahead of the state warpgroups
+ *
+ * All of them count the chunks of all items of the CTA in one sequence, so that loads, gates, T and P of the next item are made
+ * while the state warpgroups finish the last one. What a chunk is (which item, its first, its last, the end) stands in its
+ * gate table.
+ *
+ * Rounding: as gdn_prefill_generic.cu; the gate factors of blocks off the diagonal are fp16 as well. Tokens past the end of a
+ * tail chunk are zeros with g = 0 and beta = 0.
+ */
+#include "gdn_spec.cuh"
+
+#include "gdn_gates.cuh"
+#include "gdn_params.cuh"
+#include "gdn_ptx.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_state.cuh"
+#include "gdn_tile.cuh"
+#include "gdn_types.cuh"
+
+extern __shared__ __align__(1024) u8 shared[];
+
+namespace {
+
+constexpr int C = spec::CHUNK, D = 128;
+constexpr int K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4;
+constexpr int GROUP = 128; /* threads of a warpgroup */
+constexpr int GATE_WARPS = 2;
+
+static_assert(!spec::QK_L2NORM, "the generic kernel's");
+static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
+static_assert(spec::THREADS == 4 * GROUP, "host and device agree on the roles");
+
+/* ---- Shared memory ------------------------------------------------------------------------------------------------- */
+
+constexpr int TILE = C * D * 2, HALF = TILE / 2, SQUARE = C * C * 2;
+constexpr int K_AT = 0;
+constexpr int Q_AT = K_AT + K_STAGES * TILE;
+constexpr int V_AT = Q_AT + Q_STAGES * TILE;
+constexpr int T_AT = V_AT + V_STAGES * TILE;
+constexpr int P_AT = T_AT + TP_STAGES * SQUARE;
+constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: L below the diagonal, then D L; D^T on it */
+constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
+constexpr int DIAGONAL_STRIDE = 20;             /* floats: conflict-free transposed stores, 16-byte rows */
+constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
+constexpr int DIAGONAL_AT = O_AT + 2 * HALF; /* [chunk & 1][band] */
+constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
+constexpr int GATE = 1536;
+constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
+constexpr int BAR_AT = SCALE_AT + 8 * 32 * 8;
+constexpr int END = BAR_AT + 512;
+static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
+
+/* A gate table, bytes from its start; the first five are per token. */
+enum {
+    DECAY_IN = 0,    /* e */
+    DECAY_OUT = 256, /* d */
+    BETA = 512,
+    BAND_LOG = 768,    /* c_i - c of the first token of i's band of 16 */
+    DECAY_IN_Q = 1024, /* e times scale */
+    COLUMN_DECAY =
+        1280, /* fp16: 2^(c of band b's first token - c_j) for j < 16 b: 16 of band 1, 32 of band 2, 48 of band 3 */
+    DECAY_ALL = 1472,  /* e_63 */
+    W_LIMIT = 1476,    /* fp16 bits: |W| up to which V' and d V' stay in range; 0: scale whatever it is */
+    BETA_SCALE = 1480, /* T holds beta / this; where it is not 1, W_LIMIT is 0 */
+    FLAGS = 1484,
+    ITEM = 1488,
+    CHECKPOINT = 1492 /* row of the list, where the flag says so */
+};
+enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4 }; /* END: no chunk, leave */
+
+/* Of a condition: its code stands out of the way of the loop around it. */
+__device__ __forceinline__ bool rarely(bool condition)
+{
+    return __builtin_expect(condition, 0);
+}
+
+__device__ __forceinline__ u32 at(int offset)
+{
+    return smem_address(shared) + offset;
+}
+
+/* Barriers, in order of their index. */
+enum {
+    K_FULL = 0,
+    Q_FULL = K_FULL + K_STAGES,
+    V_FULL = Q_FULL + Q_STAGES,
+    K_EMPTY = V_FULL + V_STAGES,
+    Q_EMPTY = K_EMPTY + K_STAGES,
+    V_EMPTY = Q_EMPTY + Q_STAGES,
+    GATE_FULL = V_EMPTY + V_STAGES,
+    GATE_EMPTY = GATE_FULL + GATE_STAGES,
+    TP_FULL = GATE_EMPTY + GATE_STAGES,
+    TP_EMPTY = TP_FULL + TP_STAGES,
+    O_FULL = TP_EMPTY + TP_STAGES, /* [state warpgroup] */
+    O_EMPTY = O_FULL + 2,
+    DIAGONAL_FULL = O_EMPTY + 2, /* blocks to invert, chunks in turn */
+    DIAGONAL_DONE = DIAGONAL_FULL + 2,
+    TAIL = DIAGONAL_DONE + 2, /* a tail chunk's tiles, before their rest is cleared */
+    NUM_BARRIERS
+};
+static_assert(NUM_BARRIERS * 8 <= 512, "barriers fit");
+
+__device__ __forceinline__ u32 bar(int index)
+{
+    return at(BAR_AT) + 8 * index;
+}
+
+__device__ __forceinline__ void init_barriers()
+{
+    for (int i = 0; i < NUM_BARRIERS; ++i) {
+        int count = 1;                                    /* one thread, or TMA's bytes */
+        if (i >= K_EMPTY && i < GATE_FULL) count = 8;     /* state warps */
+        if (i >= GATE_FULL && i < GATE_EMPTY) count = 32; /* a gate warp's lanes */
+        if (i >= GATE_EMPTY && i < TP_FULL) count = 8;
+        if (i >= TP_FULL && i < TP_EMPTY) count = 4; /* aux warps */
+        if (i >= TP_EMPTY && i < O_FULL) count = 8;
+        if (i >= O_FULL && i < O_EMPTY) count = 4;              /* one state warpgroup's warps */
+        if (i >= DIAGONAL_FULL && i < DIAGONAL_DONE) count = 4; /* aux warps */
+        if (i >= DIAGONAL_DONE && i < TAIL) count = 2;          /* gate warps */
+        mbar_init(bar(i), count);
+    }
+    mbar_init_fence();
+}
+
+/* Which slot and parity of each ring chunk number n has. */
+struct Clock {
+    int n, q_slot;
+    u32 q_parity;
+
+    __device__ __forceinline__ u32 k() const
+    {
+        return at(K_AT) + (n & 3) * TILE;
+    }
+    __device__ __forceinline__ u32 q() const
+    {
+        return at(Q_AT) + q_slot * TILE;
+    }
+    __device__ __forceinline__ u32 v() const
+    {
+        return at(V_AT) + (n & 1) * TILE;
+    }
+    __device__ __forceinline__ u32 table() const
+    {
+        return at(GATE_AT) + (n & 3) * GATE;
+    }
+    __device__ __forceinline__ u32 parity1() const
+    {
+        return n & 1;
+    }
+    __device__ __forceinline__ u32 parity2() const
+    {
+        return n >> 1 & 1;
+    }
+    __device__ __forceinline__ u32 parity4() const
+    {
+        return n >> 2 & 1;
+    }
+    __device__ __forceinline__ void advance()
+    {
+        ++n;
+        if (++q_slot == Q_STAGES) {
+            q_slot = 0;
+            q_parity ^= 1;
+        }
+    }
+};
+static_assert(K_STAGES == 4 && GATE_STAGES == 4 && V_STAGES == 2 && TP_STAGES == 2, "Clock's parities");
+
+/* ---- Items --------------------------------------------------------------------------------------------------------- */
+
+/* One sequence and state head. */
+struct Item : Sequence {
+    int index, n, head; /* n: the sequence */
+    int steps;          /* chunks; an empty sequence has one where its state is to be copied */
+};
+
+__device__ __forceinline__ Item load_item(const prefill_params &p, int index)
+{
+    Item item;
+    item.index = index;
+    item.n = index / p.num_heads;
+    item.head = index - item.n * p.num_heads;
+    item.steps = 0;
+    item.inert = true;
+    if (p.num_seqs == 0) return item; /* nothing but padding */
+    (Sequence &)item = find_sequence(p, item.n);
+    if (item.inert) return item;
+    item.steps = item.len / C + (item.len % C != 0);
+    if (item.steps == 0 && p.final_state) item.steps = 1;
+    return item;
+}
+
+/* A tile's place in its tensor map. */
+struct TileAt {
+    int token, head, batch;
+};
+
+/* ---- Producer: tiles ----------------------------------------------------------------------------------------------- */
+
+/* Rows from `rows` on of a tile become zeros. */
+__device__ __forceinline__ void clear_rest(u32 tile, int rows, int lane)
+{
+    for (int i = rows * 8 + lane; i < C * 8; i += 32) {
+        store_shared(tile + 16 * i, 0, 0, 0, 0);
+        store_shared(tile + HALF + 16 * i, 0, 0, 0, 0);
+    }
+}
+
+struct Tiles {
+    TileAt q, k, v;
+};
+
+__device__ __forceinline__ Tiles tiles_of(const prefill_params &p, const Item &item, int step)
+{
+    const int token = (int)item.first + step * C, batch = (int)item.batch;
+    return { { token, head_of(item.head, p.q_div, p.q_mod), batch },
+             { token, head_of(item.head, p.k_div, p.k_mod), batch },
+             { token, head_of(item.head, p.v_div, p.v_mod), batch } };
+}
+
+/* By one lane. */
+__device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, const TileAt &from)
+{
+    tma_load(to, map, bar, from.token, from.head, from.batch);
+}
+
+__device__ __forceinline__ void load_whole_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
+{
+    if (lane == 0) {
+        mbar_arrive_expect(full, TILE);
+        load_tile(to, map, full, from);
+    }
+    __syncwarp();
+}
+
+/* A sequence's last chunk: what TMA brings past its end is another's, and a NaN there must not spread. */
+__device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &from, const Clock &c, int rows,
+                                          u32 &parity, int lane)
+{
+    if (rows > 0) {
+        if (lane == 0) {
+            mbar_arrive_expect(bar(TAIL), 3 * TILE);
+            load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
+            load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
+            load_tile(c.v(), &p.v_map, bar(TAIL), from.v);
+        }
+        mbar_wait(bar(TAIL), parity);
+        parity ^= 1;
+    }
+    clear_rest(c.k(), rows, lane);
+    clear_rest(c.q(), rows, lane);
+    clear_rest(c.v(), rows, lane);
+    async_proxy_fence();
+    __syncwarp();
+    if (lane == 0) {
+        mbar_arrive(bar(K_FULL + (c.n & 3)));
+        mbar_arrive(bar(Q_FULL + c.q_slot));
+        mbar_arrive(bar(V_FULL + (c.n & 1)));
+    }
+    __syncwarp();
+}
+
+/* V of chunk n: one chunk behind K and Q, whose rings are deeper, so that waiting for its slot does not keep them waiting. */
+__device__ __forceinline__ void load_v(const prefill_params &p, int n, const TileAt &from, int lane)
+{
+    mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
+    load_whole_tile(at(V_AT) + (n & 1) * TILE, &p.v_map, bar(V_FULL + (n & 1)), from, lane);
+}
+
+__device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
+{
+    Clock c = { 0, 0, 0 };
+    u32 tail_parity = 0;
+    bool v_waits = false; /* V of chunk c.n - 1 is still to be loaded */
+    TileAt v;
+    for (int index = blockIdx.x; index < p.num_items; index += gridDim.x) {
+        const Item item = load_item(p, index);
+        for (int step = 0; step < item.steps; ++step, c.advance()) {
+            const int rows = min(item.len - step * C, C);
+            const Tiles from = tiles_of(p, item, step);
+            mbar_wait(bar(K_EMPTY + (c.n & 3)), c.parity4() ^ 1);
+            if (rows == C) load_whole_tile(c.k(), &p.k_map, bar(K_FULL + (c.n & 3)), from.k, lane);
+            mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
+            if (rows == C) load_whole_tile(c.q(), &p.q_map, bar(Q_FULL + c.q_slot), from.q, lane);
+            if (v_waits) load_v(p, c.n - 1, v, lane);
+            v = from.v;
+            v_waits = rows == C;
+            if (rows < C) {
+                mbar_wait(bar(V_EMPTY + (c.n & 1)), c.parity2() ^ 1);
+                load_tail(p, from, c, rows, tail_parity, lane);
+            }
+        }
+    }
+    if (v_waits) load_v(p, c.n - 1, v, lane);
+}
+
+/* ---- Producer: gates ----------------------------------------------------------------------------------------------- */
+
+/*
+ * A sum of log2 decays as a float and what it leaves out (Knuth's two-sum): under strong decay it reaches thousands, where half
+ * a float's ulp would be an error of up to 2^-11 in the decay between neighbours. Not double: DADD waits for the tensor cores.
+ */
+struct Sum {
+    float high, low;
+};
+
+__device__ __forceinline__ Sum add(Sum a, Sum b)
+{
+    const float s = a.high + b.high, t = s - a.high;
+    return { s, (a.high - (s - t)) + (b.high - t) + (a.low + b.low) };
+}
+
+/* A difference as one float: exact but for its own rounding where the sums are near each other. */
+__device__ __forceinline__ float operator-(Sum a, Sum b)
+{
+    return (a.high - b.high) + (a.low - b.low);
+}
+
+__device__ __forceinline__ Sum shuffle(Sum x, int from)
+{
+    return { __shfl_sync(~0u, x.high, from), __shfl_sync(~0u, x.low, from) };
+}
+
+/* Inclusive sums over a chunk of two tokens a lane. */
+__device__ __forceinline__ void cumulate(Sum (&c)[2], const float (&decay)[2], int lane)
+{
+    Sum sum = add({ decay[0], 0.0f }, { decay[1], 0.0f });
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const Sum other = { __shfl_up_sync(~0u, sum.high, d), __shfl_up_sync(~0u, sum.low, d) };
+        if (lane >= d) sum = add(sum, other);
+    }
+    c[0] = add(sum, { -decay[1], 0.0f });
+    c[1] = sum;
+}
+
+/* Largest of a warp's two values a lane, neither negative. */
+__device__ __forceinline__ float warp_max(float a, float b)
+{
+    a = fmaxf(a, b);
+#pragma unroll
+    for (int d = 16; d; d /= 2)
+        a = fmaxf(a, __shfl_xor_sync(~0u, a, d));
+    return a;
+}
+
+/* Power of two s such that beta / s has its largest magnitude in [1, 2); 1 while that lies in [2^-6, 2^4]. */
+__device__ __forceinline__ float beta_scale(float b0, float b1)
+{
+    b0 = fabsf(b0);
+    b1 = fabsf(b1);
+    const float low = 1.0f / 64, high = 16.0f;
+    if (__any_sync(~0u, b0 >= low || b1 >= low) && !__any_sync(~0u, b0 > high || b1 > high)) return 1.0f;
+    const float largest = warp_max(b0, b1);
+    const int e = (int)(__float_as_uint(largest) >> 23);
+    return largest == 0.0f || e >= 255 ? 1.0f : __uint_as_float((u32)max(e, 1) << 23);
+}
+
+/* fp16 bits of the largest |W| for which V' and d V' surely stay in range; growth above 1 comes from positive gates. */
+__device__ __forceinline__ u32 w_limit(float d0, float d1)
+{
+    constexpr u32 F16_256 = 0x5c00;
+    if (!__any_sync(~0u, d0 > 1.0f || d1 > 1.0f)) return F16_256;
+    return pack_f16x2(__fdividef(256.0f, warp_max(fmaxf(d0, 1.0f), d1)), 0.0f);
+}
+
+/* The tables of one chunk from log2 decay and beta of its tokens, two a lane. */
+__device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], const float (&b)[2], float scale_q,
+                                            int lane)
+{
+    Sum c[2];
+    cumulate(c, decay, lane);
+    const u32 to = table + 8 * lane;
+    {
+        const Sum total = shuffle(c[1], 31);
+        const float e1 = exp2_approx(c[1].high), d0 = exp2_approx(total - c[0]), d1 = exp2_approx(total - c[1]);
+        const float e0 = exp2_approx(c[0].high);
+        store_shared(to + DECAY_IN, e0, e1);
+        store_shared(to + DECAY_IN_Q, e0 * scale_q, e1 * scale_q);
+        store_shared(to + DECAY_OUT, d0, d1);
+        const float scale = beta_scale(b[0], b[1]),
+                    inverse_scale = __uint_as_float((254u << 23) - __float_as_uint(scale));
+        const u32 limit = w_limit(d0, d1);
+        store_shared(to + BETA, b[0] * inverse_scale, b[1] * inverse_scale);
+        if (lane == 31) {
+            store_shared(table + DECAY_ALL, e1);
+            store_shared(table + W_LIMIT, scale == 1.0f ? limit : 0u);
+            store_shared(table + BETA_SCALE, scale);
+        }
+    }
+    {
+        const Sum anchor = shuffle(c[0], lane & 24);
+        const float r0 = c[0] - anchor, r1 = c[1] - anchor;
+        store_shared(to + BAND_LOG, r0, r1);
+    }
+#pragma unroll
+    for (int band = 1; band < 4; ++band) {
+        const Sum anchor = shuffle(c[0], 8 * band);
+        if (lane < 8 * band)
+            store_shared(table + COLUMN_DECAY + 16 * band * (band - 1) + 4 * lane,
+                         pack_f16x2(exp2_approx(anchor - c[0]), exp2_approx(anchor - c[1])));
+    }
+}
+
+/* What a chunk's gates are made of, two tokens a lane. */
+struct RawGates {
+    float decay[2], beta[2];
+};
+
+__device__ __forceinline__ RawGates fetch_gates(const prefill_params &p, const Item &item, int step, int lane)
+{
+    const int token = step * C + 2 * lane;
+    const GateReader reader(p, item, item.head, token);
+    RawGates raw;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        raw.decay[i] = reader.raw_decay(p, i, token + i < item.len);
+        raw.beta[i] = reader.raw_beta(p, i, token + i < item.len);
+    }
+    return raw;
+}
+
+/* The chunks of this CTA's items, one after the other. */
+struct Cursor {
+    Item item;
+    int step;
+    bool more;
+    Checkpoints checkpoint;
+
+    __device__ __forceinline__ explicit Cursor(const prefill_params &p)
+    {
+        enter(p, blockIdx.x);
+    }
+    __device__ __forceinline__ void enter(const prefill_params &p, int index)
+    {
+        step = 0;
+        for (more = index < p.num_items; more; more = index < p.num_items) {
+            item = load_item(p, index);
+            if (item.steps > 0) break;
+            index += gridDim.x;
+        }
+        if constexpr (spec::CHECKPOINTS)
+            if (more) checkpoint = Checkpoints(p, item, item.n);
+    }
+    __device__ __forceinline__ void advance(const prefill_params &p)
+    {
+        if (!more) return;
+        ++step;
+        if constexpr (spec::CHECKPOINTS)
+            while (checkpoint.chunk == step)
+                checkpoint.advance(p, item, item.n);
+        if (step == item.steps) enter(p, item.index + gridDim.x);
+    }
+};
+
+/*
+ * D = (I + L)^-1 of a 16 x 16 diagonal block by substitution in fp32, one column a lane, a block each half of a warp; D^T goes
+ * to the block's place in the L tile. The block's strictly lower part is read, column by column.
+ */
+__device__ __forceinline__ void invert_diagonal(u32 l_tile, u32 diagonals, int gate_warp)
+{
+    float x[16];
+    const int first = lane_id();
+    const u32 diagonal = diagonals + (2 * gate_warp + first / 16) * DIAGONAL;
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+        x[i] = i == first % 16 ? 1.0f : 0.0f;
+#pragma unroll
+    for (int k = 0; k < 15; ++k)
+#pragma unroll
+        for (int q = (k + 1) / 4; q < 4; ++q) {
+            const float4 l = load_shared_float4(diagonal + (k * DIAGONAL_STRIDE + 4 * q) * 4);
+            if (4 * q + 0 > k) x[4 * q + 0] -= l.x * x[k];
+            if (4 * q + 1 > k) x[4 * q + 1] -= l.y * x[k];
+            if (4 * q + 2 > k) x[4 * q + 2] -= l.z * x[k];
+            if (4 * q + 3 > k) x[4 * q + 3] -= l.w * x[k];
+        }
+    const int lane = lane_id(), column = lane % 16, band = 2 * gate_warp + lane / 16;
+    const u32 to = l_tile + 2048 * band + column * 128 + (u32)((2 * band) ^ (column & 7)) * 16;
+    store_shared(to, pack_f16x2(x[0], x[1]), pack_f16x2(x[2], x[3]), pack_f16x2(x[4], x[5]), pack_f16x2(x[6], x[7]));
+    store_shared(to ^ 16, pack_f16x2(x[8], x[9]), pack_f16x2(x[10], x[11]), pack_f16x2(x[12], x[13]),
+                 pack_f16x2(x[14], x[15]));
+}
+
+/* Which chunk a table is of. */
+__device__ __forceinline__ void store_chunk_facts(u32 table, const Cursor &cursor)
+{
+    u32 flags = cursor.more ? 0 : CHUNK_END;
+    if (cursor.more && cursor.step == cursor.item.steps - 1) flags |= CHUNK_LAST;
+    if constexpr (spec::CHECKPOINTS)
+        if (cursor.more && cursor.checkpoint.chunk == cursor.step + 1) {
+            flags |= CHUNK_CHECKPOINT;
+            store_shared(table + CHECKPOINT, (u32)cursor.checkpoint.row);
+        }
+    store_shared(table + FLAGS, flags);
+    store_shared(table + ITEM, (u32)cursor.item.index);
+}
+
+/* The table of chunk number n, which the cursor stands at, or of the end. */
+__device__ __forceinline__ void make_table(const prefill_params &p, const Cursor &cursor, const RawGates &raw, int n,
+                                           int lane)
+{
+    const int slot = n % GATE_STAGES;
+    const u32 table = at(GATE_AT) + slot * GATE;
+    mbar_wait(bar(GATE_EMPTY + slot), (n / GATE_STAGES & 1) ^ 1);
+    if (cursor.more) {
+        const GateReader reader(p, cursor.item, cursor.item.head, 0);
+        const float decay[2] = { reader.log2_decay(raw.decay[0]), reader.log2_decay(raw.decay[1]) };
+        const float beta[2] = { GateReader::beta_of(raw.beta[0]), GateReader::beta_of(raw.beta[1]) };
+        store_gates(table, decay, beta, p.o_scale, lane);
+    }
+    if (lane == 0) store_chunk_facts(table, cursor);
+    mbar_arrive(bar(GATE_FULL + slot));
+}
+
+/*
+ * Tables of chunks in turn, two chunks ahead of the diagonal blocks, of which either warp inverts two of each chunk. A table's
+ * slot is free no later than the K tile that the next blocks come from: neither job delays the other.
+ */
+__device__ __forceinline__ void gate_role(const prefill_params &p, int gate_warp, int lane)
+{
+    Cursor ahead(p);
+    int made = 0, chunks = 0; /* tables, and how many of them are of chunks */
+    for (int n = -2; n < chunks || made <= chunks; ++n) {
+        RawGates raw; /* of the next table, on their way while the blocks are inverted */
+        const bool mine = made <= chunks && (made & 1) == gate_warp;
+        if (mine && ahead.more) raw = fetch_gates(p, ahead.item, ahead.step, lane);
+        if (n >= 0 && n < chunks) {
+            const int slot = n & 1;
+            mbar_wait(bar(DIAGONAL_FULL + slot), n >> 1 & 1);
+            invert_diagonal(at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + 4 * slot * DIAGONAL, gate_warp);
+            __syncwarp();
+            if (lane == 0) mbar_arrive(bar(DIAGONAL_DONE + slot));
+        }
+        if (made > chunks) continue; /* the end stands */
+        if (mine) make_table(p, ahead, raw, made, lane);
+        chunks += ahead.more;
+        ++made;
+        ahead.advance(p);
+    }
+}
+
+/* ---- Producer: output ---------------------------------------------------------------------------------------------- */
+
+/* The first rows of a 64-column half of O, by one warp. */
+__device__ __forceinline__ void store_rows(u32 tile, u16 *to, i64 stride, int rows, int lane)
+{
+    for (int i = lane; i < rows * 8; i += 32) {
+        const int row = i >> 3, piece = i & 7;
+        *(uint4 *)(to + row * stride + 8 * piece) = load_shared_16(tile + row * 128 + ((piece ^ (row & 7)) << 4));
+    }
+}
+
+/* O tiles to memory. The proxy fence stands here, past the barrier, and not in the state warps, which have no time for it. */
+__device__ __forceinline__ void output_role(const prefill_params &p, int lane)
+{
+    u32 parity = 0;
+    for (int index = blockIdx.x; index < p.num_items; index += gridDim.x) {
+        const Item item = load_item(p, index);
+        if constexpr (spec::ZERO_PADDING) zero_padding<D>(p, item.n, item.head, 0, lane, 32);
+        for (int step = 0; step < item.steps; ++step, parity ^= 1)
+            for (int half = 0; half < 2; ++half) {
+                const int rows = min(item.len - step * C, C);
+                const u32 tile = at(O_AT) + half * HALF;
+                mbar_wait(bar(O_FULL + half), parity);
+                if (rows == C && lane == 0) {
+                    async_proxy_fence();
+                    tma_store(&p.o_map, tile, (int)item.first + step * C, half, item.head, (int)item.batch);
+                    bulk_commit();
+                    bulk_wait_read<0>();
+                }
+                if (rows < C)
+                    store_rows(tile,
+                               (u16 *)p.o +
+                                   row_offset(item, item.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
+                                   (i64)step * C * p.o_token_stride + half * 64,
+                               p.o_token_stride, rows, lane);
+                __syncwarp();
+                if (lane == 0) mbar_arrive(bar(O_EMPTY + half));
+            }
+    }
+}
+
+/* ---- Aux warpgroups: T and P --------------------------------------------------------------------------------------- */
+
+/*
+ * x (64 x 64) = A K^T over the 128 columns of two K-major tiles. Descriptors are made opaque, so that sixteen of them are
+ * not kept in registers.
+ */
+__device__ __forceinline__ void issue_gram(float (&x)[32], u32 a_tile, u32 k_tile)
+{
+    u32 a = k_major(a_tile), b = k_major(k_tile);
+    asm volatile("" : "+r"(a), "+r"(b));
+#pragma unroll
+    for (int i = 0; i < 32; ++i)
+        x[i] = 0.0f; /* no tie to the last product's value; the first wgmma ignores it */
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+        const u32 step = ((s >> 2) * HALF + (s & 3) * 32) >> 4;
+        wgmma_ss_n64(x, descriptor(a + step), descriptor(b + step), s > 0);
+    }
+    wgmma_commit();
+}
+
+/* Addresses in a 64 x 64 fp16 tile for stmatrix / ldmatrix of 16 x 16 blocks; block row I: + 2048 I, block column J: ^ 32 J. */
+struct BlockLane {
+    u32 a; /* (row half, column half) = (0,0) (1,0) (0,1) (1,1): accumulators and operand A */
+    u32 b; /* (0,0) (0,1) (1,0) (1,1): operand B of row-major blocks, and transposed stores */
+    int g, t;
+};
+
+__device__ __forceinline__ BlockLane block_lane(u32 tile)
+{
+    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
+    return { tile + ((m & 1) * 8 + r) * 128 + (u32)((m >> 1) ^ r) * 16,
+             tile + ((m >> 1) * 8 + r) * 128 + (u32)((m & 1) ^ r) * 16, lane >> 2, lane & 3 };
+}
+
+/* Gates of a band's diagonal 16 x 16 block on and below the diagonal, as fp16 pairs; its upper right quarter is zero. */
+struct DiagonalGates {
+    u32 top, low, right; /* rows g: columns 2t, 2t+1; rows g + 8: the same columns; rows g + 8: columns 8 + 2t, + 1 */
+};
+
+__device__ __forceinline__ DiagonalGates diagonal_gates(u32 table, int band)
+{
+    const int lane = lane_id(), g = lane >> 2, t = lane & 3, j = 2 * t;
+    const u32 logs = table + BAND_LOG + 64 * band;
+    const float row0 = load_shared_float(logs + 4 * g), row1 = load_shared_float(logs + 4 * g + 32);
+    const float2 left = load_shared_float2(logs + 8 * t), right = load_shared_float2(logs + 8 * t + 32);
+    DiagonalGates d;
+    d.top = pack_f16x2(j <= g ? exp2_approx(row0 - left.x) : 0.0f, j + 1 <= g ? exp2_approx(row0 - left.y) : 0.0f);
+    d.low = pack_f16x2(exp2_approx(row1 - left.x), exp2_approx(row1 - left.y));
+    d.right = pack_f16x2(j <= g ? exp2_approx(row1 - right.x) : 0.0f, j + 1 <= g ? exp2_approx(row1 - right.y) : 0.0f);
+    return d;
+}
+
+/*
+ * What the four warps run is one piece of code with the band as a run-time value: four copies would not fit the instruction
+ * cache beside the state warpgroups' loop. Accumulators have to be named at compile time, so the diagonal block is selected.
+ */
+struct Block {
+    float x[8]; /* two n-blocks in accumulator layout */
+};
+
+__device__ __forceinline__ Block diagonal_block(const float (&x)[32], int band)
+{
+    Block b;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const float low = band == 0 ? x[i] : x[8 + i], high = band == 2 ? x[16 + i] : x[24 + i];
+        b.x[i] = band < 2 ? low : high;
+    }
+    return b;
+}
+
+/* Blocks left of the diagonal: row factors f0, f1 (rows g, g + 8) in fp32, column factors as fp16 pairs. */
+__device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 tile, u32 table, int band, float f0,
+                                                   float f1)
+{
+    const BlockLane at = block_lane(tile);
+    const u32 rows = table + BAND_LOG + 64 * band + 4 * at.g;
+    const u32 columns = table + COLUMN_DECAY + 16 * band * (band - 1) + 4 * at.t;
+    f0 *= exp2_approx(load_shared_float(rows));
+    f1 *= exp2_approx(load_shared_float(rows + 32));
+#pragma unroll
+    for (int J = 0; J < 3; ++J) {
+        if (J >= band) break;
+        const float *y = &x[8 * J];
+        const u32 left = load_shared_u32(columns + 32 * J), right = load_shared_u32(columns + 32 * J + 16);
+        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band, multiply_f16x2(pack_f16x2(y[0] * f0, y[1] * f0), left),
+                    multiply_f16x2(pack_f16x2(y[2] * f1, y[3] * f1), left),
+                    multiply_f16x2(pack_f16x2(y[4] * f0, y[5] * f0), right),
+                    multiply_f16x2(pack_f16x2(y[6] * f1, y[7] * f1), right));
+    }
+}
+
+/* L of this band: fp32 and transposed for its diagonal block, fp16 left of it. */
+__device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, u32 l_tile, u32 diagonal,
+                                        u32 table, int band)
+{
+    const int lane = lane_id(), g = lane >> 2, t = lane & 3;
+    const u32 betas = table + BETA + 64 * band + 4 * g;
+    const float scale = load_shared_float(table + BETA_SCALE);
+    const float b0 = load_shared_float(betas) * scale, b1 = load_shared_float(betas + 32) * scale;
+    const Block y = diagonal_block(x, band);
+    const u32 to = diagonal + (2 * t * DIAGONAL_STRIDE + g) * 4;
+    store_shared(to, y.x[0] * b0 * f16_lo(gates.top));
+    store_shared(to + 4 * DIAGONAL_STRIDE, y.x[1] * b0 * f16_hi(gates.top));
+    store_shared(to + 32, y.x[2] * b1 * f16_lo(gates.low));
+    store_shared(to + 4 * DIAGONAL_STRIDE + 32, y.x[3] * b1 * f16_hi(gates.low));
+    store_shared(to + 32 * DIAGONAL_STRIDE + 32, y.x[6] * b1 * f16_lo(gates.right));
+    store_shared(to + 36 * DIAGONAL_STRIDE + 32, y.x[7] * b1 * f16_hi(gates.right));
+    store_off_diagonal(x, l_tile, table, band, b0, b1);
+}
+
+/* d (16 x 16) += A B, B as two n-blocks. */
+__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
+{
+    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+    mma_f16(d[0], a, b0);
+    mma_f16(d[1], a, b1);
+}
+
+/* L_BJ <- D_B L_BJ for this band's blocks, in place. */
+__device__ __forceinline__ void multiply_band(u32 l_tile, int band)
+{
+    const BlockLane at = block_lane(l_tile);
+    u32 d[4];
+    ldmatrix_x4_trans(d, (at.b ^ (band << 5)) + 2048 * band);
+#pragma unroll
+    for (int J = 0; J < 3; ++J) {
+        if (J >= band) break;
+        u32 b[4];
+        float m[2][4] = {};
+        const u32 block = (at.a ^ (J << 5)) + 2048 * band;
+        ldmatrix_x4_trans(b, block);
+        mma_block(m, d, b);
+        stmatrix_x4(block, pack_f16x2(m[0][0], m[0][1]), pack_f16x2(m[0][2], m[0][3]), pack_f16x2(m[1][0], m[1][1]),
+                    pack_f16x2(m[1][2], m[1][3]));
+    }
+}
+
+/* P of this band, times the part of scale that it carries. */
+__device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGates &gates, u32 p_tile, u32 table,
+                                        int band, float scale)
+{
+    store_off_diagonal(x, p_tile, table, band, scale, scale);
+    const BlockLane at = block_lane(p_tile);
+    const Block y = diagonal_block(x, band);
+    stmatrix_x4((at.a ^ (band << 5)) + 2048 * band,
+                multiply_f16x2(pack_f16x2(y.x[0] * scale, y.x[1] * scale), gates.top),
+                multiply_f16x2(pack_f16x2(y.x[2] * scale, y.x[3] * scale), gates.low), 0u,
+                multiply_f16x2(pack_f16x2(y.x[6] * scale, y.x[7] * scale), gates.right));
+}
+
+/* A transposed block of T: rows are T's columns g and g + 8, whose factors are f0 and f1. */
+__device__ __forceinline__ void store_t_block(u32 to, const float (&x)[2][4], float f0, float f1)
+{
+    stmatrix_x4_trans(to, pack_f16x2(x[0][0] * f0, x[0][1] * f0), pack_f16x2(x[0][2] * f1, x[0][3] * f1),
+                      pack_f16x2(x[1][0] * f0, x[1][1] * f0), pack_f16x2(x[1][2] * f1, x[1][3] * f1));
+}
+
+/*
+ * Block column B = band of X = (I + L)^-1, transposed, with M_IJ = D_I L_IJ:  X_BB = D_B,
+ * X_IB^T = - sum_{B <= K < I} X_KB^T M_IK^T.  Accumulators, packed, are operand A of the next row's products. T's columns take
+ * beta on the way out.
+ */
+__device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, int band)
+{
+    const BlockLane l = block_lane(l_tile);
+    const u32 to = (l.b ^ (band << 5)) - l_tile + t_tile + 2048 * band, betas = table + BETA + 64 * band + 4 * l.g;
+    const u32 row = 2048 * band; /* of block row I = band + d: + 2048 d */
+    const float b0 = load_shared_float(betas), b1 = load_shared_float(betas + 32);
+    u32 x[4], b[4];
+    float sum[4][2][4] = {};
+    ldmatrix_x4(x, (l.a ^ (band << 5)) + row);
+    stmatrix_x4_trans(to, pack_f16x2(f16_lo(x[0]) * b0, f16_hi(x[0]) * b0),
+                      pack_f16x2(f16_lo(x[1]) * b1, f16_hi(x[1]) * b1),
+                      pack_f16x2(f16_lo(x[2]) * b0, f16_hi(x[2]) * b0),
+                      pack_f16x2(f16_lo(x[3]) * b1, f16_hi(x[3]) * b1));
+#pragma unroll
+    for (int e = 0; e < 3; ++e) {
+        if (e >= 3 - band) break; /* rows below e */
+#pragma unroll
+        for (int d = e + 1; d < 4; ++d) {
+            if (d > 3 - band) break;
+            ldmatrix_x4(b, (l.b ^ ((band + e) << 5)) + row + 2048 * d);
+            mma_block(sum[d], x, b);
+        }
+        const float(&y)[2][4] = sum[e + 1];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            x[i] = pack_f16x2(-y[i >> 1][2 * (i & 1)], -y[i >> 1][2 * (i & 1) + 1]);
+        store_t_block(to + 2048 * (e + 1), y, -b0, -b1);
+    }
+}
+
+enum { BAR_AUX = 1 }; /* named barrier of the aux warpgroup */
+
+/* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
+__device__ __forceinline__ void finish_t(int n, int band)
+{
+    const int slot = n & 1;
+    const u32 l_tile = at(L_AT) + slot * SQUARE;
+    mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1);
+    multiply_band(l_tile, band);
+    bar_sync(BAR_AUX, GROUP); /* D L of all bands stands */
+    solve_column(l_tile, at(T_AT) + slot * SQUARE, at(GATE_AT) + (n & 3) * GATE, band);
+    async_proxy_fence();
+    __syncwarp();
+    if (lane_id() == 0) mbar_arrive(bar(TP_FULL + slot));
+}
+
+/* Chunk n + 1's table and tiles are there: its K K^T, on its way. False at the end. */
+__device__ __forceinline__ bool begin_aux(float (&kk)[32], const Clock &c)
+{
+    mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
+    if (load_shared_u32(c.table() + FLAGS) & CHUNK_END) return false;
+    mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
+    issue_gram(kk, c.k(), c.k());
+    return true;
+}
+
+/*
+ * L and P of chunk n, then T of chunk n - 1: the gate warps invert the diagonal blocks of one chunk while this warpgroup
+ * works on its neighbours. band: the warp's 16 rows.
+ */
+__device__ __forceinline__ void aux_role(const prefill_params &p, int band)
+{
+    float kk[32], qk[32];
+    Clock c = { 0, 0, 0 };
+    for (;;) {
+        if (rarely(!begin_aux(kk, c))) break;
+        const int slot = c.n & 1;
+        const u32 table = c.table();
+        const DiagonalGates gates = diagonal_gates(table, band);
+        wgmma_wait<0>();
+        settled(kk);
+        bar_sync(BAR_AUX, GROUP); /* the other warps have read this L tile's last chunk */
+        store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, band);
+        __syncwarp();
+        if (lane_id() == 0) mbar_arrive(bar(DIAGONAL_FULL + slot));
+        mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
+        issue_gram(qk, c.q(), c.k());
+        if (c.n > 0) finish_t(c.n - 1, band);
+        mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1);
+        wgmma_wait<0>();
+        settled(qk);
+        store_p(qk, gates, at(P_AT) + slot * SQUARE, table, band, p.p_scale);
+        c.advance();
+    }
+    if (c.n > 0) finish_t(c.n - 1, band);
+}
+
+/* ---- State warpgroups ---------------------------------------------------------------------------------------------- */
+
+/* This lane's part of a state: value columns dv and dv + 8. */
+__device__ __forceinline__ void load_state(float (&S)[64], const StateAt<const void> &from, int dv)
+{
+    const int t = lane_id() & 3;
+#pragma unroll
+    for (int n = 0; n < 16; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            S[4 * n + i] = from.load(8 * n + 2 * t + (i & 1), dv + 8 * (i >> 1));
+}
+
+__device__ __forceinline__ void save_state(const float (&S)[64], const StateAt<void> &to, int dv)
+{
+    const int t = lane_id() & 3;
+#pragma unroll
+    for (int n = 0; n < 16; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            to.store(8 * n + 2 * t + (i & 1), dv + 8 * (i >> 1), S[4 * n + i]);
+}
+
+/* To the slots of every checkpoint that stands at the same token as `row`. */
+__device__ __forceinline__ void save_checkpoints(const float (&S)[64], const prefill_params &p, int row, int head,
+                                                 int dv)
+{
+    const i64 n = p.checkpoints[3ll * row], end = p.checkpoints[3ll * row + 1];
+    for (; row < p.num_checkpoints; ++row) {
+        const i64 *r = p.checkpoints + 3ll * row;
+        if (r[0] != n || r[1] != end) return;
+        if (r[2] >= 0) save_state(S, final_state(p, r[2], head), dv);
+    }
+}
+
+/* Rows g and g + 8 of an accumulator tile times lo and hi. */
+template <int N> __device__ __forceinline__ void scale_rows(float (&x)[N], float lo, float hi)
+{
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        x[i] *= lo;
+        x[i + 1] *= lo;
+        x[i + 2] *= hi;
+        x[i + 3] *= hi;
+    }
+}
+
+__device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+/* 2^-3 of the power of two at or below x, but above 2^-71 (see gdn_range.cuh); 1 for zero, inf, NaN. */
+__device__ __forceinline__ float row_scale(float x)
+{
+    const int e = (int)(__float_as_uint(x) >> 23);
+    if (x == 0.0f || e >= 255) return 1.0f;
+    return __uint_as_float((u32)(max(e, 60) - 3) << 23);
+}
+
+__device__ __forceinline__ float inverse(float power_of_two)
+{
+    return __uint_as_float((254u << 23) - __float_as_uint(power_of_two));
+}
+
+/* Largest magnitudes of rows g and g + 8, of this lane's columns. */
+template <int N> __device__ __forceinline__ float2 row_max(const float (&x)[N])
+{
+    float2 m = { 0.0f, 0.0f };
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        m.x = fmaxf(m.x, fmaxf(fabsf(x[i]), fabsf(x[i + 1])));
+        m.y = fmaxf(m.y, fmaxf(fabsf(x[i + 2]), fabsf(x[i + 3])));
+    }
+    return m;
+}
+
+/* max(|a|, |b|) of both halves, of any sign; NaN gives the other. */
+__device__ __forceinline__ u32 larger_f16x2(u32 a, u32 b)
+{
+    u32 r;
+    asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+constexpr u32 F16_2_14 = 0x7400;
+constexpr u32 ROW_LOW = 0x2000; /* fp16 2^-7: entries 2^-7 below it are still normal */
+
+/*
+ * Whether packed fp16 rows are as they should be: every lane's largest magnitude in each row in [2^-7, limit]. Registers are
+ * row g and row g + 8 in turn.
+ */
+template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][4], u32 limit)
+{
+    u32 lo = a[0][0], hi = a[0][1];
+#pragma unroll
+    for (int i = 1; i < 2 * STEPS; ++i) {
+        lo = larger_f16x2(lo, a[i / 2][2 * (i % 2)]);
+        hi = larger_f16x2(hi, a[i / 2][2 * (i % 2) + 1]);
+    }
+    const u32 m = larger_f16x2(__byte_perm(lo, hi, 0x5410), __byte_perm(lo, hi, 0x7632)) & 0x7fff7fffu;
+    const u32 first = m & 0xffffu, second = m >> 16;
+    return __all_sync(~0u, first >= ROW_LOW && second >= ROW_LOW && first <= limit && second <= limit);
+}
+
+/* This lane's two row scales, kept in shared memory: they are rarely wanted, and registers are dear. */
+__device__ __forceinline__ u32 scale_slot(int state_warp)
+{
+    return at(SCALE_AT) + (state_warp * 32 + lane_id()) * 8;
+}
+
+/* Accumulators as operand A: fragment s holds k-step s. */
+template <int STEPS> __device__ __forceinline__ void pack_io_rows(u32 (&a)[STEPS][4], const float (&x)[8 * STEPS])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i)
+        a[i / 4][i % 4] = pack_io(x[2 * i], x[2 * i + 1]);
+}
+
+template <int STEPS> __device__ __forceinline__ void pack_f16_rows(u32 (&a)[STEPS][4], const float (&x)[8 * STEPS])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i)
+        a[i / 4][i % 4] = pack_f16x2(x[2 * i], x[2 * i + 1]);
+}
+
+template <int N> __device__ __forceinline__ void clear(float (&x)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        x[i] = 0.0f;
+}
+
+/* x (64 x 64 tokens) = S^T tile^T */
+__device__ __forceinline__ void issue_keys(float (&x)[32], const u32 (&S)[8][4], u32 tile)
+{
+    const u32 b = k_major(tile);
+    clear(x);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 8; ++s)
+        wgmma_rs_n64(x, S[s], descriptor(b + (((s >> 2) * HALF + (s & 3) * 32) >> 4)), s > 0);
+    wgmma_commit();
+}
+
+/* What a state warpgroup's thread carries. */
+struct State {
+    float S[64];
+    u32 packed[8][4]; /* S as operand A */
+    float O[32];
+    float V[2][16]; /* V' of tokens 0-31, 32-63 */
+    bool S_scaled;  /* fp16 I/O: `packed` is S divided by scale_slot()'s powers of two; warp-uniform */
+};
+
+struct Place {
+    int group, warp; /* state warpgroup, warp in it */
+
+    __device__ __forceinline__ int index() const
+    {
+        return 4 * group + warp;
+    }
+    __device__ __forceinline__ int row() const /* value column of this lane's first row */
+    {
+        return 64 * group + 16 * warp + (lane_id() >> 2);
+    }
+};
+
+/* S as operand A; fp16 rows within range. */
+__device__ __forceinline__ void pack_state(State &st, const Place &place)
+{
+    pack_io_rows(st.packed, st.S);
+    if constexpr (!spec::IO_BF16) {
+        st.S_scaled = !fits(st.packed, F16_2_14);
+        if (rarely(st.S_scaled)) {
+            const float2 m = row_max(st.S);
+            const float lo = row_scale(quad_max(m.x)), hi = row_scale(quad_max(m.y));
+            store_shared(scale_slot(place.index()), lo, hi);
+            scale_rows(st.S, inverse(lo), inverse(hi));
+            pack_io_rows(st.packed, st.S);
+            scale_rows(st.S, lo, hi);
+        }
+    }
+}
+
+/* W = V - e (K S), in place, from this warp's 16 columns of the V tile. */
+__device__ __forceinline__ void residual(float (&x)[32], u32 v_tile, u32 table, int warp)
+{
+    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
+    const u32 from = v_tile + ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
+    const u32 e_from = table + DECAY_IN + 8 * (lane & 3);
+#pragma unroll
+    for (int m16 = 0; m16 < 4; ++m16) {
+        u32 v[4];
+        ldmatrix_x4_trans(v, from + 2048 * m16);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int n = 2 * m16 + h;
+            const float2 e = load_shared_float2(e_from + 32 * n);
+            x[4 * n] = io_lo(v[2 * h]) - e.x * x[4 * n];
+            x[4 * n + 1] = io_hi(v[2 * h]) - e.y * x[4 * n + 1];
+            x[4 * n + 2] = io_lo(v[2 * h + 1]) - e.x * x[4 * n + 2];
+            x[4 * n + 3] = io_hi(v[2 * h + 1]) - e.y * x[4 * n + 3];
+        }
+    }
+}
+
+/* V'^T = W^T T^T in two halves of 32 tokens: T is lower triangular, so the first half needs the first two k-steps only. */
+__device__ __forceinline__ void issue_solve(State &st, const u32 (&W)[4][4], u32 t_tile)
+{
+    const u32 b = k_major(t_tile);
+    clear(st.V[0]);
+    clear(st.V[1]);
+    wgmma_fence();
+    wgmma_rs_n32_f16(st.V[0], W[0], descriptor(b), 0);
+    wgmma_rs_n32_f16(st.V[1], W[0], descriptor(b + (4096 >> 4)), 0);
+    wgmma_rs_n32_f16(st.V[0], W[1], descriptor(b + (32 >> 4)), 1);
+    wgmma_rs_n32_f16(st.V[1], W[1], descriptor(b + ((4096 + 32) >> 4)), 1);
+    wgmma_rs_n32_f16(st.V[1], W[2], descriptor(b + ((4096 + 64) >> 4)), 1);
+    wgmma_rs_n32_f16(st.V[1], W[3], descriptor(b + ((4096 + 96) >> 4)), 1);
+    wgmma_commit();
+}
+
+/* Columns (tokens) of O times e scale. */
+__device__ __forceinline__ void decay_output(float (&O)[32], u32 table)
+{
+    const u32 from = table + DECAY_IN_Q + 8 * (lane_id() & 3);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+        const float2 e = load_shared_float2(from + 32 * n);
+        O[4 * n] *= e.x;
+        O[4 * n + 1] *= e.y;
+        O[4 * n + 2] *= e.x;
+        O[4 * n + 3] *= e.y;
+    }
+}
+
+/* V' of 32 tokens as fp16 (Y) and d V' in the I/O type (Z), as operands A. */
+__device__ __forceinline__ void pack_half(u32 (&Y)[2][4], u32 (&Z)[2][4], const float (&V)[16], u32 decay_out)
+{
+    const u32 from = decay_out + 8 * (lane_id() & 3);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+        const float2 d = load_shared_float2(from + 32 * n);
+        const float *v = &V[4 * n];
+        Y[n / 2][2 * (n % 2)] = pack_f16x2(v[0], v[1]);
+        Y[n / 2][2 * (n % 2) + 1] = pack_f16x2(v[2], v[3]);
+        Z[n / 2][2 * (n % 2)] = pack_io(v[0] * d.x, v[1] * d.y);
+        Z[n / 2][2 * (n % 2) + 1] = pack_io(v[2] * d.x, v[3] * d.y);
+    }
+}
+
+/*
+ * O^T += V'^T P^T and S^T += (d V')^T K. In halves of 32 tokens, so that the first one's products start early and packed
+ * operands take the place of what they were packed from. O completes with all but the last committed group.
+ */
+__device__ __forceinline__ void issue_finish(State &st, u32 table, u32 p_tile, u32 k_tile)
+{
+    const u32 pb = k_major(p_tile), kb = mn_major(k_tile, HALF);
+    u32 Y[2][2][4], Z[2][2][4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        pack_half(Y[half], Z[half], st.V[half], table + DECAY_OUT + 128 * half);
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < 2; ++s)
+            wgmma_rs_n64_f16(st.O, Y[half][s], descriptor(pb + 2 * (2 * half + s)), 1);
+        if (half == 1) wgmma_commit();
+#pragma unroll
+        for (int s = 0; s < 2; ++s)
+            wgmma_rs_n128_mn(st.S, Z[half][s], descriptor(kb + (2 * half + s) * (2048 >> 4)), 1);
+    }
+    wgmma_commit();
+}
+
+/* O^T of this warp's 16 value columns to its warpgroup's half tile, token-major. */
+__device__ __forceinline__ void put_output(const float (&O)[32], u32 tile, int warp)
+{
+    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
+    const u32 to = tile + ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+        const float *o = &O[8 * n];
+        stmatrix_x4_trans(to + 2048 * n, pack_io(o[0], o[1]), pack_io(o[2], o[3]), pack_io(o[4], o[5]),
+                          pack_io(o[6], o[7]));
+    }
+}
+
+__device__ __forceinline__ void arrive_warp(int barrier)
+{
+    __syncwarp();
+    if (lane_id() == 0) mbar_arrive(bar(barrier));
+}
+
+/*
+ * The rare way to W: K S once more, in O's registers, rows scaled into fp16's range (the scales take T's with them), then Q S
+ * once more.
+ */
+__device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, const Clock &c, const Place &place)
+{
+    const u32 table = c.table();
+    float2 s = { 1.0f, 1.0f };
+    if (!spec::IO_BF16 && st.S_scaled) s = load_shared_float2(scale_slot(place.index()));
+    issue_keys(st.O, st.packed, c.k());
+    wgmma_wait<0>();
+    settled(st.O);
+    scale_rows(st.O, s.x, s.y);
+    residual(st.O, c.v() + place.group * HALF, table, place.warp);
+    arrive_warp(V_EMPTY + (c.n & 1));
+    const float2 m = row_max(st.O);
+    const float lo = row_scale(quad_max(m.x)), hi = row_scale(quad_max(m.y)),
+                beta = load_shared_float(table + BETA_SCALE);
+    scale_rows(st.O, inverse(lo), inverse(hi));
+    pack_f16_rows(W, st.O);
+    store_shared(scale_slot(place.index()), lo * beta, hi * beta);
+    issue_keys(st.O, st.packed, c.q());
+    wgmma_wait<0>();
+    settled(st.O);
+    scale_rows(st.O, s.x, s.y);
+}
+
+/*
+ * A chunk from W on, with Q S in flight: V', O, S. Returns the next chunk's flags. SCALED: W and V' are divided by
+ * scale_slot()'s powers of two, or O takes its scale late: compiled apart, so that the usual way has no gaps in its code.
+ */
+template <bool SCALED>
+__device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const prefill_params &p, const Clock &c,
+                                            bool last, bool tp_full, const Place &place)
+{
+    const u32 table = c.table();
+    float2 s = { 1.0f, 1.0f };
+    if (!SCALED) arrive_warp(V_EMPTY + (c.n & 1));
+    if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
+    wgmma_wait<0>();
+    settled(st.O);
+    if (SCALED) {
+        rescaled_residual(W, st, c, place);
+        s = load_shared_float2(scale_slot(place.index()));
+    }
+    issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
+    arrive_warp(Q_EMPTY + c.q_slot);
+    decay_output(st.O, table);
+    wgmma_wait<0>();
+    settled(st.V[0]);
+    settled(st.V[1]);
+    if (SCALED) { /* the other terms of the sums join V' at its scale */
+        scale_rows(st.O, inverse(s.x), inverse(s.y));
+        scale_rows(st.S, inverse(s.x), inverse(s.y));
+    }
+    issue_finish(st, table, at(P_AT) + (c.n & 1) * SQUARE, c.k());
+    arrive_warp(GATE_EMPTY + (c.n & 3));
+    const int n = c.n + 1;
+    mbar_wait(bar(GATE_FULL + (n & 3)), n >> 2 & 1);
+    const u32 flags = load_shared_u32(at(GATE_AT) + (n & 3) * GATE + FLAGS);
+    if (!last) mbar_wait(bar(K_FULL + (n & 3)), n >> 2 & 1);
+    mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
+    wgmma_wait<1>();
+    settled(st.O);
+    arrive_warp(TP_EMPTY + (c.n & 1));
+    if (SCALED) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
+    put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
+    arrive_warp(O_FULL + place.group);
+    wgmma_wait<0>();
+    settled(st.S);
+    if (SCALED) scale_rows(st.S, s.x, s.y);
+    arrive_warp(K_EMPTY + (c.n & 3));
+    return flags;
+}
+
+/*
+ * One chunk, whose table and K tile are there. Returns the next chunk's flags. Q S is issued only when K S has become W: 32
+ * registers less at the peak. Whether W fits fp16 is found out while Q S runs.
+ */
+__device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, const Clock &c, bool last,
+                                           const Place &place)
+{
+    const u32 table = c.table();
+    float x[32];
+    u32 W[4][4];
+    pack_state(st, place);
+    issue_keys(x, st.packed, c.k());
+    const float decay = load_shared_float(table + DECAY_ALL);
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        st.S[i] *= decay;
+    mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
+    mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
+    const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
+    wgmma_wait<0>();
+    settled(x);
+    residual(x, c.v() + place.group * HALF, table, place.warp);
+    pack_f16_rows(W, x);
+    /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
+    u32 any = 0;
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+        any |= W[i / 4][i % 4];
+    if (rarely(any == 0)) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4()); /* complete already */
+    issue_keys(st.O, st.packed, c.q());
+    const bool usual =
+        fits(W, load_shared_u32(table + W_LIMIT)) && p.late_scale == 1.0f && (spec::IO_BF16 || !st.S_scaled);
+    if (usual) return finish_chunk<false>(st, W, p, c, last, tp_full, place);
+    return finish_chunk<true>(st, W, p, c, last, tp_full, place);
+}
+
+__device__ __forceinline__ void state_role(const prefill_params &p, const Place &place)
+{
+    State st;
+    Clock c = { 0, 0, 0 };
+    mbar_wait(bar(GATE_FULL), 0);
+    u32 flags = load_shared_u32(c.table() + FLAGS);
+    while (!(flags & CHUNK_END)) {
+        const int index = (int)load_shared_u32(c.table() + ITEM);
+        {
+            const Item item = load_item(p, index);
+            clear(st.S);
+            if (!item.from_zeros) load_state(st.S, initial_state(p, item.from, item.head), place.row());
+        }
+        mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
+        for (bool last = false; !last; c.advance()) {
+            last = flags & CHUNK_LAST;
+            const bool checkpoint = spec::CHECKPOINTS && (flags & CHUNK_CHECKPOINT);
+            const int row = spec::CHECKPOINTS ? (int)load_shared_u32(c.table() + CHECKPOINT) : 0;
+            flags = state_chunk(st, p, c, last, place);
+            if (checkpoint) save_checkpoints(st.S, p, row, index % p.num_heads, place.row());
+        }
+        const Item item = load_item(p, index);
+        if (p.final_state) save_state(st.S, final_state(p, item.to, item.head), place.row());
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
+    gdn_prefill_hopper(const __grid_constant__ prefill_params p)
+{
+    const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4;
+    if (threadIdx.x == 0) init_barriers();
+    /* Blocks of T and P above the diagonal are never written again. */
+    for (int i = threadIdx.x; i < 2 * TP_STAGES * SQUARE / 16; i += spec::THREADS)
+        store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
+    async_proxy_fence();
+    __syncthreads();
+    if (group == 0) {
+        give_registers<spec::PRODUCER_REGISTERS>();
+        const int lane = threadIdx.x % 32;
+        if (warp == 0)
+            tile_role(p, lane);
+        else if (warp < 1 + GATE_WARPS)
+            gate_role(p, warp - 1, lane);
+        else
+            output_role(p, lane);
+    } else if (group < 3) {
+        take_registers<spec::STATE_REGISTERS>();
+        state_role(p, { group - 1, warp % 4 });
+    } else {
+        give_registers<spec::AUX_REGISTERS>();
+        aux_role(p, warp % 4);
+    }
+}

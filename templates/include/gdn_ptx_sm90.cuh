@@ -1,0 +1,154 @@
+/*
+ * gdn_ptx_sm90.cuh - Hopper's asynchronous instructions, one a function: wgmma's fences, tensor maps (TMA), proxies, register
+ * redistribution. The wgmma products themselves are rows of the generator's table (gdn_ptx.cuh).
+ */
+#pragma once
+
+#include "gdn_ptx_mbar.cuh"
+
+/* ---- wgmma ---- */
+
+__device__ __forceinline__ void wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Until at most PENDING of this warpgroup's committed groups are in flight. */
+template <int PENDING> __device__ __forceinline__ void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Accumulators that a wait has completed: no read of theirs may move above it. */
+template <int N> __device__ __forceinline__ void settled(float (&x)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        asm volatile("" : "+f"(x[i])::"memory");
+}
+
+/*
+ * Descriptors of 64-column halves of 16-bit tiles: rows of 128 bytes in 128-byte swizzle, base aligned to 1024.
+ * K-major (the product sums along a row): 1024 bytes between groups of 8 rows.
+ * MN-major (the product sums over rows): also `next_half` bytes between groups of 64 columns.
+ * PTX ISA, "Matrix descriptor": address / 16 in bits 0-13, leading offset / 16 in 16-29, stride / 16 in 32-45, swizzle in 62-63.
+ */
+__device__ __forceinline__ u64 descriptor(u32 low)
+{
+    return (u64)0x40000040u << 32 | low;
+}
+
+__device__ __forceinline__ u32 k_major(u32 address)
+{
+    return address >> 4 | 1u << 16;
+}
+
+__device__ __forceinline__ u32 mn_major(u32 address, u32 next_half)
+{
+    return address >> 4 | next_half >> 4 << 16;
+}
+
+/* ---- 8 x 8 blocks of 16-bit elements ---- */
+
+__device__ __forceinline__ void stmatrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+                 "r"(c), "r"(d)
+                 : "memory");
+}
+
+__device__ __forceinline__ void stmatrix_x4_trans(u32 address, u32 a, u32 b, u32 c, u32 d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+                 "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+/* ---- Barriers of asynchronous copies ---- */
+
+__device__ __forceinline__ void mbar_arrive_expect(u32 bar, u32 bytes)
+{
+    asm volatile("{\n.reg .b64 t;\nmbarrier.arrive.expect_tx.shared.b64 t, [%0], %1;\n}" ::"r"(bar), "r"(bytes)
+                 : "memory");
+}
+
+/* Whether a phase has completed, without waiting at all (try_wait may). */
+__device__ __forceinline__ bool mbar_peek(u32 bar, u32 parity)
+{
+    u32 done;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
+__device__ __forceinline__ void mbar_init_fence()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* This thread's writes to shared memory, before what wgmma and TMA read of it later. */
+__device__ __forceinline__ void async_proxy_fence()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* ---- Tensor maps; coordinates are {column in the half, token, half, head, batch} ---- */
+
+__device__ __forceinline__ void tma_load(u32 to, const void *map, u32 bar, int token, int head, int batch)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+                 "[%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(0), "r"(token), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tma_store(const void *map, u32 from, int token, int half, int head, int batch)
+{
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+                     map),
+                 "r"(from), "r"(0), "r"(token), "r"(half), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+__device__ __forceinline__ void tma_prefetch_map(const void *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+__device__ __forceinline__ void bulk_commit()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until all but PENDING of this thread's committed stores have read their source. */
+template <int PENDING> __device__ __forceinline__ void bulk_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+/* ---- Warps ---- */
+
+template <int REGISTERS> __device__ __forceinline__ void take_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+template <int REGISTERS> __device__ __forceinline__ void give_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* Read anew where it stands: what follows from it is worked out again rather than kept in registers. */
+__device__ __forceinline__ int lane_id()
+{
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+}
