@@ -156,14 +156,29 @@ function(gdn_bounds_program)
     endif()
 endfunction()
 
-# conv_host/: the conv template compiled as C++ for the host, run thread by thread. Its own include/ stands for what is
-# generated or is inline PTX.
+# conv_host/: the conv template compiled as C++ for the host, run warp by warp. Its own include/ stands for what is generated
+# or is inline PTX. Each kernel is a row of support/conv_variants.h and the lanes of a head, 0 for rows without the norm.
 function(gdn_host_kernel_tests)
-    if(NOT CMAKE_CXX_COMPILER OR NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/conv_host/kernels.cc)
+    if(NOT CMAKE_CXX_COMPILER OR NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/conv_host/kernel.cc.in)
         return()
     endif()
-    gdn_test_program(test_conv_host conv_host/test_conv_host.c conv_host/kernels.cc)
-    set_source_files_properties(conv_host/kernels.cc PROPERTIES COMPILE_OPTIONS "-Wno-unknown-pragmas;-Wno-sign-conversion") # as NVRTC
+    set(kernel_sources)
+    set(kernels
+        0:0 1:4 1:16 2:4 2:16 3:4 3:16 4:0 5:4 5:16 6:0 7:0 8:4 8:16
+        9:4 9:16 10:4 10:16 11:4 11:16 12:4 12:16 13:4 13:16 14:4 14:16 15:4 15:16
+        16:4 16:16 17:0 18:4 18:16 19:4 19:16 20:0 21:0 22:4 22:16 23:4 23:16 24:4
+        24:16 25:4 25:16 1:2 1:8 1:32)
+    foreach(kernel IN LISTS kernels)
+        string(REGEX MATCH "^([0-9]+):([0-9]+)$" matched ${kernel})
+        set(KERNEL_ROW ${CMAKE_MATCH_1})
+        set(KERNEL_LANES ${CMAKE_MATCH_2})
+        set(source ${CMAKE_CURRENT_BINARY_DIR}/conv_host/kernel_${KERNEL_ROW}_${KERNEL_LANES}.cc)
+        configure_file(conv_host/kernel.cc.in ${source} @ONLY)
+        list(APPEND kernel_sources ${source})
+    endforeach()
+    gdn_test_program(test_conv_host conv_host/test_conv_host.c conv_host/warp.c ${kernel_sources})
+    set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS
+        "-Wno-unknown-pragmas;-Wno-sign-conversion;-Wno-unused-function;-Wno-unused-variable;-Wno-maybe-uninitialized") # as NVRTC
     target_link_libraries(test_conv_host PRIVATE test_framework)
     target_include_directories(test_conv_host BEFORE PRIVATE conv_host conv_host/include)
     target_include_directories(test_conv_host PRIVATE ${PROJECT_SOURCE_DIR}/templates ${PROJECT_SOURCE_DIR}/templates/include)

@@ -49,21 +49,20 @@ Test(heuristic, fits_every_arch_in_every_bucket)
             }
 }
 
-Test(heuristic, conv_tiles_grow_with_the_call_and_never_starve_the_gpu)
+Test(heuristic, conv_tiles_are_halved_where_they_would_starve_the_gpu)
 {
-    const struct gdni_problem p = conv_problem(16);
+    static const struct {
+        int32_t heads, bucket, tile;
+    } wanted[] = { { 16, 0, 4 }, { 16, 1, 8 }, { 16, 3, 8 }, { 1, 2, 4 }, { 1, 4, 8 }, { 64, 0, 8 }, { 16, 7, 8 } };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    int32_t last = 0;
-    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_problem p = conv_problem(wanted[i].heads);
         struct gdni_params params;
-        gdni_params_heuristic(&params, &p, arch, 132, bucket);
-        cr_expect_geq(params.tile_tokens, last, "bucket %d", bucket);
-        last = params.tile_tokens;
-        if (params.tile_tokens > 4 && bucket + 1 < GDNI_NUM_BUCKETS) /* half the edge gives 24 warps an SM */
-            cr_expect_geq(gdni_bucket_edge(bucket) / 2 / params.tile_tokens * (3 * 2048 / 256), 24 * 132, "bucket %d", bucket);
+        gdni_params_heuristic(&params, &p, arch, 132, wanted[i].bucket);
+        cr_expect_eq(params.tile_tokens, wanted[i].tile, "%d heads, bucket %d: %d", wanted[i].heads, wanted[i].bucket,
+                     params.tile_tokens);
     }
-    cr_expect_eq(last, 64);
 }
 
 Test(heuristic, prefill_uses_three_stages_where_they_fit_and_two_in_99_KB)
