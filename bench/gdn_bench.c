@@ -318,61 +318,125 @@ static void run_gdn_row(const struct gdn_row *row)
 
 /* ---- conv1d-QKV -------------------------------------------------------------------------------------------------------- */
 
-enum { WIDTH = 4 };
+enum { WIDTH = 4, SKEWED_SEQS = 64 };
+
+/* What a row asks for beside the convolution and the split. */
+enum conv_work { CONV_BARE, CONV_SILU, CONV_PROLOGUE /* SiLU, q/k norm, gates */ };
+enum conv_batch { CONV_ONE, CONV_SKEWED /* one long and 63 of 16 tokens */, CONV_EVEN /* 64 alike, as many tokens */ };
 
 struct conv_row {
     const char *name;
     int q_heads, v_heads;
     gdn_dtype dtype;
     int32_t tokens;
+    enum conv_work work;
+    enum conv_batch batch;
 };
 
+#define CONV_TOKENS(name, q, v, work)                                                                                  \
+    { name "_T512", q, v, GDN_BF16, 512, work, CONV_ONE }, { name "_T1024", q, v, GDN_BF16, 1024, work, CONV_ONE },    \
+        { name "_T2048", q, v, GDN_BF16, 2048, work, CONV_ONE },                                                       \
+        { name "_T4096", q, v, GDN_BF16, 4096, work, CONV_ONE },                                                       \
+        { name "_T8192", q, v, GDN_BF16, 8192, work, CONV_ONE },                                                       \
+    {                                                                                                                  \
+        name "_T16384", q, v, GDN_BF16, 16384, work, CONV_ONE                                                          \
+    }
+
 static const struct conv_row conv_rows[] = {
-    { "conv_2048x3_T512", 16, 16, GDN_BF16, 512 },        { "conv_2048x3_T1024", 16, 16, GDN_BF16, 1024 },
-    { "conv_2048x3_T2048", 16, 16, GDN_BF16, 2048 },      { "conv_2048x3_T4096", 16, 16, GDN_BF16, 4096 },
-    { "conv_2048x3_T8192", 16, 16, GDN_BF16, 8192 },      { "conv_2048x3_T16384", 16, 16, GDN_BF16, 16384 },
-    { "conv_2048x3_T8192", 16, 16, GDN_F16, 8192 },       { "conv_qwen3next_T8192", 16, 32, GDN_BF16, 8192 },
-    { "conv_qwen3next_tp4_T8192", 4, 8, GDN_BF16, 8192 },
+    CONV_TOKENS("conv_2048x3", 16, 16, CONV_SILU),
+    CONV_TOKENS("conv_bare_2048x3", 16, 16, CONV_BARE),
+    CONV_TOKENS("conv_prologue_2048x3", 16, 16, CONV_PROLOGUE),
+    { "conv_2048x3_T8192", 16, 16, GDN_F16, 8192, CONV_SILU, CONV_ONE },
+    { "conv_qwen3next_T4096", 16, 32, GDN_BF16, 4096, CONV_SILU, CONV_ONE },
+    { "conv_qwen3next_T8192", 16, 32, GDN_BF16, 8192, CONV_SILU, CONV_ONE },
+    { "conv_prologue_qwen3next_T8192", 16, 32, GDN_BF16, 8192, CONV_PROLOGUE, CONV_ONE },
+    { "conv_qwen3next_tp2_T8192", 8, 16, GDN_BF16, 8192, CONV_SILU, CONV_ONE },
+    { "conv_qwen3next_tp4_T8192", 4, 8, GDN_BF16, 8192, CONV_SILU, CONV_ONE },
+    { "conv_qwen3next_tp8_T2048", 2, 4, GDN_BF16, 2048, CONV_SILU, CONV_ONE },
+    { "conv_qwen3next_tp8_T8192", 2, 4, GDN_BF16, 8192, CONV_SILU, CONV_ONE },
+    { "conv_prologue_qwen3next_tp8_T8192", 2, 4, GDN_BF16, 8192, CONV_PROLOGUE, CONV_ONE },
+    { "conv_skewed_2048x3_T17392", 16, 16, GDN_BF16, 17392, CONV_SILU, CONV_SKEWED },
+    { "conv_even_2048x3_T17392", 16, 16, GDN_BF16, 17392, CONV_SILU, CONV_EVEN },
 };
 
 struct conv_data {
     const struct conv_row *row;
     int channels;
-    uint16_t *x, *weight;
+    uint16_t *x, *weight, *a, *b;
+    float *head_values; /* a_log, dt_bias */
+    int64_t num_seqs;
+    int32_t cu_seqlens[SKEWED_SEQS + 1];
 };
+
+static void fill_conv_lens(struct conv_data *d)
+{
+    const int32_t tokens = d->row->tokens;
+    d->num_seqs = d->row->batch == CONV_ONE ? 1 : SKEWED_SEQS;
+    for (int n = 1; n <= d->num_seqs; ++n)
+        d->cu_seqlens[n] = d->row->batch == CONV_SKEWED ? tokens - 16 * (SKEWED_SEQS - n)
+                                                        : (int32_t)((int64_t)tokens * n / d->num_seqs);
+}
+
+static struct conv_data conv_data_create(const struct conv_row *row)
+{
+    struct conv_data d = { .row = row, .channels = (2 * row->q_heads + row->v_heads) * DIM };
+    const size_t t = (size_t)row->tokens, h = (size_t)row->v_heads;
+    fill_conv_lens(&d);
+    d.x = bench_rows(row->dtype, t * (size_t)(d.channels / DIM), DIM, 1.0, 0, 21);
+    d.weight = bench_rows(row->dtype, (size_t)d.channels, WIDTH, 0.5, 0, 22);
+    d.a = bench_rows(row->dtype, t, (int)h, 1.0, 0, 23);
+    d.b = bench_rows(row->dtype, t, (int)h, 1.0, 0, 24);
+    d.head_values = bench_normals(h, 1.0, 25);
+    return d;
+}
+
+static void conv_data_free(struct conv_data *d)
+{
+    free(d->x), free(d->weight), free(d->a), free(d->b), free(d->head_values);
+}
 
 static gdn_conv1d_desc conv_desc(const struct conv_data *d)
 {
+    const bool prologue = d->row->work == CONV_PROLOGUE;
     gdn_conv1d_desc desc = GDN_CONV1D_DESC_INIT;
     desc.io_type = d->row->dtype;
     desc.num_q_heads = desc.num_k_heads = d->row->q_heads;
     desc.num_v_heads = d->row->v_heads;
     desc.head_dim_qk = desc.head_dim_v = DIM;
+    desc.num_gate_heads = prologue ? d->row->v_heads : 0;
     desc.width = WIDTH;
+    desc.flags = (d->row->work == CONV_BARE ? 0u : GDN_CONV_SILU) | (prologue ? GDN_CONV_L2_NORM : 0u);
     desc.max_tokens = d->row->tokens;
-    desc.max_seqs = 1;
+    desc.max_seqs = d->num_seqs;
     return desc;
 }
 
 static gdn_conv1d_args conv_args_for(const struct conv_data *d)
 {
     const size_t t = (size_t)d->row->tokens, c = (size_t)d->channels, hq = (size_t)d->row->q_heads;
+    const size_t hv = (size_t)d->row->v_heads, n = (size_t)d->num_seqs;
     gdn_conv1d_args args = GDN_CONV1D_ARGS_INIT;
     args.x = cu_upload(d->x, t * c * 2);
     args.weight = cu_upload(d->weight, c * WIDTH * 2);
     args.q = cu_alloc(t * hq * DIM * 2);
     args.k = cu_alloc(t * hq * DIM * 2);
-    args.v = cu_alloc(t * (size_t)d->row->v_heads * DIM * 2);
-    args.state = upload(calloc(c * (WIDTH - 1), 2), c * (WIDTH - 1) * 2);
-    args.num_tokens = d->row->tokens, args.num_seqs = 1, args.x_stride = d->channels;
+    args.v = cu_alloc(t * hv * DIM * 2);
+    args.state = upload(calloc(n * c * (WIDTH - 1), 2), n * c * (WIDTH - 1) * 2);
+    args.cu_seqlens = cu_upload(d->cu_seqlens, (n + 1) * sizeof *d->cu_seqlens);
+    args.num_tokens = d->row->tokens, args.num_seqs = d->num_seqs, args.x_stride = d->channels;
+    if (d->row->work != CONV_PROLOGUE) return args;
+    args.a = cu_upload(d->a, t * hv * 2), args.b = cu_upload(d->b, t * hv * 2);
+    args.a_log = cu_upload(d->head_values, hv * 4), args.dt_bias = cu_upload(d->head_values, hv * 4);
+    args.g = cu_alloc(t * hv * 4), args.beta = cu_alloc(t * hv * 4);
     return args;
 }
 
 static void conv_args_free(gdn_conv1d_args *a)
 {
-    const gdn_devptr all[] = { a->x, a->weight, a->q, a->k, a->v, a->state };
+    const gdn_devptr all[] = { a->x, a->weight, a->q, a->k,    a->v,     a->state,  a->cu_seqlens,
+                               a->a, a->b,      a->g, a->beta, a->a_log, a->dt_bias };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i)
-        CU(cuMemFree(all[i]));
+        if (all[i]) CU(cuMemFree(all[i]));
 }
 
 static void compare_conv(gdn_dtype dtype, gdn_devptr device, const uint16_t *reference, size_t n, struct error *e)
@@ -384,30 +448,56 @@ static void compare_conv(gdn_dtype dtype, gdn_devptr device, const uint16_t *ref
     free(ours);
 }
 
-/* From a zero state, whole; the state after it bit for bit. */
+/* Host copies of a call's outputs. */
+struct conv_host {
+    uint16_t *q, *k, *v, *state;
+    float *g, *beta;
+    size_t nq, nv, ns, ng;
+};
+
+static struct conv_host conv_host_create(const struct conv_data *d)
+{
+    const size_t t = (size_t)d->row->tokens, hv = (size_t)d->row->v_heads;
+    struct conv_host h = { .nq = t * (size_t)d->row->q_heads * DIM, .nv = t * hv * DIM, .ng = t * hv };
+    h.ns = (size_t)d->num_seqs * (size_t)d->channels * (WIDTH - 1);
+    h.q = bench_alloc(h.nq * 2), h.k = bench_alloc(h.nq * 2), h.v = bench_alloc(h.nv * 2);
+    h.g = bench_alloc(h.ng * 4), h.beta = bench_alloc(h.ng * 4);
+    h.state = calloc(h.ns, 2);
+    if (!h.state) exit(1);
+    return h;
+}
+
+static gdn_conv1d_args conv_host_args(const struct conv_data *d, const struct conv_host *h,
+                                      const gdn_conv1d_args *device)
+{
+    gdn_conv1d_args args = *device;
+    args.x = (uintptr_t)d->x, args.weight = (uintptr_t)d->weight, args.state = (uintptr_t)h->state;
+    args.q = (uintptr_t)h->q, args.k = (uintptr_t)h->k, args.v = (uintptr_t)h->v;
+    args.cu_seqlens = (uintptr_t)d->cu_seqlens;
+    if (d->row->work != CONV_PROLOGUE) return args;
+    args.a = (uintptr_t)d->a, args.b = (uintptr_t)d->b, args.g = (uintptr_t)h->g, args.beta = (uintptr_t)h->beta;
+    args.a_log = args.dt_bias = (uintptr_t)d->head_values;
+    return args;
+}
+
+/* From a zero state, whole, gates too; the state after it bit for bit. */
 static void conv_errors(const struct conv_data *d, const gdn_plan *plan, gdn_conv1d_args *args, struct bench_line *line)
 {
     const gdn_conv1d_desc desc = conv_desc(d);
-    const size_t t = (size_t)d->row->tokens, nq = t * (size_t)d->row->q_heads * DIM,
-                 nv = t * (size_t)d->row->v_heads * DIM;
-    const size_t ns = (size_t)d->channels * (WIDTH - 1);
-    uint16_t *q = bench_alloc(nq * 2), *k = bench_alloc(nq * 2), *v = bench_alloc(nv * 2), *s = bench_alloc(ns * 2);
+    struct conv_host h = conv_host_create(d);
     struct error y = { 0, 0, 0 }, state = { 0, 0, 0 };
-    gdn_conv1d_args host = *args;
-    memset(s, 0, ns * 2);
-    cu_copy_in(args->state, s, ns * 2);
+    const gdn_conv1d_args host = conv_host_args(d, &h, args);
+    cu_copy_in(args->state, h.state, h.ns * 2);
     GDN(gdn_execute_conv1d_qkv(plan, args, stream));
     CU(cuStreamSynchronize(stream));
-    host.x = (uintptr_t)d->x, host.weight = (uintptr_t)d->weight, host.state = (uintptr_t)s;
-    host.q = (uintptr_t)q, host.k = (uintptr_t)k, host.v = (uintptr_t)v;
     GDN(gdn_reference_conv1d_qkv(&desc, &host));
-    compare_conv(d->row->dtype, args->q, q, nq, &y);
-    compare_conv(d->row->dtype, args->k, k, nq, &y);
-    compare_conv(d->row->dtype, args->v, v, nv, &y);
-    compare_conv(d->row->dtype, args->state, s, ns, &state);
+    compare_conv(d->row->dtype, args->q, h.q, h.nq, &y);
+    compare_conv(d->row->dtype, args->k, h.k, h.nq, &y);
+    compare_conv(d->row->dtype, args->v, h.v, h.nv, &y);
+    compare_conv(d->row->dtype, args->state, h.state, h.ns, &state);
     line->err_o = error_relative(&y), line->maxabs_o = y.maxabs;
     line->err_state = error_relative(&state), line->maxabs_state = state.maxabs;
-    free(q), free(k), free(v), free(s);
+    free(h.q), free(h.k), free(h.v), free(h.state), free(h.g), free(h.beta);
 }
 
 static struct bench_line conv_line(const struct conv_data *d, const char *impl, const char *l2)
@@ -415,11 +505,16 @@ static struct bench_line conv_line(const struct conv_data *d, const char *impl, 
     struct bench_line line = bench_line_init();
     line.op = "conv1d_qkv", line.impl = impl, line.name = d->row->name, line.l2 = l2, line.method = "graph";
     line.dtype = d->row->dtype == GDN_BF16 ? "bf16" : "fp16";
-    line.num_seqs = 1, line.tokens = line.capacity = d->row->tokens;
+    line.num_seqs = d->num_seqs, line.tokens = line.capacity = d->row->tokens, line.cu_seqlens = d->cu_seqlens;
     line.q_dim = line.k_dim = d->row->q_heads * DIM, line.v_dim = d->row->v_heads * DIM, line.width = WIDTH;
     line.layout = "packed";
     return line;
 }
+
+static const char *const features[] = { "[\"state\"]", "[\"silu\",\"state\"]",
+                                        "[\"silu\",\"state\",\"l2_norm\",\"gates\"]" };
+
+enum { MOST_TOKENS_CHECKED = 4096 }; /* the reference is slow; tests/gpu checks every situation */
 
 /* Ours and a copy of the same bytes, one after the other. */
 static void time_conv(const struct conv_data *d, const gdn_plan *plan, gdn_conv1d_args *args, int sets, double bytes)
@@ -434,9 +529,9 @@ static void time_conv(const struct conv_data *d, const gdn_plan *plan, gdn_conv1
     copy.times = bench_copy(&options, bytes, sets, stream);
     line.times = bench_graph(&options, graph, sets, stream);
     line.ratio_to_copy = copy.times.median_us / line.times.median_us;
-    line.features = "[\"silu\",\"state\"]", line.params = params;
+    line.features = features[d->row->work], line.params = params;
     CU(cuGraphExecDestroy(graph));
-    if (!options.no_errors) conv_errors(d, plan, &args[0], &line);
+    if (!options.no_errors && d->row->tokens <= MOST_TOKENS_CHECKED) conv_errors(d, plan, &args[0], &line);
     bench_write(&options, ctx, &copy);
     bench_write(&options, ctx, &line);
     free(params);
@@ -444,16 +539,14 @@ static void time_conv(const struct conv_data *d, const gdn_plan *plan, gdn_conv1
 
 static void run_conv_row(const struct conv_row *row)
 {
-    struct conv_data d = { .row = row, .channels = (2 * row->q_heads + row->v_heads) * DIM };
+    struct conv_data d = conv_data_create(row);
     const gdn_conv1d_desc desc = conv_desc(&d);
     gdn_conv1d_args args[MAX_SETS];
     gdn_cost cost = GDN_COST_INIT;
     gdn_plan *plan;
-    d.x = bench_rows(row->dtype, (size_t)row->tokens * (size_t)(d.channels / DIM), DIM, 1.0, 0, 21);
-    d.weight = bench_rows(row->dtype, (size_t)d.channels, WIDTH, 0.5, 0, 22);
     GDN(gdn_plan_conv1d_qkv(ctx, &target, &desc, 0, &plan));
     GDN(gdn_plan_load(plan, options.device));
-    GDN(gdn_plan_cost(plan, row->tokens, 1, &cost));
+    GDN(gdn_plan_cost(plan, row->tokens, d.num_seqs, &cost));
     const int sets = bench_rotation(cost.bytes);
     for (int i = 0; i < sets; ++i)
         args[i] = conv_args_for(&d);
@@ -462,7 +555,7 @@ static void run_conv_row(const struct conv_row *row)
     for (int i = 0; i < sets; ++i)
         conv_args_free(&args[i]);
     gdn_plan_destroy(plan);
-    free(d.x), free(d.weight);
+    conv_data_free(&d);
 }
 
 static void open_library(void)

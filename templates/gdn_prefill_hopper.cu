@@ -419,7 +419,7 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
     }
 }
 
-/* What a chunk's gates are made of, two tokens a lane. */
+/* What a chunk's gates are made of, as bits, two tokens a lane. */
 struct RawGates {
     RawGate decay[2], beta[2];
 };

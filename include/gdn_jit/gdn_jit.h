@@ -3,8 +3,8 @@
  *
  * Two operators of Gated DeltaNet (GDN) inference, specialised per shape, compiled by NVRTC and cached on disk:
  *
- *   conv1d-QKV    causal depthwise conv1d (+ bias, + SiLU) straight from the packed projection into separate q, k and v,
- *                 with the conv state update, in one launch.
+ *   conv1d-QKV    the prologue: causal depthwise conv1d (+ bias, SiLU, L2 norm, gates) straight from the packed projection
+ *                 into separate q, k, v, g and beta, with the conv state update and checkpoints, in one launch.
  *   GDN prefill   the chunked gated delta rule, forward, exact, varlen, with initial and final state.
  *
  * Life of a call:   desc -> gdn_plan_*() -> gdn_plan_load() -> gdn_execute_*()       (plan: compiles, touches no device)
@@ -286,68 +286,126 @@ typedef struct gdn_prefill_args {
 /* ---- 5. conv1d-QKV -------------------------------------------------------------------------------------------------- */
 
 typedef enum gdn_conv_state_layout {
-    GDN_CONV_STATE_CW = 1, /* [slots, C, width - 1], newest token last */
-    GDN_CONV_STATE_WC = 2  /* [slots, width - 1, C] */
+    GDN_CONV_STATE_CW = 1,        /* [slots, C, width - 1], newest token last */
+    GDN_CONV_STATE_WC = 2,        /* [slots, width - 1, C] */
+    GDN_CONV_STATE_CW_STRIDED = 3 /* [slots, C, args.state_channel_stride]: CW, of whose columns only the first are used */
 } gdn_conv_state_layout;
 
+typedef enum gdn_conv_x_layout {
+    GDN_CONV_X_PACKED = 1,     /* a row is [q heads | k heads | v heads | ...] */
+    GDN_CONV_X_INTERLEAVED = 2 /* a row is, per k head, [q | k | its v heads | ...]: Qwen3-Next's projection */
+} gdn_conv_x_layout;
+
 enum {
-    GDN_CONV_SILU = 1u, /* y = a * sigmoid(a) */
-    GDN_CONV_BIAS = 2u  /* args.bias is given */
+    GDN_CONV_SILU = 1u,              /* y = a * sigmoid(a) */
+    GDN_CONV_BIAS = 2u,              /* args.bias is given */
+    GDN_CONV_L2_NORM = 4u,           /* each head of q and k, after rounding to io_type: x * rsqrt(sum x^2 + 1e-6) */
+    GDN_CONV_EXACT_NORM = 8u,        /* with L2_NORM: of the float32 values, without rounding before the norm */
+    GDN_CONV_ZERO_PADDING = 16u,     /* rows of q, k, v, g, beta from cu_seqlens[num_seqs] to num_tokens become zeros */
+    GDN_CONV_CHECKPOINTS = 32u,      /* args.checkpoints may be given */
+    GDN_CONV_GATE_EXP = 64u,         /* g is exp of the log decay */
+    GDN_CONV_BETA_ROUNDED = 128u,    /* sigmoid is rounded to gate_type (16 bit) before it is stored as float32 */
+    GDN_CONV_BETA_TIMES_2 = 256u,    /* beta is doubled, after that: negative eigenvalues */
+    GDN_CONV_LAUNCH_DEPENDENTS = 512u /* a kernel launched after it with programmatic stream serialization may start early;
+                                         it must execute griddepcontrol.wait before it reads what this one writes. sm_90 on */
 };
 
 /*
- * conv1d-QKV, per sequence and channel c of the packed row [q | k | v] (C = Q + K + V channels, in head order):
+ * conv1d-QKV, per sequence and channel c of [q | k | v] (C = Q + K + V channels, in head order):
  *
- *     ext  = state[slot][c] (width - 1 raw inputs, or zeros) followed by x[first .. first + len)[c]
+ *     h    = width - 1 inputs: state[slot_in][c], or zeros without an initial state
+ *     ext  = h followed by x[first .. first + len)[c]
  *     a_t  = bias[c] + sum_j weight[c][j] * ext[t + j]            float32
  *     y_t  = silu ? a_t / (1 + exp(-a_t)) : a_t                   rounded to io_type, to q, k or v by channel; the
  *                                                                 quotient is -0 at a_t = -infinity
- *     state[slot][c] = the last width - 1 values of ext           raw, bit for bit; len < width - 1 shifts and appends
+ *     state[slot_out][c] = the last width - 1 values of ext       raw, bit for bit where state_type is io_type; else
+ *                                                                 rounded to nearest even; len < width - 1 shifts and appends
+ * and per token and gate head h, when num_gate_heads is not 0:
  *
- * (The operator that engines know as causal_conv1d_fn, followed by the split.)
+ *     g    = -exp(a_log[h]) * softplus(a[t][h] + dt_bias[h])      float32; softplus(x) = log(1 + e^x), and x above 20
+ *     beta = 1 / (1 + exp(-b[t][h]))                              float32
+ *
+ * (The operator that engines know as causal_conv1d_fn, followed by split, l2norm and fused_gdn_gating.) The L2 norm's sum is
+ * float32: a head's |y| must stay below 2^60. exp(a_log) must be finite in float32.
  */
 typedef struct gdn_conv1d_desc {
     size_t struct_size;
-    gdn_dtype io_type; /* x, weight, bias, state, q, k, v: GDN_BF16 or GDN_F16 */
+    gdn_dtype io_type;    /* x, weight, bias, q, k, v: GDN_BF16, GDN_F16 or GDN_F32 */
+    gdn_dtype state_type; /* 0: io_type */
     gdn_conv_state_layout state_layout;
-    int32_t num_q_heads, num_k_heads, num_v_heads; /* 0 to 4096 each, not all 0 */
-    int32_t head_dim_qk, head_dim_v;               /* multiples of 16, up to 256 */
+    gdn_conv_x_layout x_layout;                    /* 0: GDN_CONV_X_PACKED */
+    int32_t num_q_heads, num_k_heads, num_v_heads; /* 0 to 4096 each, not all 0; interleaved: q and k alike, v a multiple */
+    int32_t head_dim_qk, head_dim_v;               /* multiples of 16, up to 256; with L2_NORM head_dim_qk is a power of 2 */
+    int32_t num_gate_heads;                        /* heads of a, b, g, beta, up to 4096; 0: no gates */
+    gdn_dtype gate_type;                           /* a, b; 0: io_type */
+    gdn_dtype a_log_type, dt_bias_type;            /* 0: GDN_F32 */
     int32_t width;                                 /* 2, 3 or 4 */
     uint32_t flags;                                /* GDN_CONV_* */
-    int32_t x_alignment; /* contract on x: address and x_stride are multiples of this many bytes: 2, 4, 8 or 16; 0: 16 */
+    int32_t x_alignment; /* contract on x: address, x_stride and x_group_stride are multiples of this many bytes: 2, 4, 8 or
+                            16 (float32: from 4 on); 0: 16 */
+    gdn_index_type cu_seqlens_type; /* 0: GDN_INDEX_I32 */
+    gdn_index_type slot_type;       /* slot_in, slot_out; 0: GDN_INDEX_I32 */
     int64_t max_tokens, max_seqs;
 } gdn_conv1d_desc;
-#define GDN_CONV1D_DESC_INIT { sizeof(gdn_conv1d_desc), GDN_BF16, GDN_CONV_STATE_CW, 0, 0, 0, 0, 0, 4, GDN_CONV_SILU, 0, 0, 0 }
+#define GDN_CONV1D_DESC_INIT                                                                                          \
+    { sizeof(gdn_conv1d_desc), GDN_BF16, (gdn_dtype)0, GDN_CONV_STATE_CW, GDN_CONV_X_PACKED, 0, 0, 0, 0, 0, 0,           \
+      (gdn_dtype)0, GDN_F32, GDN_F32, 4, GDN_CONV_SILU, 0, GDN_INDEX_I32, GDN_INDEX_I32, 0, 0 }
 
 /*
- * One call's tensors, device memory; all but x are 16-byte aligned.
- *   x       [tokens, x_stride >= C]  io_type; the first C columns of each row are read (the rest may be z, b, a)
- *   weight  [C, width]   bias [C] or 0, as the flag says
- *   q, k, v [tokens, heads, head_dim] packed; 0 where the head count is 0. Rows outside every sequence are left alone
- *   state   [slots, ...] in state_layout; 0: sequences start from zeros and nothing is stored
- *   slots   [num_seqs] int32: state line of each sequence; -1: padding, its rows and state are left alone. 0: line n for
- *           sequence n. A line must not appear twice
- *   has_initial_state [num_seqs] uint8: 0 starts from zeros (the line is not read). Null: every sequence reads its line
- *   cu_seqlens [num_seqs + 1] int32 as in gdn_prefill_args; 0: uniform batch
- * An empty sequence leaves its state line alone. The update in place is race-free. q, k and v must not overlap x, the state
- * or each other.
+ * One call's tensors, device memory. weight, bias, q, k, v and state are 16-byte aligned, x as x_alignment says, everything
+ * else to its elements. Strides are in elements; 0 means packed.
+ *   x       [tokens, x_stride]  io_type. Packed: x_stride >= C, the first C columns are read (the rest may be z, b, a).
+ *           Interleaved: k head i's group begins at column i * x_group_stride and holds [q, k, num_v_heads / num_k_heads v
+ *           heads]; 0 is that and as many columns again as the v heads have (their z)
+ *   weight  [C, width]   bias [C] or 0, as the flag says; io_type, in the order [q | k | v] whatever x_layout is
+ *   q, k, v [tokens, heads, head_dim] or as the strides say (multiples of 16 bytes); 0 where the head count is 0. Rows
+ *           outside every sequence are left alone (but see GDN_CONV_ZERO_PADDING)
+ *   a, b    [tokens, num_gate_heads] gate_type: heads adjacent, rows a_stride and b_stride apart. gate_group_stride, when not
+ *           0: elements from one k head's num_gate_heads / num_k_heads gate heads to the next one's, in both
+ *   a_log, dt_bias [num_gate_heads]; dt_bias 0: zeros
+ *   g, beta [tokens, num_gate_heads] float32; 0: not computed (then a, a_log; or b are not read)
+ *   state   lines of [C, width - 1] as state_layout says, state_slot_stride apart (0: packed; a multiple of 16 bytes unless
+ *           the layout is CW_STRIDED); 0: sequences start from zeros and nothing is stored
+ *   slot_in, slot_out [num_seqs] slot_type, slot_in_stride and slot_out_stride apart: the state line that sequence n reads,
+ *           and the one that it writes. slot_out 0: same as slot_in, in place. slot_in 0: line n (slot_out then still
+ *           applies). -1 in either: an inert row, nothing of that sequence is read or written, its rows of q, k, v, g, beta
+ *           included. Lines that are written differ, and no sequence reads a line that another one of the call writes; two may
+ *           read the same line (a fork). Updating a line in place is race-free
+ *   has_initial_state [num_seqs] uint8: 0 starts from zeros (the line is not read). 0: every sequence reads its line
+ *   cu_seqlens [num_seqs + 1] cu_seqlens_type as in gdn_prefill_args; 0: uniform batch
+ *   checkpoints [num_checkpoints, 3] int64 rows { sequence, token_end, slot }: what the state is after the sequence's first
+ *           token_end tokens of this call also goes to line slot of state. In any order. Inert rows: sequence or slot negative,
+ *           token_end not positive or beyond the sequence's length, inert sequences. num_checkpoints is a capacity: fill up
+ *           with rows of -1
+ * An empty sequence leaves its line alone when slot_in and slot_out are equal, and else copies it (or zeros, without an
+ * initial state). q, k, v, g, beta must not overlap an input, the state or each other.
  */
 typedef struct gdn_conv1d_args {
     size_t struct_size;
     gdn_devptr x, weight, bias;
     gdn_devptr q, k, v;
-    gdn_devptr state, slots, has_initial_state;
+    gdn_devptr a, b, a_log, dt_bias;
+    gdn_devptr g, beta;
+    gdn_devptr state, slot_in, slot_out, has_initial_state;
     gdn_devptr cu_seqlens;
-    int64_t num_tokens, num_seqs;
+    gdn_devptr checkpoints;
+    int64_t num_tokens, num_seqs, num_checkpoints;
     int64_t x_stride; /* elements from row to row, below 2^31 */
+    int64_t x_group_stride;
+    gdn_strides q_strides, k_strides, v_strides; /* token strides below 2^31 */
+    int64_t a_stride, b_stride, gate_group_stride;
+    int64_t state_slot_stride, state_channel_stride;
+    int64_t slot_in_stride, slot_out_stride; /* 0: 1 */
 } gdn_conv1d_args;
-#define GDN_CONV1D_ARGS_INIT { sizeof(gdn_conv1d_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GDN_CONV1D_ARGS_INIT                                                                                          \
+    { sizeof(gdn_conv1d_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 },         \
+      { 0, 0, 0 }, { 0, 0, 0 }, 0, 0, 0, 0, 0, 0, 0 }
 
 /* ---- 6. Plan -------------------------------------------------------------------------------------------------------- */
 
 enum {
     GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
-    GDN_PLAN_GENERIC = 2u      /* the kernels that every arch has, where this one has its own: to compare, and as a way out */
+    GDN_PLAN_GENERIC = 2u      /* prefill: the kernels that every arch has, where this one has its own: to compare, a way out */
 };
 
 /*

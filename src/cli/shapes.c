@@ -10,11 +10,17 @@
 const struct cli_word cli_op_words[] = { { "gdn_prefill", CLI_PREFILL }, { "conv1d_qkv", CLI_CONV1D }, { NULL, 0 } };
 const struct cli_word cli_io_type_words[] = { { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { NULL, 0 } };
 const struct cli_word cli_state_layout_words[] = { { "kv", GDN_STATE_KV }, { "vk", GDN_STATE_VK }, { NULL, 0 } };
-const struct cli_word cli_conv_layout_words[] = { { "cw", GDN_CONV_STATE_CW },
-                                                  { "wc", GDN_CONV_STATE_WC },
+const struct cli_word cli_conv_layout_words[] = {
+    { "cw", GDN_CONV_STATE_CW }, { "wc", GDN_CONV_STATE_WC }, { "cw_strided", GDN_CONV_STATE_CW_STRIDED }, { NULL, 0 }
+};
+static const struct cli_word x_layout_words[] = { { "packed", GDN_CONV_X_PACKED },
+                                                  { "interleaved", GDN_CONV_X_INTERLEAVED },
                                                   { NULL, 0 } };
 static const struct cli_word float_words[] = {
     { "fp32", GDN_F32 }, { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { NULL, 0 }
+};
+static const struct cli_word io_type_words[] = {
+    { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { "fp32", GDN_F32 }, { NULL, 0 }
 };
 static const struct cli_word index_words[] = { { "int32", GDN_INDEX_I32 }, { "int64", GDN_INDEX_I64 }, { NULL, 0 } };
 static const struct cli_word head_map_words[] = { { "grouped", GDN_HEADS_GROUPED },
@@ -29,7 +35,17 @@ static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL
                                                       { "checkpoints", GDN_PREFILL_CHECKPOINTS },
                                                       { "zero_padding", GDN_PREFILL_ZERO_PADDING },
                                                       { NULL, 0 } };
-static const struct cli_word conv_flag_words[] = { { "silu", GDN_CONV_SILU }, { "bias", GDN_CONV_BIAS }, { NULL, 0 } };
+static const struct cli_word conv_flag_words[] = { { "silu", GDN_CONV_SILU },
+                                                   { "bias", GDN_CONV_BIAS },
+                                                   { "l2_norm", GDN_CONV_L2_NORM },
+                                                   { "exact_norm", GDN_CONV_EXACT_NORM },
+                                                   { "zero_padding", GDN_CONV_ZERO_PADDING },
+                                                   { "checkpoints", GDN_CONV_CHECKPOINTS },
+                                                   { "gate_exp", GDN_CONV_GATE_EXP },
+                                                   { "beta_rounded", GDN_CONV_BETA_ROUNDED },
+                                                   { "beta_times_2", GDN_CONV_BETA_TIMES_2 },
+                                                   { "launch_dependents", GDN_CONV_LAUNCH_DEPENDENTS },
+                                                   { NULL, 0 } };
 
 enum { MAX_SHAPES = 4096 };
 
@@ -57,7 +73,7 @@ struct common {
     }
 #define COMMON_FIELDS                                                                                                  \
     { "op", CLI_JSON_WORD, true, &op, 0, 0, cli_op_words },                                                            \
-        { "io_type", CLI_JSON_WORD, false, &c.io_type, 0, 0, cli_io_type_words }, INT_FIELD(num_q_heads, true),        \
+        { "io_type", CLI_JSON_WORD, false, &c.io_type, 0, 0, io_type_words }, INT_FIELD(num_q_heads, true),            \
         INT_FIELD(num_k_heads, true), INT_FIELD(num_v_heads, true), INT_FIELD(head_dim_qk, true),                      \
         INT_FIELD(head_dim_v, true), INT_FIELD(max_tokens, false), INT_FIELD(max_seqs, false)
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -150,32 +166,60 @@ static int read_prefill(const char *where, const cJSON *object, struct cli_shape
     return CLI_OK;
 }
 
+/* Those of conv1d-QKV alone; a type that is not named stays the descriptor's default. */
+struct prologue {
+    int state_type, state_layout, x_layout, gate_type, a_log_type, dt_bias_type, cu_seqlens_type, slot_type;
+    int64_t num_gate_heads, width, x_alignment;
+    const cJSON *flags;
+};
+
+static int set_prologue(const char *where, gdn_conv1d_desc *d, const struct prologue *v)
+{
+    if (v->flags) CLI_TRY(read_flags(where, v->flags, conv_flag_words, &d->flags));
+    d->state_type = (gdn_dtype)v->state_type;
+    d->state_layout = (gdn_conv_state_layout)v->state_layout;
+    d->x_layout = (gdn_conv_x_layout)v->x_layout;
+    d->num_gate_heads = (int32_t)v->num_gate_heads;
+    d->gate_type = (gdn_dtype)v->gate_type;
+    d->a_log_type = (gdn_dtype)v->a_log_type;
+    d->dt_bias_type = (gdn_dtype)v->dt_bias_type;
+    d->width = (int32_t)v->width;
+    d->x_alignment = (int32_t)v->x_alignment;
+    d->cu_seqlens_type = (gdn_index_type)v->cu_seqlens_type;
+    d->slot_type = (gdn_index_type)v->slot_type;
+    return CLI_OK;
+}
+
 static int read_conv1d(const char *where, const cJSON *object, struct cli_shape *out)
 {
     struct common c = common_defaults();
-    int op = 0, state_layout = GDN_CONV_STATE_CW;
-    int64_t width = 4, x_alignment = 0;
-    const cJSON *flags = NULL;
+    struct prologue v = { .state_layout = GDN_CONV_STATE_CW, .width = 4 };
+    int op = 0;
     const struct cli_json_field fields[] = {
         COMMON_FIELDS,
-        { "state_layout", CLI_JSON_WORD, false, &state_layout, 0, 0, cli_conv_layout_words },
-        { "width", CLI_JSON_INT, false, &width, 0, INT32_MAX, NULL },
-        { "flags", CLI_JSON_ARRAY, false, &flags, 0, 0, NULL },
-        { "x_alignment", CLI_JSON_INT, false, &x_alignment, 0, INT32_MAX, NULL },
+        WORD_FIELD(state_type, io_type_words),
+        WORD_FIELD(state_layout, cli_conv_layout_words),
+        WORD_FIELD(x_layout, x_layout_words),
+        { "num_gate_heads", CLI_JSON_INT, false, &v.num_gate_heads, 0, INT32_MAX, NULL },
+        WORD_FIELD(gate_type, io_type_words),
+        WORD_FIELD(a_log_type, io_type_words),
+        WORD_FIELD(dt_bias_type, io_type_words),
+        WORD_FIELD(cu_seqlens_type, index_words),
+        WORD_FIELD(slot_type, index_words),
+        { "width", CLI_JSON_INT, false, &v.width, 0, INT32_MAX, NULL },
+        { "flags", CLI_JSON_ARRAY, false, &v.flags, 0, 0, NULL },
+        { "x_alignment", CLI_JSON_INT, false, &v.x_alignment, 0, INT32_MAX, NULL },
     };
     CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
     gdn_conv1d_desc *d = &out->desc.conv1d;
     *d = (gdn_conv1d_desc)GDN_CONV1D_DESC_INIT;
-    if (flags) CLI_TRY(read_flags(where, flags, conv_flag_words, &d->flags));
+    CLI_TRY(set_prologue(where, d, &v));
     d->io_type = (gdn_dtype)c.io_type;
-    d->state_layout = (gdn_conv_state_layout)state_layout;
     d->num_q_heads = (int32_t)c.num_q_heads;
     d->num_k_heads = (int32_t)c.num_k_heads;
     d->num_v_heads = (int32_t)c.num_v_heads;
     d->head_dim_qk = (int32_t)c.head_dim_qk;
     d->head_dim_v = (int32_t)c.head_dim_v;
-    d->width = (int32_t)width;
-    d->x_alignment = (int32_t)x_alignment;
     d->max_tokens = c.max_tokens;
     d->max_seqs = c.max_seqs;
     return CLI_OK;
@@ -260,13 +304,30 @@ static const char *prefill_text(char out[CLI_SHAPE_TEXT], const gdn_prefill_desc
     return out;
 }
 
+static void append_type(char out[CLI_SHAPE_TEXT], const char *before, gdn_dtype type)
+{
+    if (!type) return;
+    append_text(out, before, cli_word_name(io_type_words, (int)type));
+}
+
+/* What is not the default is named. */
 static const char *conv1d_text(char out[CLI_SHAPE_TEXT], const gdn_conv1d_desc *d)
 {
-    snprintf(out, CLI_SHAPE_TEXT, "conv1d_qkv %s heads %d/%d/%d dims %d/%d width %d state %s%s%s, x aligned to %d",
-             cli_word_name(cli_io_type_words, (int)d->io_type), d->num_q_heads, d->num_k_heads, d->num_v_heads,
-             d->head_dim_qk, d->head_dim_v, d->width, cli_word_name(cli_conv_layout_words, (int)d->state_layout),
-             d->flags & GDN_CONV_SILU ? " silu" : "", d->flags & GDN_CONV_BIAS ? " bias" : "",
-             d->x_alignment ? d->x_alignment : 16);
+    char gates[48];
+    snprintf(out, CLI_SHAPE_TEXT, "conv1d_qkv %s heads %d/%d/%d dims %d/%d width %d state %s",
+             cli_word_name(io_type_words, (int)d->io_type), d->num_q_heads, d->num_k_heads, d->num_v_heads,
+             d->head_dim_qk, d->head_dim_v, d->width, cli_word_name(cli_conv_layout_words, (int)d->state_layout));
+    append_type(out, " ", d->state_type);
+    for (const struct cli_word *w = conv_flag_words; w->name; ++w)
+        if (d->flags & (uint32_t)w->value) append_text(out, " ", w->name);
+    if (d->x_layout == GDN_CONV_X_INTERLEAVED) append_text(out, "", " interleaved");
+    snprintf(gates, sizeof gates, ", %d gate heads", d->num_gate_heads);
+    if (d->num_gate_heads) append_text(out, "", gates);
+    if (d->num_gate_heads) append_type(out, " ", d->gate_type);
+    if (d->cu_seqlens_type == GDN_INDEX_I64) append_text(out, "", " cu_seqlens int64");
+    if (d->slot_type == GDN_INDEX_I64) append_text(out, "", " slots int64");
+    snprintf(gates, sizeof gates, ", x aligned to %d", d->x_alignment ? d->x_alignment : 16);
+    append_text(out, "", gates);
     return out;
 }
 

@@ -40,14 +40,38 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "AUX_REGISTERS", spec->aux_registers);
 }
 
+static void emit_conv_gates(struct gdni_strbuf *sb, const struct gdni_spec *spec)
+{
+    flag(sb, "GATES", spec->gate_type != 0);
+    constant(sb, "GATE_TYPE", spec->gate_type);
+    constant(sb, "A_LOG_TYPE", spec->a_log_type);
+    constant(sb, "DT_BIAS_TYPE", spec->dt_bias_type);
+    flag(sb, "GATE_EXP", spec->gate_exp);
+    flag(sb, "BETA_ROUNDED", spec->beta_rounded);
+    flag(sb, "BETA_TIMES_2", spec->beta_times_2);
+}
+
 static void emit_conv(struct gdni_strbuf *sb, const struct gdni_spec *spec)
 {
-    flag(sb, "STATE_CW", spec->state_layout == GDN_CONV_STATE_CW);
+    constant(sb, "IO_TYPE", spec->io_type);
+    constant(sb, "STATE_TYPE", spec->state_type);
+    flag(sb, "STATE_CW", spec->state_layout != GDN_CONV_STATE_WC);
+    flag(sb, "STATE_STRIDED", spec->state_layout == GDN_CONV_STATE_CW_STRIDED);
     flag(sb, "SILU", spec->silu);
     flag(sb, "BIAS", spec->bias);
+    constant(sb, "NORM_LANES", spec->norm_lanes);
+    flag(sb, "EXACT_NORM", spec->exact_norm);
+    flag(sb, "CHECKPOINTS", spec->checkpoints);
+    flag(sb, "ZERO_PADDING", spec->zero_padding);
+    flag(sb, "CU_SEQLENS_I64", spec->cu_seqlens_type == GDN_INDEX_I64);
+    flag(sb, "SLOT_I64", spec->slot_type == GDN_INDEX_I64);
+    emit_conv_gates(sb, spec);
+    flag(sb, "INTERLEAVED", spec->interleaved);
+    flag(sb, "LAUNCH_DEPENDENTS", spec->launch_dependents);
     constant(sb, "WIDTH", spec->width);
     constant(sb, "VECTOR_BYTES", spec->vector_bytes);
     constant(sb, "TILE_TOKENS", spec->params.tile_tokens);
+    constant(sb, "MIN_CTAS", spec->min_ctas_per_sm);
 }
 
 void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec)

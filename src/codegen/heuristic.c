@@ -51,19 +51,17 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
 }
 
 /*
- * Long runs of tokens per thread re-read little (width - 1 rows of each tile) but leave few warps: the longest run that still
- * gives every SM the warps that cover memory latency. A bucket is represented by half its edge.
+ * A tile's rows are all in flight at once, so that a short tile starves no memory; what it costs is its halo and taps, read
+ * again from L2. Eight tokens are the least that costs nothing measurable, and the finest interleaving of reads and writes.
+ * Calls that then leave SMs without a second CTA take half of that. A bucket is represented by half its edge.
  */
 static void conv_params(struct gdni_params *out, const struct gdni_problem *problem, int num_sms, int bucket)
 {
-    enum { WARPS_PER_SM = 24, CHANNELS_PER_WARP = 256 };
+    enum { CTAS_PER_SM = 2, CHANNELS_PER_CTA = 1024, LONG = 8, SHORT = 4 };
     const int64_t edge =
         bucket >= GDNI_NUM_BUCKETS - 1 ? 2 * gdni_bucket_edge(GDNI_NUM_BUCKETS - 2) : gdni_bucket_edge(bucket);
-    const int64_t channels = gdni_problem_channels(problem);
-    int32_t tile = 64;
-    while (tile > 4 && edge / 2 * channels / CHANNELS_PER_WARP < (int64_t)WARPS_PER_SM * num_sms * tile)
-        tile /= 2;
-    out->tile_tokens = tile;
+    const int64_t ctas = edge / 2 / LONG * gdni_problem_channels(problem) / CHANNELS_PER_CTA;
+    out->tile_tokens = ctas >= (int64_t)CTAS_PER_SM * num_sms ? LONG : SHORT;
 }
 
 void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,

@@ -89,26 +89,71 @@
     MAP(o_map)
 /* clang-format on */
 
-/* bias 0 when the spec has none; slots 0: line n; has_initial_state 0: all have; state 0: none is read or written. */
+/*
+ * bias 0 when the spec has none; slot_in 0: line n; slot_out 0: same as in; has_initial_state 0: all have; state 0: none is
+ * read or written; g, beta 0: not computed. *_batch_skip: elements more from sequence to sequence than its tokens make.
+ * The last block: how items become work, conv_launch.c.
+ */
 /* clang-format off */
 #define GDNI_CONV1D_PARAMS(IN, OUT, I64, I32, F32) \
     IN(void, x)                                    \
     IN(void, weight)                               \
     IN(void, bias)                                 \
-    IN(int, slots)                                 \
+    IN(void, a)                                    \
+    IN(void, b)                                    \
+    IN(void, a_log)                                \
+    IN(void, dt_bias)                              \
+    IN(void, slot_in)                              \
+    IN(void, slot_out)                             \
     IN(unsigned char, has_initial_state)           \
-    IN(int, cu_seqlens)                            \
+    IN(void, cu_seqlens)                           \
+    IN(long long, checkpoints)                     \
     OUT(void, q)                                   \
     OUT(void, k)                                   \
     OUT(void, v)                                   \
+    OUT(float, g)                                  \
+    OUT(float, beta)                               \
     OUT(void, state)                               \
     I64(x_stride)                                  \
+    I64(x_group_stride)                            \
+    I64(q_token_stride)                            \
+    I64(q_head_stride)                             \
+    I64(q_batch_skip)                              \
+    I64(k_token_stride)                            \
+    I64(k_head_stride)                             \
+    I64(k_batch_skip)                              \
+    I64(v_token_stride)                            \
+    I64(v_head_stride)                             \
+    I64(v_batch_skip)                              \
+    I64(a_stride)                                  \
+    I64(b_stride)                                  \
+    I64(gate_group_stride)                         \
+    I64(state_slot_stride)                         \
     I64(num_tokens)                                \
     I64(uniform_len)                               \
     I32(q_channels)                                \
     I32(k_channels)                                \
     I32(v_channels)                                \
-    I32(num_seqs)
+    I32(head_dim_qk)                               \
+    I32(head_dim_v)                                \
+    I32(v_heads_per_k)                             \
+    I32(num_gate_heads)                            \
+    I32(gate_group)                                \
+    I32(state_channel_stride)                      \
+    I32(slot_in_stride)                            \
+    I32(slot_out_stride)                           \
+    I32(num_seqs)                                  \
+    I32(qk_magic)                                  \
+    I32(v_magic)                                   \
+    I32(row_magic)                                 \
+    I32(row_shift)                                 \
+    I32(row_lanes)                                 \
+    I32(gate_warps)                                \
+    I32(gate_step)                                 \
+    I32(gate_ctas)                                 \
+    I32(num_tiles)                                 \
+    I32(num_checkpoints)                           \
+    I32(copy_rows)
 /* clang-format on */
 
 #define GDNI_HOST_POINTER(type, name) uint64_t name;

@@ -19,9 +19,12 @@ struct gdni_problem {
     int32_t num_heads; /* prefill: state heads H = max of the three; conv: their sum */
     int32_t head_dim_qk, head_dim_v;
     int32_t head_map;                   /* prefill */
-    int32_t gate, gate_type;            /* prefill */
+    int32_t gate, gate_type;            /* prefill; gate_type also conv: of a, b, and 0 without gates */
     int32_t beta, beta_type;            /* prefill */
     int32_t cu_seqlens_type, slot_type; /* gdn_index_type */
+    int32_t num_gate_heads;             /* conv; 0: no gates */
+    int32_t a_log_type, dt_bias_type;   /* conv; 0 without gates */
+    int32_t x_layout;                   /* conv */
     int32_t width;                      /* conv */
     uint32_t flags;                     /* GDN_PREFILL_* or GDN_CONV_* */
     int32_t x_alignment;                /* conv, bytes */

@@ -1,16 +1,17 @@
 /*
- * problem_conv1d.c - owns what a legal gdn_conv1d_desc and a legal call of it are, and what a call costs. Must not know:
- * tuning, archs, kernels, devices.
+ * problem_conv1d.c - owns what a legal gdn_conv1d_desc is, and what a call costs. Must not know: arguments of a call
+ * (call_conv1d.c), tuning, archs, kernels, devices.
  */
 #include <string.h>
 
 #include "codegen/check.h"
 
-static gdn_status check_conv_heads(const gdn_conv1d_desc *d)
+static gdn_status check_heads(const gdn_conv1d_desc *d)
 {
     GDN_TRY(gdni_check_count("num_q_heads", d->num_q_heads, 0, GDNI_MAX_HEADS));
     GDN_TRY(gdni_check_count("num_k_heads", d->num_k_heads, 0, GDNI_MAX_HEADS));
     GDN_TRY(gdni_check_count("num_v_heads", d->num_v_heads, 0, GDNI_MAX_HEADS));
+    GDN_TRY(gdni_check_count("num_gate_heads", d->num_gate_heads, 0, GDNI_MAX_HEADS));
     if (d->num_q_heads + d->num_k_heads + d->num_v_heads == 0)
         return GDN_FAIL(GDN_E_INVALID,
                         "num_q_heads, num_k_heads, num_v_heads are all 0: at least one must be positive");
@@ -18,7 +19,7 @@ static gdn_status check_conv_heads(const gdn_conv1d_desc *d)
 }
 
 /* A dim that no head has is not looked at. */
-static gdn_status check_conv_dim(const char *member, int32_t dim, int32_t heads)
+static gdn_status check_dim(const char *member, int32_t dim, int32_t heads)
 {
     if (heads == 0) return GDN_OK;
     if (dim > 0 && dim <= 256 && dim % 16 == 0) return GDN_OK;
@@ -26,103 +27,153 @@ static gdn_status check_conv_dim(const char *member, int32_t dim, int32_t heads)
                     member, dim);
 }
 
-static gdn_status check_conv_rest(const gdn_conv1d_desc *d)
+static gdn_status check_layouts(const gdn_conv1d_desc *d)
 {
-    if (d->state_layout != GDN_CONV_STATE_CW && d->state_layout != GDN_CONV_STATE_WC)
-        return GDN_FAIL(GDN_E_INVALID, "state_layout is %d: must be GDN_CONV_STATE_CW or GDN_CONV_STATE_WC",
-                        d->state_layout);
-    if (d->width < 2 || d->width > 4)
-        return GDN_FAIL(d->width < 1 ? GDN_E_INVALID : GDN_E_UNSUPPORTED, "width is %d: must be 2, 3 or 4", d->width);
-    if (d->flags & ~(uint32_t)(GDN_CONV_SILU | GDN_CONV_BIAS))
-        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_CONV_SILU and GDN_CONV_BIAS are known", d->flags);
+    GDN_TRY(gdni_check_enum("state_layout", (int32_t)d->state_layout, GDN_CONV_STATE_CW, GDN_CONV_STATE_CW_STRIDED,
+                            "GDN_CONV_STATE_CW, GDN_CONV_STATE_WC or GDN_CONV_STATE_CW_STRIDED"));
+    if (!d->x_layout || d->x_layout == GDN_CONV_X_PACKED) return GDN_OK;
+    GDN_TRY(gdni_check_enum("x_layout", (int32_t)d->x_layout, GDN_CONV_X_PACKED, GDN_CONV_X_INTERLEAVED,
+                            "GDN_CONV_X_PACKED or GDN_CONV_X_INTERLEAVED"));
+    if (d->num_q_heads != d->num_k_heads || d->num_k_heads == 0 || d->num_v_heads % d->num_k_heads)
+        return GDN_FAIL(
+            GDN_E_INVALID,
+            "num_q_heads, num_k_heads, num_v_heads are %d, %d, %d: with GDN_CONV_X_INTERLEAVED a group is one "
+            "q and one k head and the same number of v heads each; use equal q and k and a multiple for v",
+            d->num_q_heads, d->num_k_heads, d->num_v_heads);
+    return GDN_OK;
+}
+
+static gdn_status check_alignment(const gdn_conv1d_desc *d)
+{
     const int32_t a = d->x_alignment;
     if (a != 0 && a != 2 && a != 4 && a != 8 && a != 16)
         return GDN_FAIL(GDN_E_INVALID, "x_alignment is %d: must be 2, 4, 8 or 16 bytes, or 0 for 16", a);
+    if (a == 2 && d->io_type == GDN_F32)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "x_alignment is 2 but io_type is GDN_F32: an element has 4 bytes, use 4 or more");
     return GDN_OK;
+}
+
+/* With the defaults of 0 already put in. */
+static gdn_status check_types(const gdn_conv1d_desc *d)
+{
+    GDN_TRY(gdni_check_float_type("io_type", (int32_t)d->io_type));
+    GDN_TRY(gdni_check_float_type("state_type", (int32_t)d->state_type));
+    GDN_TRY(gdni_check_float_type("gate_type", (int32_t)d->gate_type));
+    GDN_TRY(gdni_check_float_type("a_log_type", (int32_t)d->a_log_type));
+    return gdni_check_float_type("dt_bias_type", (int32_t)d->dt_bias_type);
+}
+
+enum {
+    GATE_FLAGS = GDN_CONV_GATE_EXP | GDN_CONV_BETA_ROUNDED | GDN_CONV_BETA_TIMES_2,
+    KNOWN_FLAGS = GDN_CONV_SILU | GDN_CONV_BIAS | GDN_CONV_L2_NORM | GDN_CONV_EXACT_NORM | GDN_CONV_ZERO_PADDING |
+                  GDN_CONV_CHECKPOINTS | GATE_FLAGS | GDN_CONV_LAUNCH_DEPENDENTS
+};
+
+static gdn_status check_gate_flags(const gdn_conv1d_desc *d)
+{
+    if (d->num_gate_heads == 0 && d->flags & GATE_FLAGS)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "flags is 0x%x but num_gate_heads is 0: GDN_CONV_GATE_EXP and GDN_CONV_BETA_* need gate heads",
+                        d->flags);
+    if (d->flags & GDN_CONV_BETA_ROUNDED && d->gate_type == GDN_F32)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "flags has GDN_CONV_BETA_ROUNDED but gate_type is GDN_F32: it rounds to gate_type, use 16 bit");
+    return GDN_OK;
+}
+
+/* A warp sums a head's squares by shuffles: 8 channels a lane, a power of two of lanes. */
+static gdn_status check_norm(const gdn_conv1d_desc *d)
+{
+    if (d->flags & GDN_CONV_EXACT_NORM && !(d->flags & GDN_CONV_L2_NORM))
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: GDN_CONV_EXACT_NORM needs GDN_CONV_L2_NORM", d->flags);
+    if (!(d->flags & GDN_CONV_L2_NORM)) return GDN_OK;
+    if (d->num_q_heads + d->num_k_heads == 0)
+        return GDN_FAIL(GDN_E_INVALID, "flags has GDN_CONV_L2_NORM but there is no q and no k head: drop the flag");
+    if ((d->head_dim_qk & (d->head_dim_qk - 1)) != 0)
+        return GDN_FAIL(GDN_E_UNSUPPORTED,
+                        "head_dim_qk is %d: GDN_CONV_L2_NORM needs 16, 32, 64, 128 or 256; drop the flag and normalise "
+                        "q and k after the call",
+                        d->head_dim_qk);
+    return GDN_OK;
+}
+
+static gdn_status check_rest(const gdn_conv1d_desc *d)
+{
+    if (d->width < 2 || d->width > 4)
+        return GDN_FAIL(d->width < 1 ? GDN_E_INVALID : GDN_E_UNSUPPORTED, "width is %d: must be 2, 3 or 4", d->width);
+    if (d->flags & ~(uint32_t)KNOWN_FLAGS)
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_CONV_* are known, 0x%x together", d->flags,
+                        (unsigned)KNOWN_FLAGS);
+    GDN_TRY(check_gate_flags(d));
+    GDN_TRY(check_norm(d));
+    return gdni_check_bounds(d->max_tokens, d->max_seqs);
+}
+
+static gdn_status check_desc(const gdn_conv1d_desc *d)
+{
+    GDN_TRY(check_types(d));
+    GDN_TRY(check_heads(d));
+    GDN_TRY(check_dim("head_dim_qk", d->head_dim_qk, d->num_q_heads + d->num_k_heads));
+    GDN_TRY(check_dim("head_dim_v", d->head_dim_v, d->num_v_heads));
+    GDN_TRY(check_layouts(d));
+    GDN_TRY(check_alignment(d));
+    return check_rest(d);
+}
+
+static void fill_types(gdn_conv1d_desc *d)
+{
+    if (!d->state_type) d->state_type = d->io_type;
+    if (!d->gate_type) d->gate_type = d->io_type;
+    if (!d->a_log_type) d->a_log_type = GDN_F32;
+    if (!d->dt_bias_type) d->dt_bias_type = GDN_F32;
+}
+
+static void fill_problem(struct gdni_problem *out, const gdn_conv1d_desc *d)
+{
+    const bool gates = d->num_gate_heads > 0;
+    *out = (struct gdni_problem){
+        .op = GDNI_OP_CONV1D_QKV,
+        .io_type = (int32_t)d->io_type,
+        .state_type = (int32_t)d->state_type,
+        .state_layout = (int32_t)d->state_layout,
+        .num_q_heads = d->num_q_heads,
+        .num_k_heads = d->num_k_heads,
+        .num_v_heads = d->num_v_heads,
+        .num_heads = d->num_q_heads + d->num_k_heads + d->num_v_heads,
+        .head_dim_qk = d->head_dim_qk,
+        .head_dim_v = d->head_dim_v,
+        .num_gate_heads = d->num_gate_heads,
+        .gate_type = gates ? (int32_t)d->gate_type : 0,
+        .a_log_type = gates ? (int32_t)d->a_log_type : 0,
+        .dt_bias_type = gates ? (int32_t)d->dt_bias_type : 0,
+        .x_layout = d->x_layout ? (int32_t)d->x_layout : GDN_CONV_X_PACKED,
+        .width = d->width,
+        .flags = d->flags,
+        .x_alignment = d->x_alignment ? d->x_alignment : 16,
+        .max_tokens = d->max_tokens,
+        .max_seqs = d->max_seqs,
+    };
 }
 
 gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_desc *desc)
 {
     gdn_conv1d_desc d = GDN_CONV1D_DESC_INIT;
     GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_conv1d_desc", sizeof d));
-    GDN_TRY(gdni_check_io_type("io_type", (int32_t)d.io_type));
-    GDN_TRY(check_conv_heads(&d));
-    GDN_TRY(check_conv_dim("head_dim_qk", d.head_dim_qk, d.num_q_heads + d.num_k_heads));
-    GDN_TRY(check_conv_dim("head_dim_v", d.head_dim_v, d.num_v_heads));
-    GDN_TRY(check_conv_rest(&d));
-    GDN_TRY(gdni_check_bounds(d.max_tokens, d.max_seqs));
+    fill_types(&d);
+    GDN_TRY(check_desc(&d));
     memset(out, 0, sizeof *out);
-    *out = (struct gdni_problem){
-        .op = GDNI_OP_CONV1D_QKV,
-        .io_type = (int32_t)d.io_type,
-        .state_type = (int32_t)d.io_type,
-        .state_layout = (int32_t)d.state_layout,
-        .num_q_heads = d.num_q_heads,
-        .num_k_heads = d.num_k_heads,
-        .num_v_heads = d.num_v_heads,
-        .num_heads = d.num_q_heads + d.num_k_heads + d.num_v_heads,
-        .head_dim_qk = d.head_dim_qk,
-        .head_dim_v = d.head_dim_v,
-        .width = d.width,
-        .flags = d.flags,
-        .x_alignment = d.x_alignment ? d.x_alignment : 16,
-        .max_tokens = d.max_tokens,
-        .max_seqs = d.max_seqs,
-    };
-    return GDN_OK;
-}
-
-static gdn_status check_conv_output(const char *name, gdn_devptr value, int32_t heads, bool rows)
-{
-    if (heads == 0 && value)
-        return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx but the plan has no head for it: pass 0", name,
-                        (unsigned long long)value);
-    const struct gdni_pointer pointer = { name, value, rows && heads > 0, 16 };
-    return gdni_check_pointers(&pointer, 1);
-}
-
-static gdn_status check_conv_x(const struct gdni_problem *p, const gdn_conv1d_args *a, bool rows)
-{
-    const struct gdni_pointer x = { "x", a->x, rows, p->x_alignment };
-    GDN_TRY(gdni_check_pointers(&x, 1));
-    if (!rows) return GDN_OK;
-    if (a->x_stride < gdni_problem_channels(p) || a->x_stride > INT32_MAX)
-        return GDN_FAIL(GDN_E_INVALID,
-                        "x_stride is %lld elements: must be at least the %lld channels of a row, and below 2^31",
-                        (long long)a->x_stride, (long long)gdni_problem_channels(p));
-    if (a->x_stride * gdni_dtype_bytes(p->io_type) % p->x_alignment)
-        return GDN_FAIL(GDN_E_INVALID,
-                        "x_stride is %lld elements: rows must keep x_alignment, %d bytes; plan with a smaller one",
-                        (long long)a->x_stride, p->x_alignment);
-    return GDN_OK;
-}
-
-gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a)
-{
-    GDN_TRY(gdni_check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
-    const bool rows = a->num_tokens > 0 && a->num_seqs > 0, biased = p->flags & GDN_CONV_BIAS;
-    GDN_TRY(check_conv_x(p, a, rows));
-    if (a->bias && !biased)
-        return GDN_FAIL(GDN_E_INVALID, "bias is given but the plan's flags lack GDN_CONV_BIAS: plan with it or pass 0");
-    const struct gdni_pointer pointers[] = {
-        { "weight", a->weight, rows, 16 },
-        { "bias", a->bias, rows && biased, 16 },
-        { "state", a->state, false, 16 },
-        { "slots", a->slots, false, 4 },
-        { "has_initial_state", a->has_initial_state, false, 1 },
-        { "cu_seqlens", a->cu_seqlens, false, 4 },
-    };
-    GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
-    GDN_TRY(check_conv_output("q", a->q, p->num_q_heads, rows));
-    GDN_TRY(check_conv_output("k", a->k, p->num_k_heads, rows));
-    return check_conv_output("v", a->v, p->num_v_heads, rows);
+    fill_problem(out, &d);
+    GDN_TRY(gdni_take_index_type(&out->cu_seqlens_type, "cu_seqlens_type", (int32_t)d.cu_seqlens_type));
+    return gdni_take_index_type(&out->slot_type, "slot_type", (int32_t)d.slot_type);
 }
 
 void gdni_conv1d_cost(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, double *bytes, double *flops)
 {
     const double tokens = (double)num_tokens, seqs = (double)num_seqs;
-    const double io = gdni_dtype_bytes(p->io_type);
+    const double io = gdni_dtype_bytes(p->io_type), state = gdni_dtype_bytes(p->state_type);
     const double channels = (double)gdni_problem_channels(p);
-    *bytes = io * channels * (2 * tokens + p->width + 2 * seqs * (p->width - 1));
+    const double gates = p->num_gate_heads * (2.0 * gdni_dtype_bytes(p->gate_type) + 2 * sizeof(float));
+    *bytes = io * channels * (2 * tokens + p->width) + state * channels * 2 * seqs * (p->width - 1) + tokens * gates;
     *flops = 2 * channels * tokens * p->width;
 }

@@ -20,7 +20,10 @@ static const char *const hopper_headers[] = { "gdn_types.cuh",    "gdn_sequence.
 static const char *const hopper_instrs[] = { "mma_f16",          "ldmatrix_x4",      "ldmatrix_x4_trans",
                                              "wgmma_ss_n64",     "wgmma_rs_n64",     "wgmma_rs_n64_f16",
                                              "wgmma_rs_n32_f16", "wgmma_rs_n128_mn", NULL };
-static const char *const conv_headers[] = { "gdn_types.cuh", "gdn_conv.cuh", NULL };
+static const char *const conv_headers[] = { "gdn_types.cuh",      "gdn_conv_ptx.cuh",
+                                            "gdn_conv_rows.cuh",  "gdn_conv_sequences.cuh",
+                                            "gdn_conv_state.cuh", "gdn_conv_math.cuh",
+                                            "gdn_conv_gates.cuh", NULL };
 static const char *const conv_instrs[] = { NULL };
 
 static const struct gdni_kernel_info kernels[GDNI_NUM_KERNELS] = {
@@ -123,15 +126,61 @@ static void derive_hopper(struct gdni_spec *s)
     s->aux_registers = s->checkpoints ? 96 : 88;
 }
 
+/*
+ * How many CTAs an SM must hold: what ptxas may use registers for. Five are 96 registers, four 128; what else it would have to
+ * spill for (wide rows, a bias, lines of another type or read element by element) gets all it wants.
+ */
+static int32_t conv_min_ctas(const struct gdni_spec *s)
+{
+    const bool plain_state = s->state_type == s->io_type && s->state_layout != GDN_CONV_STATE_CW_STRIDED;
+    if (s->io_type == GDN_F32 || !plain_state || s->bias) return 1;
+    return s->norm_lanes ? 4 : 5;
+}
+
+/* templates/include/gdn_conv_rows.cuh: a column of shared memory a thread. */
+static void derive_conv_sizes(struct gdni_spec *s)
+{
+    enum { CHANNELS = 8 };
+    const int32_t halo = s->width - 1, rows = s->params.tile_tokens + 2 * halo - 1 + s->width;
+    s->threads = 128;
+    s->smem_bytes = rows * s->threads * CHANNELS * gdni_dtype_bytes(s->io_type);
+    s->min_ctas_per_sm = conv_min_ctas(s);
+}
+
 static void derive_conv(struct gdni_spec *s, const struct gdni_problem *problem)
 {
+    enum { CHANNELS = 8 };
+    const uint32_t flags = problem->flags;
     s->width = problem->width;
-    s->silu = (problem->flags & GDN_CONV_SILU) != 0;
-    s->bias = (problem->flags & GDN_CONV_BIAS) != 0;
+    s->silu = (flags & GDN_CONV_SILU) != 0;
+    s->bias = (flags & GDN_CONV_BIAS) != 0;
     s->vector_bytes = problem->x_alignment;
+    s->norm_lanes = flags & GDN_CONV_L2_NORM ? problem->head_dim_qk / CHANNELS : 0;
+    s->exact_norm = (flags & GDN_CONV_EXACT_NORM) != 0;
+    s->checkpoints = (flags & GDN_CONV_CHECKPOINTS) != 0;
+    s->zero_padding = (flags & GDN_CONV_ZERO_PADDING) != 0;
+    s->cu_seqlens_type = problem->cu_seqlens_type;
+    s->slot_type = problem->slot_type;
+    s->gate_type = problem->gate_type;
+    s->a_log_type = problem->a_log_type;
+    s->dt_bias_type = problem->dt_bias_type;
+    s->gate_exp = (flags & GDN_CONV_GATE_EXP) != 0;
+    s->beta_rounded = (flags & GDN_CONV_BETA_ROUNDED) != 0;
+    s->beta_times_2 = (flags & GDN_CONV_BETA_TIMES_2) != 0;
+    s->interleaved = problem->x_layout == GDN_CONV_X_INTERLEAVED;
+    s->launch_dependents = (flags & GDN_CONV_LAUNCH_DEPENDENTS) != 0;
     s->dk = s->dv = 0; /* channels are run-time arguments */
-    s->threads = 128;
-    s->smem_bytes = 0;
+    derive_conv_sizes(s);
+}
+
+static gdn_status check_conv_arch(const struct gdni_spec *s)
+{
+    if (!s->launch_dependents || s->arch->cc >= 90) return GDN_OK;
+    return GDN_FAIL(
+        GDN_E_UNSUPPORTED,
+        "flags has GDN_CONV_LAUNCH_DEPENDENTS but %s has no programmatic dependent launch: use sm_90a or newer, "
+        "or drop the flag",
+        s->arch->name);
 }
 
 /* The problem's kernel, or the one with two kinds of CTAs in its place. */
@@ -170,10 +219,11 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
         derive_hopper(out);
     else
         derive_conv(out, problem);
+    GDN_TRY(check_conv_arch(out));
     if (out->smem_bytes > arch->smem_per_block)
-        return GDN_FAIL(GDN_E_UNSUPPORTED,
-                        "%s with stages %d needs %d bytes of shared memory, %s has %d: use fewer stages",
-                        kernels[out->kernel].name, params->stages, out->smem_bytes, arch->name, arch->smem_per_block);
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs %d bytes of shared memory, %s has %d: use %s",
+                        kernels[out->kernel].name, out->smem_bytes, arch->name, arch->smem_per_block,
+                        problem->op == GDNI_OP_PREFILL ? "fewer stages" : "a smaller tile_tokens");
     return GDN_OK;
 }
 
@@ -193,25 +243,10 @@ static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_p
     return GDN_OK;
 }
 
-/* templates/conv1d_qkv.cu: a thread an item, an item 8 channels of one tile of tokens; it counts items in 32 bits. */
-static gdn_status conv_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
-                            uint32_t grid[3])
-{
-    const int64_t tiles = (num_tokens + spec->params.tile_tokens - 1) / spec->params.tile_tokens;
-    const int64_t ctas = (tiles * (gdni_problem_channels(problem) / 8) + spec->threads - 1) / spec->threads;
-    if (ctas > UINT32_MAX / (uint32_t)spec->threads)
-        return GDN_FAIL(GDN_E_INVALID,
-                        "num_tokens is %lld: with %lld channels that passes the kernel's largest grid; split the "
-                        "batch",
-                        (long long)num_tokens, (long long)gdni_problem_channels(problem));
-    grid[0] = (uint32_t)ctas;
-    return GDN_OK;
-}
-
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
                           int64_t num_seqs, int num_sms, uint32_t grid[3])
 {
+    (void)num_tokens; /* a sequence's length is the device's to know */
     grid[0] = grid[1] = grid[2] = 1;
-    if (spec->kernel != GDNI_KERNEL_CONV1D_QKV) return prefill_grid(spec, problem, num_seqs, num_sms, grid);
-    return conv_grid(spec, problem, num_tokens, grid);
+    return prefill_grid(spec, problem, num_seqs, num_sms, grid);
 }

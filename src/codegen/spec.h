@@ -31,11 +31,16 @@ struct gdni_spec {
     int32_t kernel; /* enum gdni_kernel */
     int32_t io_type, state_type, state_layout;
     int32_t dk, dv;
-    int32_t gate, gate_type, beta, beta_type;                   /* prefill */
-    int32_t qk_l2norm, beta_times_2, checkpoints, zero_padding; /* prefill */
+    int32_t gate, gate_type, beta, beta_type; /* prefill; conv has a gate_type, 0 without gates */
+    int32_t qk_l2norm;                        /* prefill */
+    int32_t beta_times_2, checkpoints, zero_padding;
     int32_t cu_seqlens_type, slot_type;
     int32_t producer_registers, state_registers, aux_registers; /* Hopper prefill: of a thread, by role */
-    int32_t width, silu, bias, vector_bytes;                    /* conv */
+    int32_t width, silu, bias, vector_bytes;                 /* conv */
+    int32_t norm_lanes, exact_norm;                          /* conv: lanes that hold a head of q or k; 0: no norm */
+    int32_t a_log_type, dt_bias_type;                        /* conv; 0 without gates */
+    int32_t gate_exp, beta_rounded;                          /* conv */
+    int32_t interleaved, launch_dependents, min_ctas_per_sm; /* conv */
     struct gdni_params params;
     /* derived */
     int32_t threads, smem_bytes; /* of a CTA; dynamic shared memory */
@@ -49,7 +54,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
 /* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
 int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
 
-/* CTAs of a call on a GPU of num_sms. GDN_E_INVALID when the grid passes a CUDA limit. */
+/* CTAs of a prefill call on a GPU of num_sms (conv: conv_launch.h). GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
                           int64_t num_seqs, int num_sms, uint32_t grid[3]);
 

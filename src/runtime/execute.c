@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "codegen/conv_launch.h"
 #include "codegen/kernel_params.h"
 #include "codegen/problem.h"
 #include "codegen/spec.h"
@@ -85,6 +86,7 @@ struct call {
     int variant;
     struct gdni_workspace needs;
     gdn_devptr workspace;
+    const uint32_t *grid; /* NULL: as gdni_spec_grid() says */
 };
 
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_devptr workspace)
@@ -104,7 +106,10 @@ static gdn_status launch(const gdn_plan *plan, const struct gdni_loaded *loaded,
     void *arguments[] = { params };
     const int variant = call->variant;
     const struct gdni_spec *spec = &plan->specs[variant];
-    GDN_TRY(gdni_spec_grid(spec, &plan->problem, call->num_tokens, call->num_seqs, gdni_plan_num_sms(plan), grid));
+    if (call->grid)
+        memcpy(grid, call->grid, sizeof grid);
+    else
+        GDN_TRY(gdni_spec_grid(spec, &plan->problem, call->num_tokens, call->num_seqs, gdni_plan_num_sms(plan), grid));
     grid[0] += (uint32_t)call->needs.num_producers;
     const struct gdni_cuda *cuda = gdni_modules_cuda(plan->modules);
     if (call->needs.control_words) {
@@ -245,29 +250,6 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     return launch(plan, loaded, &call, &params, stream);
 }
 
-static struct gdni_conv1d_params conv1d_params(const struct gdni_problem *p, const gdn_conv1d_args *a)
-{
-    return (struct gdni_conv1d_params){
-        .x = a->x,
-        .weight = a->weight,
-        .bias = a->bias,
-        .slots = a->slots,
-        .has_initial_state = a->has_initial_state,
-        .cu_seqlens = a->cu_seqlens,
-        .q = a->q,
-        .k = a->k,
-        .v = a->v,
-        .state = a->state,
-        .x_stride = a->x_stride,
-        .num_tokens = a->num_tokens,
-        .uniform_len = uniform_len(a->cu_seqlens, a->num_tokens, a->num_seqs),
-        .q_channels = p->num_q_heads * p->head_dim_qk,
-        .k_channels = p->num_k_heads * p->head_dim_qk,
-        .v_channels = p->num_v_heads * p->head_dim_v,
-        .num_seqs = (int32_t)a->num_seqs,
-    };
-}
-
 gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *args, gdn_stream stream)
 {
     gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
@@ -275,9 +257,12 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
     GDN_TRY(check_plan(plan, GDNI_OP_CONV1D_QKV));
     GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", sizeof a));
     GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
-    if (a.num_seqs == 0 || a.num_tokens == 0) return GDN_OK; /* an empty sequence leaves its state line alone */
-    struct gdni_conv1d_params params = conv1d_params(&plan->problem, &a);
-    const struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
+    struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
+    struct gdni_conv1d_params params;
+    uint32_t grid[3];
+    GDN_TRY(gdni_conv1d_launch(&params, grid, &plan->specs[call.variant], &plan->problem, &a));
+    if (grid[0] == 0) return GDN_OK; /* nothing to write */
+    call.grid = grid;
     GDN_TRY(find_device(plan, &loaded));
     return launch(plan, loaded, &call, &params, stream);
 }

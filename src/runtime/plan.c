@@ -146,14 +146,12 @@ static gdn_status take_target(gdn_target *out, const gdn_target *target)
 }
 
 /* Checks what does not depend on the operator; *out is NULL from here on, until there is a plan. */
-static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, gdn_plan **out)
+static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t known, const char *names, gdn_plan **out)
 {
     if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_plan pointer");
     *out = NULL;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    if (flags & ~(uint32_t)(GDN_PLAN_CACHED_ONLY | GDN_PLAN_GENERIC))
-        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY and GDN_PLAN_GENERIC are known",
-                        flags);
+    if (flags & ~known) return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only %s known", flags, names);
     return GDN_OK;
 }
 
@@ -192,7 +190,8 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, out));
+    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY | GDN_PLAN_GENERIC,
+                       "GDN_PLAN_CACHED_ONLY and GDN_PLAN_GENERIC are", out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
@@ -204,7 +203,7 @@ gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, out));
+    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY, "GDN_PLAN_CACHED_ONLY is", out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
     return gdni_plan_create(ctx, &taken, &problem, flags, out);

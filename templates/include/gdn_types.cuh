@@ -100,8 +100,10 @@ template <int TYPE> __device__ __forceinline__ float element_of_bits(u32 bits)
 {
     if constexpr (TYPE == TYPE_F16)
         return f16_to_float((u16)bits);
+    else if constexpr (TYPE == TYPE_BF16)
+        return bf16_to_float((u16)bits);
     else
-        return __uint_as_float(TYPE == TYPE_F32 ? bits : bits << 16);
+        return __uint_as_float(bits);
 }
 
 template <int TYPE> __device__ __forceinline__ float load_element(const void *base, i64 index)

@@ -156,14 +156,29 @@ function(gdn_bounds_program)
     endif()
 endfunction()
 
-# conv_host/: the conv template compiled as C++ for the host, run thread by thread. Its own include/ stands for what is
-# generated or is inline PTX.
+# conv_host/: the conv template compiled as C++ for the host, run warp by warp. Its own include/ stands for what is generated
+# or is inline PTX. Each kernel is a row of support/conv_variants.h and the lanes of a head, 0 for rows without the norm.
 function(gdn_host_kernel_tests)
-    if(NOT CMAKE_CXX_COMPILER OR NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/conv_host/kernels.cc)
+    if(NOT CMAKE_CXX_COMPILER OR NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/conv_host/kernel.cc.in)
         return()
     endif()
-    gdn_test_program(test_conv_host conv_host/test_conv_host.c conv_host/kernels.cc)
-    set_source_files_properties(conv_host/kernels.cc PROPERTIES COMPILE_OPTIONS "-Wno-unknown-pragmas;-Wno-sign-conversion") # as NVRTC
+    set(kernel_sources)
+    set(kernels
+        0:0 1:4 1:16 2:4 2:16 3:4 3:16 4:0 5:4 5:16 6:0 7:0 8:4 8:16
+        9:4 9:16 10:4 10:16 11:4 11:16 12:4 12:16 13:4 13:16 14:4 14:16 15:4 15:16
+        16:4 16:16 17:0 18:4 18:16 19:4 19:16 20:0 21:0 22:4 22:16 23:4 23:16 24:4
+        24:16 25:4 25:16 1:2 1:8 1:32)
+    foreach(kernel IN LISTS kernels)
+        string(REGEX MATCH "^([0-9]+):([0-9]+)$" matched ${kernel})
+        set(KERNEL_ROW ${CMAKE_MATCH_1})
+        set(KERNEL_LANES ${CMAKE_MATCH_2})
+        set(source ${CMAKE_CURRENT_BINARY_DIR}/conv_host/kernel_${KERNEL_ROW}_${KERNEL_LANES}.cc)
+        configure_file(conv_host/kernel.cc.in ${source} @ONLY)
+        list(APPEND kernel_sources ${source})
+    endforeach()
+    gdn_test_program(test_conv_host conv_host/test_conv_host.c conv_host/warp.c ${kernel_sources})
+    set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS
+        "-Wno-unknown-pragmas;-Wno-sign-conversion;-Wno-unused-function;-Wno-unused-variable;-Wno-maybe-uninitialized") # as NVRTC
     target_link_libraries(test_conv_host PRIVATE test_framework)
     target_include_directories(test_conv_host BEFORE PRIVATE conv_host conv_host/include)
     target_include_directories(test_conv_host PRIVATE ${PROJECT_SOURCE_DIR}/templates ${PROJECT_SOURCE_DIR}/templates/include)
@@ -195,5 +210,22 @@ function(gdn_example_tests)
         if(TARGET ${name})
             gdn_register(example_${name} examples 600 ${name})
         endif()
+    endforeach()
+endfunction()
+
+# python/test_*.py: the binding and what of bench/ needs neither torch nor a GPU; Python's own library is enough. The binding
+# opens the shared library, so not in a sanitized build, whose runtime must be in the process from its start.
+function(gdn_python_tests)
+    find_package(Python3 3.9 COMPONENTS Interpreter)
+    if(NOT Python3_FOUND OR GDN_SANITIZE OR GDN_FUZZ)
+        return()
+    endif()
+    file(GLOB scripts CONFIGURE_DEPENDS python/test_*.py)
+    foreach(script IN LISTS scripts)
+        get_filename_component(name ${script} NAME_WE)
+        gdn_register(python_${name} python 120 ${Python3_EXECUTABLE} -B ${script})
+        set_property(TEST python_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_LIBRARY=$<TARGET_FILE:gdnjit>"
+                     "GDN_FAKE_CUDA_PATH=$<TARGET_FILE:fakecuda>" "GDN_FAKE_NVRTC_PATH=$<TARGET_FILE:fakenvrtc>"
+                     "CC=${CMAKE_C_COMPILER}" "PYTHONDONTWRITEBYTECODE=1")
     endforeach()
 endfunction()

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "conv_variants.h"
 #include "pairwise.h"
 #include "runtime/compile.h"
 #include "specs.h"
@@ -262,33 +263,62 @@ Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
     run_matrix(levels, 7, NULL, hopper_one);
 }
 
-/* ---- conv: arch, dtype, width, bias, silu, layout, alignment, tile ---- */
+/* ---- conv: variants (pairwise in themselves) x archs x tiles x lanes of a head ---- */
 
-static void conv_one(const struct pairwise_row *row)
+struct conv_cell {
+    const struct conv_variant *variant;
+    const struct gdni_arch *arch;
+    int32_t tile_tokens, head_dim;
+};
+
+static gdn_conv1d_desc conv_desc(const struct conv_cell *cell)
 {
-    static const int32_t alignments[] = { 2, 4, 8, 16 }, tiles[] = { 4, 8, 16, 32, 64 };
+    const struct conv_variant *v = cell->variant;
     gdn_conv1d_desc d = test_conv1d_desc();
-    d.io_type = row->level[1] ? GDN_F16 : GDN_BF16;
-    d.width = 2 + row->level[2];
-    d.flags = (row->level[3] ? GDN_CONV_BIAS : 0u) | (row->level[4] ? GDN_CONV_SILU : 0u);
-    d.state_layout = row->level[5] ? GDN_CONV_STATE_WC : GDN_CONV_STATE_CW;
-    d.x_alignment = alignments[row->level[6]];
+    d.io_type = v->io_type;
+    d.state_type = v->state_type;
+    d.state_layout = v->state_layout;
+    d.x_layout = v->x_layout;
+    d.head_dim_qk = cell->head_dim;
+    d.num_gate_heads = v->gate_type ? d.num_v_heads : 0;
+    d.gate_type = v->gate_type;
+    d.a_log_type = v->a_log_type;
+    d.dt_bias_type = v->dt_bias_type;
+    d.width = v->width;
+    d.flags = v->flags | (cell->arch->cc >= 90 && v->width == 4 ? GDN_CONV_LAUNCH_DEPENDENTS : 0u);
+    d.x_alignment = v->vector_bytes;
+    d.cu_seqlens_type = v->cu_type;
+    d.slot_type = v->slot_type;
+    return d;
+}
+
+static void conv_one(const struct conv_cell *cell)
+{
+    const gdn_conv1d_desc d = conv_desc(cell);
+    const struct gdni_params params = { .tile_tokens = cell->tile_tokens };
     struct gdni_problem p;
     struct gdni_spec spec;
-    cr_assert_eq(gdni_problem_from_conv1d(&p, &d), GDN_OK);
-    const struct gdni_params params = { .tile_tokens = tiles[row->level[7]] };
-    cr_assert_eq(gdni_spec_build(&spec, &p, gdni_arch_at(row->level[0]), &params), GDN_OK);
     char what[160];
-    snprintf(what, sizeof what, "conv1d_qkv %s %s width=%d bias=%d silu=%d %s align=%d tile=%d", spec.arch->name,
-             gdni_dtype_name(spec.io_type), spec.width, spec.bias, spec.silu,
-             spec.state_layout == GDN_CONV_STATE_CW ? "cw" : "wc", spec.vector_bytes, spec.params.tile_tokens);
+    cr_assert_eq(gdni_problem_from_conv1d(&p, &d), GDN_OK, "%s", gdni_error_text());
+    if (gdni_spec_build(&spec, &p, cell->arch, &params) != GDN_OK) return; /* more shared memory than the arch has */
+    snprintf(what, sizeof what, "conv1d_qkv %s variant=%d %s width=%d flags=0x%x align=%d tile=%d dim=%d", spec.arch->name,
+             (int)(cell->variant - conv_variants), gdni_dtype_name(spec.io_type), spec.width, d.flags, spec.vector_bytes,
+             spec.params.tile_tokens, cell->head_dim);
     check(&spec, what);
 }
 
+/* Every variant on two archs; GDN_TEST_FULL=1: on all, with every tile. */
 Test(matrix, conv1d_compiles_everywhere_without_spills_and_in_time)
 {
-    static const int levels[] = { NUM_ARCHS, 2, 3, 2, 2, 2, 4, 5 };
-    run_matrix(levels, 8, NULL, conv_one);
+    static const int32_t tiles[] = { 8, 4, 16 }, dims[] = { 128, 32, 256, 16, 64 };
+    const bool full = getenv("GDN_TEST_FULL") != NULL;
+    for (int v = 0; v < CONV_NUM_VARIANTS; ++v)
+        for (int i = 0; i < (full ? NUM_ARCHS * 3 : 2); ++i) {
+            const int arch = full ? i % NUM_ARCHS : (i ? 5 * v + 2 : 3) % NUM_ARCHS; /* the first on sm_90a */
+            const struct conv_cell cell = { &conv_variants[v], gdni_arch_at(arch), tiles[full ? i / NUM_ARCHS : (v + i) % 3],
+                                            dims[v < 2 ? 0 : (v + i) % 5] };
+            conv_one(&cell);
+        }
 }
 
 Test(pairwise, rows_cover_every_pair_and_are_few)

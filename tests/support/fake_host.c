@@ -116,7 +116,7 @@ gdn_conv1d_args fake_conv1d_args(void)
 {
     gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
     a.x = 0x10000, a.weight = 0x20000, a.bias = 0x30000, a.q = 0x40000, a.k = 0x50000, a.v = 0x60000;
-    a.state = 0x70000, a.slots = 0x80000, a.has_initial_state = 0x90001, a.cu_seqlens = 0xa0000;
+    a.state = 0x70000, a.slot_in = 0x80000, a.has_initial_state = 0x90001, a.cu_seqlens = 0xa0000;
     a.num_tokens = 96;
     a.num_seqs = 3;
     a.x_stride = 1536;

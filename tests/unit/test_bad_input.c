@@ -135,15 +135,26 @@ Test(bad_input, members_of_a_conv_desc)
 #define M(member) MEMBER(gdn_conv1d_desc, member)
     static const struct spoiled rows[] = {
         { M(struct_size), 8, GDN_E_VERSION, { "gdn_conv1d_desc.struct_size is 8", "_INIT" } },
-        { M(io_type), GDN_F32, GDN_E_UNSUPPORTED, { "io_type is 3 (fp32)" } },
-        { M(state_layout), 9, GDN_E_INVALID, { "state_layout is 9", "GDN_CONV_STATE_CW or GDN_CONV_STATE_WC" } },
+        { M(io_type), 4, GDN_E_INVALID, { "io_type is 4", "GDN_F32, GDN_BF16 or GDN_F16" } },
+        { M(state_type), 9, GDN_E_INVALID, { "state_type is 9" } },
+        { M(state_layout), 9, GDN_E_INVALID, { "state_layout is 9", "GDN_CONV_STATE_WC or GDN_CONV_STATE_CW_STRIDED" } },
+        { M(x_layout), 7, GDN_E_INVALID, { "x_layout is 7", "GDN_CONV_X_INTERLEAVED" } },
+        { M(num_gate_heads), 5000, GDN_E_INVALID, { "num_gate_heads is 5000" } },
+        { M(gate_type), 5, GDN_E_INVALID, { "gate_type is 5" } },
+        { M(a_log_type), 5, GDN_E_INVALID, { "a_log_type is 5" } },
+        { M(dt_bias_type), -1, GDN_E_INVALID, { "dt_bias_type is -1" } },
+        { M(cu_seqlens_type), 3, GDN_E_INVALID, { "cu_seqlens_type is 3", "GDN_INDEX_I64" } },
+        { M(slot_type), 3, GDN_E_INVALID, { "slot_type is 3" } },
         { M(num_q_heads), -1, GDN_E_INVALID, { "num_q_heads is -1" } },
         { M(head_dim_qk), 100, GDN_E_UNSUPPORTED, { "head_dim_qk is 100", "multiple of 16" } },
         { M(head_dim_v), 0, GDN_E_INVALID, { "head_dim_v is 0" } },
         { M(head_dim_v), 512, GDN_E_UNSUPPORTED, { "head_dim_v is 512", "up to 256" } },
         { M(width), 1, GDN_E_UNSUPPORTED, { "width is 1", "2, 3 or 4" } },
         { M(width), 5, GDN_E_UNSUPPORTED, { "width is 5" } },
-        { M(flags), 0x80, GDN_E_INVALID, { "flags is 0x80", "GDN_CONV_SILU" } },
+        { M(flags), 0x400, GDN_E_INVALID, { "flags is 0x400", "GDN_CONV_*" } },
+        { M(flags), GDN_CONV_EXACT_NORM, GDN_E_INVALID, { "GDN_CONV_EXACT_NORM needs GDN_CONV_L2_NORM" } },
+        { M(flags), GDN_CONV_GATE_EXP, GDN_E_INVALID, { "num_gate_heads is 0" } },
+        { M(flags), GDN_CONV_BETA_TIMES_2, GDN_E_INVALID, { "num_gate_heads is 0" } },
         { M(x_alignment), 3, GDN_E_INVALID, { "x_alignment is 3", "2, 4, 8 or 16" } },
         { M(x_alignment), 32, GDN_E_INVALID, { "x_alignment is 32" } },
         { M(max_tokens), -1, GDN_E_INVALID, { "max_tokens is -1" } },
@@ -159,6 +170,44 @@ Test(bad_input, members_of_a_conv_desc)
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 0;
     EXPECT(plan_conv(&desc), GDN_E_INVALID, "all 0");
     EXPECT(plan_conv(NULL), GDN_E_INVALID, "gdn_conv1d_desc is null");
+}
+
+Test(bad_input, combinations_of_a_conv_desc)
+{
+    gdn_conv1d_desc d = fake_conv1d_desc();
+    d.flags = GDN_CONV_L2_NORM;
+    d.head_dim_qk = 96;
+    EXPECT(plan_conv(&d), GDN_E_UNSUPPORTED, "head_dim_qk is 96", "GDN_CONV_L2_NORM", "after the call");
+    d = fake_conv1d_desc();
+    d.flags = GDN_CONV_L2_NORM;
+    d.num_q_heads = d.num_k_heads = 0;
+    EXPECT(plan_conv(&d), GDN_E_INVALID, "GDN_CONV_L2_NORM", "no q and no k head");
+    d = fake_conv1d_desc();
+    d.x_layout = GDN_CONV_X_INTERLEAVED;
+    d.num_q_heads = 1;
+    EXPECT(plan_conv(&d), GDN_E_INVALID, "are 1, 2, 4", "GDN_CONV_X_INTERLEAVED");
+    d.num_q_heads = 2, d.num_v_heads = 3;
+    EXPECT(plan_conv(&d), GDN_E_INVALID, "are 2, 2, 3", "multiple");
+    d = fake_conv1d_desc();
+    d.io_type = GDN_F32, d.x_alignment = 2;
+    EXPECT(plan_conv(&d), GDN_E_INVALID, "x_alignment is 2", "4 bytes");
+    d = fake_conv1d_desc();
+    d.num_gate_heads = 4, d.gate_type = GDN_F32, d.flags = GDN_CONV_BETA_ROUNDED;
+    EXPECT(plan_conv(&d), GDN_E_INVALID, "GDN_CONV_BETA_ROUNDED", "gate_type is GDN_F32");
+}
+
+Test(bad_input, programmatic_launch_needs_sm_90)
+{
+    gdn_conv1d_desc d = fake_conv1d_desc();
+    gdn_target target = GDN_TARGET_INIT;
+    gdn_plan *plan = NULL;
+    d.flags |= GDN_CONV_LAUNCH_DEPENDENTS;
+    cr_assert_eq(gdn_target_from_name(host.ctx, "sm_89", &target), GDN_OK, "%s", gdn_last_error());
+    EXPECT(gdn_plan_conv1d_qkv(host.ctx, &target, &d, 0, &plan), GDN_E_UNSUPPORTED, "GDN_CONV_LAUNCH_DEPENDENTS", "sm_89",
+           "sm_90a");
+    cr_assert_eq(gdn_target_from_name(host.ctx, "sm_90a", &target), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &d, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    gdn_plan_destroy(plan);
 }
 
 Test(bad_input, a_longer_struct_is_taken_only_with_zeros_behind_what_is_known)
@@ -293,7 +342,25 @@ Test(bad_input, members_of_conv_args)
         { M(q), 0, GDN_E_INVALID, { "q is null" } },
         { M(v), 0x1002, GDN_E_INVALID, { "v is 0x1002" } },
         { M(state), 0x1004, GDN_E_INVALID, { "state is 0x1004" } },
-        { M(slots), 0x1001, GDN_E_INVALID, { "slots is 0x1001" } },
+        { M(slot_in), 0x1001, GDN_E_INVALID, { "slot_in is 0x1001", "4 bytes" } },
+        { M(slot_out), 0x1002, GDN_E_INVALID, { "slot_out is 0x1002" } },
+        { M(checkpoints), 0x1004, GDN_E_INVALID, { "checkpoints is 0x1004", "8 bytes" } },
+        { M(num_checkpoints), 1, GDN_E_INVALID, { "checkpoints is null" } },
+        { M(num_checkpoints), -1, GDN_E_INVALID, { "num_checkpoints is -1" } },
+        { M(x_group_stride), 64, GDN_E_INVALID, { "x_group_stride is 64", "GDN_CONV_X_INTERLEAVED" } },
+        { M(a), 0x1000, GDN_E_INVALID, { "num_gate_heads is 0" } },
+        { M(g), 0x1000, GDN_E_INVALID, { "num_gate_heads is 0" } },
+        { M(q_strides.token), 100, GDN_E_INVALID, { "q_strides.token is 100", "128, a head's row" } },
+        { M(k_strides.token), 260, GDN_E_INVALID, { "k_strides.token is 260", "multiple of 8" } },
+        { M(k_strides.token), 1LL << 31, GDN_E_INVALID, { "k_strides.token is 2147483648", "below 2147483648" } },
+        { M(v_strides.head), -128, GDN_E_INVALID, { "v_strides.head is -128" } },
+        { M(v_strides.head), 256, GDN_E_INVALID, { "v_strides", "give token too" } },
+        { M(v_strides.batch), 4096, GDN_E_INVALID, { "v_strides.batch is 4096", "cu_seqlens" } },
+        { M(state_slot_stride), 3071, GDN_E_INVALID, { "state_slot_stride is 3071", "3072 of a line" } },
+        { M(state_slot_stride), 3076, GDN_E_INVALID, { "state_slot_stride is 3076", "multiple of 8" } },
+        { M(state_channel_stride), 4, GDN_E_INVALID, { "state_channel_stride is 4", "GDN_CONV_STATE_CW_STRIDED" } },
+        { M(slot_in_stride), -1, GDN_E_INVALID, { "slot_in_stride is -1" } },
+        { M(slot_out_stride), 1LL << 31, GDN_E_INVALID, { "slot_out_stride is 2147483648" } },
         { M(num_tokens), 1001, GDN_E_INVALID, { "num_tokens is 1001", "max_tokens is 1000" } },
         { M(num_seqs), 9, GDN_E_INVALID, { "num_seqs is 9" } },
         { M(x_stride), 1023, GDN_E_INVALID, { "x_stride is 1023", "1024 channels" } },
@@ -324,6 +391,57 @@ Test(bad_input, a_bias_that_the_plan_does_not_expect)
     const gdn_conv1d_args args = fake_conv1d_args();
     desc.flags = GDN_CONV_SILU;
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_E_INVALID, "bias", "GDN_CONV_BIAS");
+}
+
+static gdn_conv1d_desc gated_desc(void)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    desc.num_gate_heads = 4;
+    desc.flags |= GDN_CONV_CHECKPOINTS;
+    return desc;
+}
+
+static gdn_conv1d_args gated_args(void)
+{
+    gdn_conv1d_args a = fake_conv1d_args();
+    a.a = 0x100000, a.b = 0x110000, a.a_log = 0x120000, a.dt_bias = 0x130000, a.g = 0x140000, a.beta = 0x150000;
+    a.checkpoints = 0x160000, a.num_checkpoints = 2;
+    return a;
+}
+
+Test(bad_input, gates_and_checkpoints_of_conv_args)
+{
+#define M(member) MEMBER(gdn_conv1d_args, member)
+    static const struct spoiled rows[] = {
+        { M(a), 0, GDN_E_INVALID, { "a is null" } },
+        { M(b), 0, GDN_E_INVALID, { "b is null" } },
+        { M(a_log), 0, GDN_E_INVALID, { "a_log is null" } },
+        { M(a_log), 0x1002, GDN_E_INVALID, { "a_log is 0x1002", "4 bytes" } },
+        { M(a), 0x1001, GDN_E_INVALID, { "a is 0x1001", "2 bytes" } },
+        { M(g), 0x1002, GDN_E_INVALID, { "g is 0x1002" } },
+        { M(a_stride), -4, GDN_E_INVALID, { "a_stride is -4" } },
+        { M(gate_group_stride), -4, GDN_E_INVALID, { "gate_group_stride is -4" } },
+        { M(checkpoints), 0, GDN_E_INVALID, { "checkpoints is null" } },
+        { M(state), 0, GDN_E_INVALID, { "num_checkpoints is 2", "state is null" } },
+    };
+#undef M
+    const gdn_conv1d_desc desc = gated_desc();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        gdn_conv1d_args args = gated_args();
+        spoil(&args, &rows[i]);
+        expect_spoiled(&rows[i], gdn_conv1d_qkv(host.ctx, &desc, &args, NULL));
+    }
+    gdn_conv1d_args args = gated_args();
+    args.g = args.beta = 0;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_E_INVALID, "g and beta are both null");
+    gdn_conv1d_desc plain = fake_conv1d_desc();
+    args = fake_conv1d_args();
+    args.num_checkpoints = 2, args.checkpoints = 0x160000;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &plain, &args, NULL), GDN_E_INVALID, "num_checkpoints is 2", "GDN_CONV_CHECKPOINTS");
+    cr_expect_eq(host.cuda->num_launches(), 0);
+    args = gated_args();
+    args.g = args.a = args.a_log = 0;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_OK, "beta alone: %s", gdn_last_error());
 }
 
 /* ---- Targets ---- */

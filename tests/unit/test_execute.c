@@ -4,23 +4,30 @@
  */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "codegen/kernel_params.h"
+#include "codegen/conv_launch.h"
 #include "runtime/plan.h"
 #include "support/fake_host.h"
 
 static struct fake_host host;
 static gdn_plan *prefill, *conv;
 
-static gdn_plan *loaded_prefill(const gdn_prefill_desc *desc)
+static gdn_plan *loaded_prefill_as(const gdn_prefill_desc *desc, uint32_t flags)
 {
     gdn_plan *plan = NULL;
     const gdn_target target = fake_h200(host.ctx);
-    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, desc, flags, &plan), GDN_OK, "%s", gdn_last_error());
     cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
     return plan;
+}
+
+/* The kernels of every arch; those with another launch struct have tests of their own below. */
+static gdn_plan *loaded_prefill(const gdn_prefill_desc *desc)
+{
+    return loaded_prefill_as(desc, GDN_PLAN_GENERIC);
 }
 
 static gdn_plan *loaded_conv(const gdn_conv1d_desc *desc)
@@ -255,12 +262,141 @@ Test(execute, conv_passes_every_argument_on)
     const gdn_conv1d_args a = fake_conv1d_args();
     const struct gdni_conv1d_params p = run_conv(&a);
     const struct gdni_conv1d_params wanted = {
-        .x = a.x, .weight = a.weight, .bias = a.bias, .slots = a.slots, .has_initial_state = a.has_initial_state,
+        .x = a.x, .weight = a.weight, .bias = a.bias, .slot_in = a.slot_in, .has_initial_state = a.has_initial_state,
         .cu_seqlens = a.cu_seqlens, .q = a.q, .k = a.k, .v = a.v, .state = a.state, .x_stride = 1536,
-        .num_tokens = 96, .uniform_len = 0, .q_channels = 256, .k_channels = 256, .v_channels = 512, .num_seqs = 3,
+        .q_token_stride = 256, .q_head_stride = 128, .k_token_stride = 256, .k_head_stride = 128, .v_token_stride = 512,
+        .v_head_stride = 128, .state_slot_stride = 3 * 1024, .num_tokens = 96, .uniform_len = 0, .q_channels = 256,
+        .k_channels = 256, .v_channels = 512, .head_dim_qk = 128, .head_dim_v = 128, .slot_in_stride = 1,
+        .slot_out_stride = 1, .num_seqs = 3, .qk_magic = 0x10000000, .v_magic = 0x10000000, .row_magic = INT32_MIN,
+        .row_shift = 31 + 7, .row_lanes = 128, .num_tiles = 24,
     };
     cr_expect(same_bytes(&p, &wanted, sizeof p));
     cr_expect_str_eq(last_launch().kernel, "conv1d_qkv");
+}
+
+/* ---- Hopper's own kernel ---- */
+
+static struct gdni_prefill_hopper_params run_hopper(gdn_plan *plan, const gdn_prefill_args *args)
+{
+    struct gdni_prefill_hopper_params params;
+    cr_assert_eq(gdn_execute_prefill(plan, args, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    const struct fake_launch launch = last_launch();
+    cr_assert_str_eq(launch.kernel, "gdn_prefill_hopper");
+    cr_assert_eq(launch.params_size, sizeof params);
+    memcpy(&params, launch.params, sizeof params);
+    return params;
+}
+
+/* The fake driver keeps a map's dims in its first bytes. */
+static uint64_t map_dim(const struct gdni_tensor_map *map, int i)
+{
+    uint64_t dim;
+    memcpy(&dim, map->bytes + 8 * i, sizeof dim);
+    return dim;
+}
+
+Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    const gdn_prefill_args a = fake_prefill_args();
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    const struct gdni_prefill_params wanted = run_prefill(&a);
+    const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
+    cr_expect(same_bytes(&p, &wanted, offsetof(struct gdni_prefill_hopper_params, num_items)));
+    cr_expect_eq(p.num_items, 3 * 8);
+    cr_expect_eq(last_launch().grid[0], 3u * 8, "an item a CTA while they are fewer than SMs");
+    cr_expect_eq(host.cuda->calls("cuTensorMapEncodeTiled"), 4);
+    cr_expect_eq(map_dim(&p.q_map, 1), 96u, "tokens");
+    cr_expect_eq(map_dim(&p.q_map, 3), 4u, "q heads");
+    cr_expect_eq(map_dim(&p.o_map, 3), 8u, "state heads");
+    cr_expect_eq(map_dim(&p.k_map, 4), 1u, "one batch");
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, hopper_maps_of_a_uniform_batch_have_its_sequences_as_a_dimension)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    a.cu_seqlens = 0;
+    const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
+    cr_expect_eq(map_dim(&p.v_map, 1), 32u);
+    cr_expect_eq(map_dim(&p.v_map, 4), 3u);
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, hopper_keeps_an_extreme_scale_out_of_fp16)
+{
+    static const struct {
+        float scale, p_scale, o_scale, late_scale;
+    } cases[] = { { 0.125f, 0.125f, 0.125f, 1 }, { -2, -2, -2, 1 }, { 1e6f, 1, 1, 1e6f }, { 1e-9f, 1, 1, 1e-9f }, { 0, 1, 1, 0 } };
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    a.has_scale = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        a.scale = cases[i].scale;
+        const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
+        cr_expect(p.p_scale == cases[i].p_scale && p.o_scale == cases[i].o_scale && p.late_scale == cases[i].late_scale,
+                  "scale %g: %g %g %g", (double)a.scale, (double)p.p_scale, (double)p.o_scale, (double)p.late_scale);
+    }
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, hopper_refuses_what_tensor_maps_cannot_say_and_launches_nothing)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    a.v_strides.token = (int64_t)1 << 40;
+    cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_INVALID);
+    cr_expect(strstr(gdn_last_error(), "v_strides.token") && strstr(gdn_last_error(), "GDN_PLAN_GENERIC"), "%s",
+              gdn_last_error());
+    a = fake_prefill_args();
+    for (int nth = 1; nth <= 4; ++nth) {
+        host.cuda->fail("cuTensorMapEncodeTiled", nth, 1);
+        cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_CUDA, "call %d", nth);
+        cr_expect(strstr(gdn_last_error(), "tensor map of"), "%s", gdn_last_error());
+    }
+    cr_expect_eq(host.cuda->num_launches(), 0);
+    gdn_plan_destroy(plan);
+}
+
+/* A plan for everything: what defaults do not show. */
+Test(execute, conv_passes_strides_gates_slots_and_checkpoints_on)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    gdn_conv1d_args a = fake_conv1d_args();
+    struct gdni_conv1d_params p;
+    desc.x_layout = GDN_CONV_X_INTERLEAVED;
+    desc.num_gate_heads = 4;
+    desc.flags |= GDN_CONV_CHECKPOINTS | GDN_CONV_L2_NORM;
+    gdn_plan *plan = loaded_conv(&desc);
+    a.a = 0x100000, a.b = 0x110000, a.a_log = 0x120000, a.dt_bias = 0x130000, a.g = 0x140000, a.beta = 0x150000;
+    a.checkpoints = 0x160000, a.num_checkpoints = 7;
+    a.slot_out = 0x170000, a.slot_in_stride = 3, a.slot_out_stride = 5;
+    a.a_stride = 16, a.b_stride = 24, a.gate_group_stride = 8;
+    a.state_slot_stride = 4096;
+    a.q_strides = (gdn_strides){ 0, 128, 128 * 96 };
+    a.cu_seqlens = 0;
+    a.v_strides = (gdn_strides){ 32 * 1024, 512, 128 };
+    cr_assert_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_E_INVALID, "q's head stride is not packed, nor is its batch");
+    a.q_strides.batch = 32 * 128;
+    cr_assert_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_OK, "%s", gdn_last_error());
+    memcpy(&p, last_launch().params, sizeof p);
+    cr_expect_eq(p.x_group_stride, 2 * 128 + 2 * 2 * 128, "q, k, two v heads and their z");
+    cr_expect_eq(p.v_heads_per_k, 2);
+    cr_expect(p.a == a.a && p.b == a.b && p.a_log == a.a_log && p.dt_bias == a.dt_bias && p.g == a.g && p.beta == a.beta);
+    cr_expect(p.a_stride == 16 && p.b_stride == 24 && p.gate_group_stride == 8 && p.gate_group == 2 && p.num_gate_heads == 4);
+    cr_expect(p.q_token_stride == 128 && p.q_head_stride == 128 * 96 && p.q_batch_skip == 0);
+    cr_expect_eq(p.v_batch_skip, 32 * 1024 - 32 * 512);
+    cr_expect(p.slot_out == a.slot_out && p.slot_in_stride == 3 && p.slot_out_stride == 5);
+    cr_expect_eq(p.state_slot_stride, 4096);
+    cr_expect(p.checkpoints == a.checkpoints && p.num_checkpoints == 7 && p.copy_rows == 1);
+    cr_expect(p.row_lanes == 128 && p.gate_warps == 1 && p.gate_step == 8, "eight tokens of four gate heads take a warp");
+    cr_expect_eq(p.gate_ctas, 24 * 32 / 128);
+    cr_expect_eq(last_launch().grid[0], 24u * 32 / 128 + 24 + 7 + 1);
+    gdn_plan_destroy(plan);
 }
 
 Test(execute, the_variant_is_the_one_of_the_calls_bucket)
@@ -274,9 +410,11 @@ Test(execute, the_variant_is_the_one_of_the_calls_bucket)
         const struct gdni_spec *spec = &plan->specs[plan->variant_of_bucket[bucket]];
         a.num_tokens = gdni_bucket_edge(bucket);
         cr_assert_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_OK, "%s", gdn_last_error());
+        struct gdni_conv1d_params params;
         uint32_t grid[3];
-        cr_assert_eq(gdni_spec_grid(spec, &plan->problem, a.num_tokens, a.num_seqs, 132, grid), GDN_OK);
+        cr_assert_eq(gdni_conv1d_launch(&params, grid, spec, &plan->problem, &a), GDN_OK);
         cr_expect_eq(last_launch().grid[0], grid[0], "bucket %d", bucket);
+        cr_expect_eq(last_launch().smem, (unsigned)spec->smem_bytes, "bucket %d", bucket);
         cr_expect_eq(last_launch().block[0], (unsigned)spec->threads, "bucket %d", bucket);
     }
     gdn_plan_destroy(plan);

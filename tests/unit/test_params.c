@@ -49,21 +49,20 @@ Test(heuristic, fits_every_arch_in_every_bucket)
             }
 }
 
-Test(heuristic, conv_tiles_grow_with_the_call_and_never_starve_the_gpu)
+Test(heuristic, conv_tiles_are_halved_where_they_would_starve_the_gpu)
 {
-    const struct gdni_problem p = conv_problem(16);
+    static const struct {
+        int32_t heads, bucket, tile;
+    } wanted[] = { { 16, 0, 4 }, { 16, 1, 8 }, { 16, 3, 8 }, { 1, 2, 4 }, { 1, 4, 8 }, { 64, 0, 8 }, { 16, 7, 8 } };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    int32_t last = 0;
-    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_problem p = conv_problem(wanted[i].heads);
         struct gdni_params params;
-        gdni_params_heuristic(&params, &p, arch, 132, bucket);
-        cr_expect_geq(params.tile_tokens, last, "bucket %d", bucket);
-        last = params.tile_tokens;
-        if (params.tile_tokens > 4 && bucket + 1 < GDNI_NUM_BUCKETS) /* half the edge gives 24 warps an SM */
-            cr_expect_geq(gdni_bucket_edge(bucket) / 2 / params.tile_tokens * (3 * 2048 / 256), 24 * 132, "bucket %d", bucket);
+        gdni_params_heuristic(&params, &p, arch, 132, wanted[i].bucket);
+        cr_expect_eq(params.tile_tokens, wanted[i].tile, "%d heads, bucket %d: %d", wanted[i].heads, wanted[i].bucket,
+                     params.tile_tokens);
     }
-    cr_expect_eq(last, 64);
 }
 
 Test(heuristic, prefill_uses_three_stages_where_they_fit_and_two_in_99_KB)
@@ -163,9 +162,9 @@ Test(params, narrow_blocks_need_two_kinds_of_ctas)
     const struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 32, .stages = 3 };
     const struct gdni_arch *arch = NULL;
     struct gdni_spec spec;
-    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    cr_assert_eq(gdni_arch_find("sm_100a", &arch), GDN_OK);
     cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_E_UNSUPPORTED);
-    cr_expect(strstr(gdni_error_text(), "block_dv is 32 with cta_kinds 1"), "%s", gdni_error_text());
+    cr_expect_str_eq(gdni_error_text(), "parameter block_dv is 32 with cta_kinds 1: gdn_prefill_generic has another");
 }
 
 Test(params, an_illegal_value_is_named_with_the_legal_ones)
@@ -208,8 +207,12 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
 {
     const gdn_prefill_desc d = test_prefill_desc();
     const struct gdni_problem p = prefill_problem();
-    const struct gdni_spec spec = test_prefill_spec(&d, "sm_90a", 3);
+    const struct gdni_spec spec = test_prefill_spec(&d, "sm_100a", 3), hopper = test_prefill_spec(&d, "sm_90a", 3);
     uint32_t grid[3];
+    cr_assert_eq(gdni_spec_grid(&hopper, &p, 1000, 4, 132, grid), GDN_OK);
+    cr_expect_eq(grid[0], 4u * 32, "Hopper: an item a CTA");
+    cr_assert_eq(gdni_spec_grid(&hopper, &p, 1000, 5, 132, grid), GDN_OK);
+    cr_expect_eq(grid[0], 132u, "Hopper: no more CTAs than SMs, which walk the items");
     cr_assert_eq(gdni_spec_grid(&spec, &p, 1000, 5, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 5u * 32 * 2);
     cr_expect_eq(grid[1] * grid[2], 1u);

@@ -17,53 +17,43 @@ static gdn_devptr address(const void *p)
     return (gdn_devptr)(uintptr_t)p;
 }
 
-static gdn_conv1d_args with_outputs(const struct conv_case *c, const struct conv_outputs *out)
+/* The plain layer, with other flags, type and layout. */
+static struct conv_variant plain(gdn_dtype type, int width, gdn_conv_state_layout layout, uint32_t flags)
 {
-    const gdn_conv1d_desc *d = &c->desc;
-    gdn_conv1d_args args = c->args;
-    args.q = d->num_q_heads ? address(out->q) : 0;
-    args.k = d->num_k_heads ? address(out->k) : 0;
-    args.v = d->num_v_heads ? address(out->v) : 0;
-    args.state = address(out->state);
-    return args;
+    struct conv_variant v = conv_variants[0];
+    v.io_type = type;
+    v.width = width;
+    v.state_layout = layout;
+    v.flags = flags;
+    return v;
 }
 
 static void run(const struct conv_case *c, struct conv_outputs *out)
 {
     conv_outputs_make(out, c);
-    const gdn_conv1d_args args = with_outputs(c, out);
+    const gdn_conv1d_args args = conv_args_with(c, out);
     cr_assert_eq(gdn_reference_conv1d_qkv(&c->desc, &args), GDN_OK, "%s: %s", c->name, gdn_last_error());
 }
 
-static void check_case(const struct conv_spec *spec, gdn_dtype type, int width, gdn_conv_state_layout layout,
-                       uint32_t flags)
+static bool check_case(const struct conv_spec *spec, const struct conv_variant *variant)
 {
     struct conv_case c;
     struct conv_outputs out;
     struct conv_report report;
-    conv_case_make(&c, spec, type, width, layout, flags, CONV_CASE_SEED);
+    if (!conv_case_make(&c, spec, variant, CONV_CASE_SEED)) return false;
     run(&c, &out);
     cr_assert(conv_case_check(&report, &c, &out), "%s: %s", c.name, report.first);
     conv_outputs_free(&out);
     conv_case_free(&c);
+    return true;
 }
 
-Test(reference_conv1d, every_situation_matches_an_independent_loop)
+Test(reference_conv1d, every_situation_in_every_variant_matches_an_independent_loop)
 {
-    static const gdn_dtype types[] = { GDN_BF16, GDN_F16 };
-    static const gdn_conv_state_layout layouts[] = { GDN_CONV_STATE_CW, GDN_CONV_STATE_WC };
+    int count = 0;
     for (int s = 0; s < conv_num_specs; ++s)
-        for (int width = 2; width <= 4; ++width)
-            for (uint32_t flags = 0; flags < 4; ++flags)
-                check_case(&conv_specs[s], types[(flags + (uint32_t)s) % 2], width, layouts[(width + s) % 2], flags);
-}
-
-Test(reference_conv1d, both_types_and_layouts_with_everything_on)
-{
-    for (int s = 0; s < conv_num_specs; ++s)
-        for (int variant = 0; variant < 4; ++variant)
-            check_case(&conv_specs[s], variant & 1 ? GDN_BF16 : GDN_F16, 4,
-                       variant & 2 ? GDN_CONV_STATE_CW : GDN_CONV_STATE_WC, GDN_CONV_SILU | GDN_CONV_BIAS);
+        for (int v = 0; v < CONV_NUM_VARIANTS; ++v) count += check_case(&conv_specs[s], &conv_variants[v]);
+    cr_assert_gt(count, 15 * conv_num_specs, "%d cases could be expressed", count);
 }
 
 /* ---- by hand --------------------------------------------------------------------------------------------------- */
@@ -163,24 +153,23 @@ Test(reference_conv1d, a_prompt_in_two_calls_is_the_prompt_in_one)
     for (int cut = 0; cut <= 21; ++cut) {
         struct conv_case c;
         struct conv_outputs once, twice;
-        conv_case_make(&c, &whole, GDN_BF16, 4, GDN_CONV_STATE_WC, GDN_CONV_SILU, CONV_CASE_SEED);
+        const struct conv_variant variant = plain(GDN_BF16, 4, GDN_CONV_STATE_WC, GDN_CONV_SILU);
+        cr_assert(conv_case_make(&c, &whole, &variant, CONV_CASE_SEED));
         run(&c, &once);
         conv_outputs_make(&twice, &c);
-        gdn_conv1d_args args = with_outputs(&c, &twice);
+        gdn_conv1d_args args = conv_args_with(&c, &twice);
         const int64_t first = cut, second = 21 - cut;
         int32_t cu[2] = { 0, (int32_t)first };
         args.cu_seqlens = address(cu);
         cr_assert_eq(gdn_reference_conv1d_qkv(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
-        args.x = address(c.x + first * args.x_stride);
-        args.q = address(twice.q + first * 16);
-        args.k = address(twice.k + first * 16);
-        args.v = address(twice.v + first * 64);
+        args.x += (gdn_devptr)(first * args.x_stride * 2);
+        args.q += (gdn_devptr)(first * 16 * 2);
+        args.k += (gdn_devptr)(first * 16 * 2);
+        args.v += (gdn_devptr)(first * 64 * 2);
         args.num_tokens = second;
         cu[1] = (int32_t)second;
         cr_assert_eq(gdn_reference_conv1d_qkv(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
-        cr_assert_arr_eq(twice.q, once.q, (size_t)c.q_count * 2, "q, cut %d", cut);
-        cr_assert_arr_eq(twice.v, once.v, (size_t)c.v_count * 2, "v, cut %d", cut);
-        cr_assert_arr_eq(twice.state, once.state, (size_t)c.state_count * 2, "state, cut %d", cut);
+        cr_assert(conv_outputs_equal(&twice, &once), "cut %d", cut);
         conv_outputs_free(&once);
         conv_outputs_free(&twice);
         conv_case_free(&c);
@@ -191,17 +180,18 @@ Test(reference_conv1d, unrounded_outputs_round_to_the_rounded_ones)
 {
     struct conv_case c;
     struct conv_outputs out;
-    conv_case_make(&c, &conv_specs[0], GDN_F16, 3, GDN_CONV_STATE_CW, GDN_CONV_SILU | GDN_CONV_BIAS, CONV_CASE_SEED);
+    const struct conv_variant variant = plain(GDN_F16, 3, GDN_CONV_STATE_CW, GDN_CONV_SILU | GDN_CONV_BIAS);
+    cr_assert(conv_case_make(&c, &conv_specs[0], &variant, CONV_CASE_SEED));
     run(&c, &out);
     double *wide = calloc((size_t)(c.q_count + c.k_count + c.v_count), sizeof *wide);
-    gdn_conv1d_args args = with_outputs(&c, &out);
-    memcpy(out.state, c.state, (size_t)c.state_count * sizeof *out.state);
+    gdn_conv1d_args args = conv_args_with(&c, &out);
+    memcpy(out.state.data, c.state.data, conv_buffer_bytes(&c.state));
     args.q = address(wide);
     args.k = address(wide + c.q_count);
     args.v = address(wide + c.q_count + c.k_count);
     cr_assert_eq(gdni_reference_conv1d_qkv_f64(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
     for (int64_t i = 0; i < c.v_count; ++i)
-        cr_assert_eq(gdni_f16_from_double(wide[c.q_count + c.k_count + i]), out.v[i], "element %lld", (long long)i);
+        cr_assert_eq(gdni_f16_from_double(wide[c.q_count + c.k_count + i]), ((uint16_t *)out.v.data)[i], "element %lld", (long long)i);
     free(wide);
     conv_outputs_free(&out);
     conv_case_free(&c);
@@ -211,16 +201,16 @@ Test(reference_conv1d, host_addresses_need_no_alignment)
 {
     struct conv_case c;
     struct conv_outputs out;
-    conv_case_make(&c, &conv_specs[0], GDN_BF16, 4, GDN_CONV_STATE_CW, GDN_CONV_SILU, CONV_CASE_SEED);
+    cr_assert(conv_case_make(&c, &conv_specs[0], &conv_variants[0], CONV_CASE_SEED));
     run(&c, &out);
     unsigned char *weight = calloc((size_t)c.channels * 4 + 1, 2), *v = calloc((size_t)c.v_count + 1, 2);
-    gdn_conv1d_args args = with_outputs(&c, &out);
-    memcpy(weight + 1, c.weight, (size_t)c.channels * 4 * 2);
-    memcpy(out.state, c.state, (size_t)c.state_count * sizeof *out.state);
+    gdn_conv1d_args args = conv_args_with(&c, &out);
+    memcpy(weight + 1, c.weight.data, conv_buffer_bytes(&c.weight));
+    memcpy(out.state.data, c.state.data, conv_buffer_bytes(&c.state));
     args.weight = address(weight + 1);
     args.v = address(v + 1);
     cr_assert_eq(gdn_reference_conv1d_qkv(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
-    cr_assert_arr_eq(v + 1, out.v, (size_t)c.v_count * 2);
+    cr_assert_arr_eq(v + 1, out.v.data, (size_t)c.v_count * 2);
     free(weight);
     free(v);
     conv_outputs_free(&out);
@@ -237,13 +227,13 @@ static const struct conv_spec *spec_named(const char *name)
     return NULL;
 }
 
-static struct conv_report report_after(const char *spec,
+static struct conv_report report_after(const char *spec, int variant,
                                        void (*damage)(const struct conv_case *, struct conv_outputs *))
 {
     struct conv_case c;
     struct conv_outputs out;
     struct conv_report report;
-    conv_case_make(&c, spec_named(spec), GDN_BF16, 4, GDN_CONV_STATE_CW, GDN_CONV_SILU, CONV_CASE_SEED);
+    cr_assert(conv_case_make(&c, spec_named(spec), &conv_variants[variant], CONV_CASE_SEED));
     run(&c, &out);
     damage(&c, &out);
     conv_case_check(&report, &c, &out);
@@ -252,61 +242,110 @@ static struct conv_report report_after(const char *spec,
     return report;
 }
 
+enum { PLAIN = 0, WHOLE = 1 /* of conv_variants: L2 norm, gates, zeroed padding, checkpoints */ };
+
 static void an_ulp_twice(const struct conv_case *c, struct conv_outputs *out)
 {
+    uint16_t *k = out->k.data;
     (void)c;
-    out->k[33] = (uint16_t)(out->k[33] + 2);
+    k[33] = (uint16_t)(k[33] + 2);
+}
+
+static void a_few_ulps(const struct conv_case *c, struct conv_outputs *out)
+{
+    uint16_t *k = out->k.data;
+    (void)c;
+    k[33] = (uint16_t)(k[33] + 3);
 }
 
 static void a_state_bit(const struct conv_case *c, struct conv_outputs *out)
 {
-    out->state[1 * c->channels * 3 + 7] ^= 1; /* line 1 belongs to the last sequence */
+    ((uint16_t *)out->state.data)[1 * c->channels * 3 + 7] ^= 1; /* line 1 belongs to the last sequence */
 }
 
 static void a_nan(const struct conv_case *c, struct conv_outputs *out)
 {
     (void)c;
-    out->v[5] = 0x7fc0;
+    ((uint16_t *)out->v.data)[5] = 0x7fc0;
 }
 
 static void a_padding_row(const struct conv_case *c, struct conv_outputs *out)
 {
-    out->q[c->q_count - 1] = 0;
+    ((uint16_t *)out->q.data)[c->q_count - 1] = 1;
 }
 
 static void a_foreign_line(const struct conv_case *c, struct conv_outputs *out)
 {
-    out->state[c->state_count - 1] ^= 0x8000;
+    ((uint16_t *)out->state.data)[c->state.count - 1] ^= 0x8000;
+}
+
+static void a_gate(const struct conv_case *c, struct conv_outputs *out)
+{
+    (void)c;
+    ((float *)out->g.data)[3] *= 1.00001f;
+}
+
+static void a_gate_of_padding(const struct conv_case *c, struct conv_outputs *out)
+{
+    ((float *)out->beta.data)[c->tokens * c->desc.num_gate_heads - 1] = -0.0f + 1e-30f;
+}
+
+static void a_checkpoint(const struct conv_case *c, struct conv_outputs *out)
+{
+    const int64_t *rows = c->checkpoints.data;
+    const int64_t line = rows[3 * 2 + 2]; /* past the rows that are inert by their token_end */
+    ((uint16_t *)out->state.data)[conv_state_index(c, line, 5, 1)] ^= 1;
 }
 
 Test(conv_check, finds_two_ulps)
 {
-    cr_assert_eq(report_after("plain", an_ulp_twice).wrong_outputs, 1);
+    cr_assert_eq(report_after("plain", PLAIN, an_ulp_twice).wrong_outputs, 1);
 }
 
 Test(conv_check, finds_one_bit_of_state)
 {
-    cr_assert_eq(report_after("padding_rows", a_state_bit).wrong_state, 1);
+    cr_assert_eq(report_after("padding_rows", PLAIN, a_state_bit).wrong_state, 1);
 }
 
 Test(conv_check, finds_a_nan)
 {
-    cr_assert_eq(report_after("plain", a_nan).wrong_outputs, 1);
+    cr_assert_eq(report_after("plain", PLAIN, a_nan).wrong_outputs, 1);
 }
 
 Test(conv_check, finds_a_row_written_outside_sequences)
 {
-    cr_assert_eq(report_after("padding_rows", a_padding_row).touched, 1);
+    cr_assert_eq(report_after("padding_rows", PLAIN, a_padding_row).touched, 1);
 }
 
 Test(conv_check, finds_a_row_written_for_a_padding_slot)
 {
-    cr_assert_eq(report_after("all_pads", a_padding_row).touched, 1);
+    cr_assert_eq(report_after("all_pads", PLAIN, a_padding_row).touched, 1);
 }
 
 Test(conv_check, finds_a_state_line_that_is_nobodys)
 {
-    cr_assert_eq(report_after("padding_rows", a_foreign_line).touched, 1);
+    cr_assert_eq(report_after("padding_rows", PLAIN, a_foreign_line).touched, 1);
+}
+
+Test(conv_check, finds_three_ulps_after_the_norm)
+{
+    cr_assert_eq(report_after("plain", WHOLE, a_few_ulps).wrong_outputs, 1);
+}
+
+Test(conv_check, finds_a_gate_off_by_1e_5)
+{
+    cr_assert_eq(report_after("plain", WHOLE, a_gate).wrong_gates, 1);
+}
+
+Test(conv_check, finds_padding_that_is_not_zero)
+{
+    cr_assert_eq(report_after("padding_rows", WHOLE, a_padding_row).wrong_outputs, 1);
+    cr_assert_eq(report_after("padding_rows", WHOLE, a_gate_of_padding).wrong_gates, 1);
+}
+
+Test(conv_check, finds_one_bit_of_a_checkpoint)
+{
+    cr_assert_eq(report_after("plain", WHOLE, a_checkpoint).wrong_state, 1);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------------------------- */
@@ -343,11 +382,12 @@ Test(reference_conv1d, refuses_with_a_sentence_and_writes_nothing)
     REFUSE(t.args.num_tokens = 3, GDN_E_INVALID, "cu_seqlens[1] is 4");
     REFUSE(t.cu[0] = 1, GDN_E_INVALID, "cu_seqlens[0] is 1");
     REFUSE(t.cu[1] = -1, GDN_E_INVALID, "cu_seqlens[1] is -1");
-    REFUSE(t.args.slots = address(&below), GDN_E_INVALID, "slots[0] is -2");
+    REFUSE(t.args.slot_in = address(&below), GDN_E_INVALID, "slot_in[0] is -2");
+    REFUSE(t.args.slot_out = address(&below), GDN_E_INVALID, "slot_out[0] is -2");
     REFUSE(t.args.struct_size = 8, GDN_E_VERSION, "struct_size");
     REFUSE(t.desc.struct_size = 0, GDN_E_VERSION, "struct_size");
     REFUSE(t.desc.width = 5, GDN_E_UNSUPPORTED, "width is 5");
-    REFUSE(t.desc.io_type = GDN_F32, GDN_E_UNSUPPORTED, "io_type");
+    REFUSE(t.desc.io_type = (gdn_dtype)7, GDN_E_INVALID, "io_type");
     REFUSE(t.desc.head_dim_v = 20, GDN_E_UNSUPPORTED, "head_dim_v is 20");
     struct tiny t;
     tiny_make(&t, 4, true);

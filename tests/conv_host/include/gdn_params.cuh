@@ -1,4 +1,10 @@
 // The launch struct from the same list that the generator prints it from.
+#pragma once
+#define DEVICE_IN(type, name) const type *name;
+#define DEVICE_OUT(type, name) type *name;
+#define DEVICE_I64(name) long long name;
+#define DEVICE_I32(name) int name;
+#define DEVICE_F32(name) float name;
 struct conv1d_params {
     GDNI_CONV1D_PARAMS(DEVICE_IN, DEVICE_OUT, DEVICE_I64, DEVICE_I32, DEVICE_F32)
 };

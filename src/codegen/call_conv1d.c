@@ -1,0 +1,247 @@
+/*
+ * call_conv1d.c - owns what a legal call of conv1d-QKV is: pointers, strides, slots, checkpoints of gdn_conv1d_args against a
+ * problem. Must not know: descriptors, contents of device memory, kernels, devices.
+ */
+#include "codegen/check.h"
+
+enum { TENSOR_ALIGNMENT = 16 };
+static const int64_t MAX_STRIDE = (int64_t)1 << 47; /* elements: more than any address space has */
+
+/* ---- x ---- */
+
+static gdn_status check_x_pitch(const struct gdni_problem *p, const char *member, int64_t stride, int64_t least,
+                                const char *what)
+{
+    if (stride < least || stride > INT32_MAX)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "%s is %lld elements: must be at least the %lld channels of a %s, and below 2^31", member,
+                        (long long)stride, (long long)least, what);
+    if (stride * gdni_dtype_bytes(p->io_type) % p->x_alignment)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "%s is %lld elements: rows must keep x_alignment, %d bytes; plan with a smaller one", member,
+                        (long long)stride, p->x_alignment);
+    return GDN_OK;
+}
+
+static gdn_status check_x(const struct gdni_problem *p, const gdn_conv1d_args *a, bool rows)
+{
+    const struct gdni_pointer x = { "x", a->x, rows, p->x_alignment };
+    GDN_TRY(gdni_check_pointers(&x, 1));
+    if (p->x_layout == GDN_CONV_X_PACKED && a->x_group_stride)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "x_group_stride is %lld but the plan's x_layout is GDN_CONV_X_PACKED: plan with "
+                        "GDN_CONV_X_INTERLEAVED or pass 0",
+                        (long long)a->x_group_stride);
+    if (!rows) return GDN_OK;
+    if (p->x_layout == GDN_CONV_X_PACKED)
+        return check_x_pitch(p, "x_stride", a->x_stride, gdni_problem_channels(p), "row");
+    const int64_t held = gdni_problem_channels(p) / p->num_k_heads, pitch = gdni_conv1d_group_stride(p, a);
+    GDN_TRY(check_x_pitch(p, "x_group_stride", pitch, held, "group"));
+    return check_x_pitch(p, "x_stride", a->x_stride, (p->num_k_heads - 1) * pitch + held, "row of groups");
+}
+
+int64_t gdni_conv1d_group_stride(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    const int64_t v = (int64_t)p->num_v_heads / p->num_k_heads * p->head_dim_v;
+    return a->x_group_stride ? a->x_group_stride : 2 * (int64_t)p->head_dim_qk + 2 * v;
+}
+
+/* ---- q, k, v ---- */
+
+struct output {
+    const char *name;
+    gdn_devptr value;
+    int32_t heads, dim;
+    const gdn_strides *strides;
+};
+
+static gdn_status check_stride(const struct output *o, const char *which, int64_t value, int64_t bound, int unit)
+{
+    if (value == 0 || (value >= o->dim && value < bound && value % unit == 0)) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID,
+                    "%s_strides.%s is %lld elements: must be 0 (packed), or a multiple of %d from %d, a head's row, to "
+                    "below %lld",
+                    o->name, which, (long long)value, unit, o->dim, (long long)bound);
+}
+
+/* A tensor whose heads are not packed has no packed token stride, and no packed batch stride. */
+static gdn_status check_derived(const gdn_conv1d_args *a, const struct output *o)
+{
+    const gdn_strides *s = o->strides;
+    const bool batch = !a->cu_seqlens && a->num_seqs > 1;
+    if (s->head == 0 || s->head == o->dim || (s->token && (s->batch || !batch))) return GDN_OK;
+    return GDN_FAIL(
+        GDN_E_INVALID,
+        "%s_strides are { batch %lld, token %lld, head %lld }: 0 means packed, which another head stride than %d "
+        "is not; give %s too",
+        o->name, (long long)s->batch, (long long)s->token, (long long)s->head, o->dim, s->token ? "batch" : "token");
+}
+
+static gdn_status check_output(const struct gdni_problem *p, const gdn_conv1d_args *a, const struct output *o,
+                               bool rows)
+{
+    const int unit = TENSOR_ALIGNMENT / gdni_dtype_bytes(p->io_type);
+    const struct gdni_pointer pointer = { o->name, o->value, rows && o->heads > 0, TENSOR_ALIGNMENT };
+    if (o->heads == 0 && o->value)
+        return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx but the plan has no head for it: pass 0", o->name,
+                        (unsigned long long)o->value);
+    GDN_TRY(gdni_check_pointers(&pointer, 1));
+    if (o->heads == 0) return GDN_OK;
+    GDN_TRY(check_stride(o, "token", o->strides->token, (int64_t)1 << 31, unit));
+    GDN_TRY(check_stride(o, "head", o->strides->head, MAX_STRIDE, unit));
+    GDN_TRY(check_stride(o, "batch", o->strides->batch, MAX_STRIDE, unit));
+    if (o->strides->batch && a->cu_seqlens)
+        return GDN_FAIL(
+            GDN_E_INVALID,
+            "%s_strides.batch is %lld but cu_seqlens is given: sequences are rows of one tensor then; pass 0, "
+            "or no cu_seqlens",
+            o->name, (long long)o->strides->batch);
+    return check_derived(a, o);
+}
+
+static gdn_status check_outputs(const struct gdni_problem *p, const gdn_conv1d_args *a, bool rows)
+{
+    const struct output outputs[] = {
+        { "q", a->q, p->num_q_heads, p->head_dim_qk, &a->q_strides },
+        { "k", a->k, p->num_k_heads, p->head_dim_qk, &a->k_strides },
+        { "v", a->v, p->num_v_heads, p->head_dim_v, &a->v_strides },
+    };
+    for (int i = 0; i < 3; ++i)
+        GDN_TRY(check_output(p, a, &outputs[i], rows));
+    return GDN_OK;
+}
+
+/* ---- gates ---- */
+
+static gdn_status check_gate_strides(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    const int64_t group = a->gate_group_stride;
+    GDN_TRY(gdni_check_count("a_stride", a->a_stride, 0, MAX_STRIDE));
+    GDN_TRY(gdni_check_count("b_stride", a->b_stride, 0, MAX_STRIDE));
+    if (group == 0) return GDN_OK;
+    GDN_TRY(gdni_check_count("gate_group_stride", group, 0, INT32_MAX));
+    if (p->num_k_heads == 0 || p->num_gate_heads % p->num_k_heads)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "gate_group_stride is %lld but %d gate heads do not divide among %d k heads: pass 0",
+                        (long long)group, p->num_gate_heads, p->num_k_heads);
+    return GDN_OK;
+}
+
+static gdn_status check_gates(const struct gdni_problem *p, const gdn_conv1d_args *a, bool rows)
+{
+    const bool gates = p->num_gate_heads > 0;
+    if (!gates && (a->a || a->b || a->g || a->beta || a->a_log || a->dt_bias))
+        return GDN_FAIL(GDN_E_INVALID,
+                        "a, b, a_log, dt_bias, g or beta is given but the plan's num_gate_heads is 0: plan "
+                        "with gate heads or pass 0");
+    if (!gates) return GDN_OK;
+    if (!a->g && !a->beta)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "g and beta are both null but the plan has %d gate heads: pass one of them, or plan "
+                        "without gate heads",
+                        p->num_gate_heads);
+    const int bytes = gdni_dtype_bytes(p->gate_type);
+    const struct gdni_pointer pointers[] = {
+        { "a", a->a, rows && a->g, bytes },
+        { "a_log", a->a_log, rows && a->g, gdni_dtype_bytes(p->a_log_type) },
+        { "dt_bias", a->dt_bias, false, gdni_dtype_bytes(p->dt_bias_type) },
+        { "b", a->b, rows && a->beta, bytes },
+        { "g", a->g, false, 4 },
+        { "beta", a->beta, false, 4 },
+    };
+    GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
+    return check_gate_strides(p, a);
+}
+
+/* ---- states ---- */
+
+static gdn_status check_slot_stride(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    const int64_t line = gdni_conv1d_line_size(p, a), stride = a->state_slot_stride;
+    const int unit =
+        p->state_layout == GDN_CONV_STATE_CW_STRIDED ? 1 : TENSOR_ALIGNMENT / gdni_dtype_bytes(p->state_type);
+    if (stride == 0 || (stride >= line && stride < MAX_STRIDE && stride % unit == 0)) return GDN_OK;
+    return GDN_FAIL(
+        GDN_E_INVALID,
+        "state_slot_stride is %lld elements: must be 0 (packed), or a multiple of %d, at least the %lld of a "
+        "line, below 2^47",
+        (long long)stride, unit, (long long)line);
+}
+
+static gdn_status check_channel_stride(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    const int64_t stride = a->state_channel_stride;
+    if (p->state_layout != GDN_CONV_STATE_CW_STRIDED && stride)
+        return GDN_FAIL(
+            GDN_E_INVALID,
+            "state_channel_stride is %lld but the plan's state_layout is not GDN_CONV_STATE_CW_STRIDED: plan "
+            "with it or pass 0",
+            (long long)stride);
+    if (p->state_layout != GDN_CONV_STATE_CW_STRIDED || !a->state) return GDN_OK;
+    if (stride < p->width - 1 || stride > 65535)
+        return GDN_FAIL(GDN_E_INVALID, "state_channel_stride is %lld: must be from width - 1, which is %d, to 65535",
+                        (long long)stride, p->width - 1);
+    return GDN_OK;
+}
+
+int64_t gdni_conv1d_line_size(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    const bool strided = p->state_layout == GDN_CONV_STATE_CW_STRIDED;
+    return gdni_problem_channels(p) * (strided ? a->state_channel_stride : p->width - 1);
+}
+
+static gdn_status check_states(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    const bool strided = p->state_layout == GDN_CONV_STATE_CW_STRIDED;
+    const int slot = gdni_index_bytes(p->slot_type);
+    const struct gdni_pointer pointers[] = {
+        { "state", a->state, false, strided ? gdni_dtype_bytes(p->state_type) : TENSOR_ALIGNMENT },
+        { "slot_in", a->slot_in, false, slot },
+        { "slot_out", a->slot_out, false, slot },
+        { "has_initial_state", a->has_initial_state, false, 1 },
+    };
+    GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
+    GDN_TRY(check_channel_stride(p, a));
+    GDN_TRY(check_slot_stride(p, a));
+    GDN_TRY(gdni_check_count("slot_in_stride", a->slot_in_stride, 0, INT32_MAX));
+    return gdni_check_count("slot_out_stride", a->slot_out_stride, 0, INT32_MAX);
+}
+
+static gdn_status check_checkpoints(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    const struct gdni_pointer list = { "checkpoints", a->checkpoints, a->num_checkpoints > 0, 8 };
+    GDN_TRY(gdni_check_count("num_checkpoints", a->num_checkpoints, 0, INT32_MAX));
+    GDN_TRY(gdni_check_pointers(&list, 1));
+    if (a->num_checkpoints == 0) return GDN_OK;
+    if (!(p->flags & GDN_CONV_CHECKPOINTS))
+        return GDN_FAIL(
+            GDN_E_INVALID,
+            "num_checkpoints is %lld but the plan's flags lack GDN_CONV_CHECKPOINTS: plan with it or pass 0",
+            (long long)a->num_checkpoints);
+    if (!a->state)
+        return GDN_FAIL(GDN_E_INVALID, "num_checkpoints is %lld but state is null: checkpoints are lines of it",
+                        (long long)a->num_checkpoints);
+    return GDN_OK;
+}
+
+/* ---- the call ---- */
+
+gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    GDN_TRY(gdni_check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
+    const bool rows = a->num_tokens > 0 && a->num_seqs > 0, biased = p->flags & GDN_CONV_BIAS;
+    const bool written = a->num_tokens > 0 && (a->num_seqs > 0 || p->flags & GDN_CONV_ZERO_PADDING);
+    GDN_TRY(check_x(p, a, rows));
+    if (a->bias && !biased)
+        return GDN_FAIL(GDN_E_INVALID, "bias is given but the plan's flags lack GDN_CONV_BIAS: plan with it or pass 0");
+    const struct gdni_pointer pointers[] = {
+        { "weight", a->weight, rows, TENSOR_ALIGNMENT },
+        { "bias", a->bias, rows && biased, TENSOR_ALIGNMENT },
+        { "cu_seqlens", a->cu_seqlens, false, gdni_index_bytes(p->cu_seqlens_type) },
+    };
+    GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
+    GDN_TRY(check_outputs(p, a, written));
+    GDN_TRY(check_gates(p, a, rows));
+    GDN_TRY(check_states(p, a));
+    return check_checkpoints(p, a);
+}
