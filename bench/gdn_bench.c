@@ -298,7 +298,7 @@ static void run_gdn_row(const struct gdn_row *row)
     gdn_cost cost = GDN_COST_INIT;
     gdn_prefill_args args[MAX_SETS];
     struct bench_line line = gdn_line(&d);
-    char *params = bench_params(plan, d.tokens);
+    char *params = bench_params(plan, d.tokens, d.num_seqs);
     GDN(gdn_plan_cost(plan, d.tokens, d.num_seqs, &cost));
     const int sets = bench_rotation(cost.bytes);
     for (int i = 0; i < sets; ++i)
@@ -521,7 +521,7 @@ static void time_conv(const struct conv_data *d, const gdn_plan *plan, gdn_conv1
 {
     const char *l2 = sets > 1 || bytes > 240e6 ? "cold" : "warm";
     struct bench_line copy = conv_line(d, "copy", l2), line = conv_line(d, "gdn-jit", l2);
-    char *params = bench_params(plan, d->row->tokens);
+    char *params = bench_params(plan, d->row->tokens, 1);
     cu_capture_begin(stream);
     for (int i = 0; i < sets; ++i)
         GDN(gdn_execute_conv1d_qkv(plan, &args[i], stream));

@@ -419,9 +419,9 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
     }
 }
 
-/* What a chunk's gates are made of, two tokens a lane. */
+/* What a chunk's gates are made of, as bits, two tokens a lane. */
 struct RawGates {
-    float decay[2], beta[2];
+    RawGate decay[2], beta[2];
 };
 
 __device__ __forceinline__ RawGates fetch_gates(const prefill_params &p, const Item &item, int step, int lane)

@@ -8,7 +8,7 @@
  *                    makes the images of chunks: T, P, the gates e, d, beta of one chunk and head, written to the workspace,
  *                    then announced by a flag. Items are dealt round robin, early chunks of every sequence first. A producer
  *                    waits for no other CTA.
- *     recurrence     one (sequence, head, BLOCK_DV value columns) each: four state warps, four load warps.
+ *     recurrence     one (sequence, head, BLOCK_DV value columns) each
  *
  * A CTA waits for flags of producers only, and those hold lower tickets: they run or have run, whatever the number of CTAs that
  * the device holds at a time. The grid is a bound; the sequences are read on the device.
@@ -21,7 +21,7 @@
  * Three times a chunk A operands are exchanged through shared memory, packed, in fragment order: S's 16-bit copy, W, and V'
  * with d V'. Row scales (gdn_range.cuh) are agreed upon from all state warps' maxima.
  *
- * Image: T and P as ten 16 x 16 blocks each, (I, J) at I (I + 1) / 2 + J, fp16 Tile<16>; e, d, beta fp32. It is copied as it is.
+ * Image: T and P as ten 16 x 16 blocks each, (I, J) at I (I + 1) / 2 + J, fp16 Tile<16>; e, d, beta fp32. Copied as it is.
  */
 #include "gdn_spec.cuh"
 
@@ -40,11 +40,11 @@
 namespace {
 
 constexpr int BV = spec::BLOCK_DV, STAGES = spec::STAGES, Q_STAGES = STAGES - 1;
-constexpr int WARPS = 4;        /* state warps; load warps; warps of a producer's group */
-constexpr int GROUPS = 2;       /* of a producer */
+constexpr int WARPS = 4;          /* state warps; load warps; warps of a producer's group */
+constexpr int GROUPS = 2;         /* of a producer */
 constexpr int TOKENS = C / WARPS; /* of a state warp */
 constexpr int KEYS = DK / WARPS;
-constexpr int ROW_BLOCKS = BV / 16;   /* m16 blocks of value columns */
+constexpr int ROW_BLOCKS = BV / 16; /* m16 blocks of value columns */
 constexpr int TOKEN_BLOCKS = TOKENS / 8, KEY_BLOCKS = KEYS / 8;
 constexpr int TOKEN_STEPS = C / 16;
 
@@ -58,14 +58,15 @@ static_assert((2 * STAGES + 2 * (STAGES - 1)) * 8 <= 128, "barriers fit");
 static_assert(spec::THREADS == 3 * 32 * WARPS, "host and device agree on the roles");
 
 /*
- * Named barriers. Of a producer's group, and of its two inverse warps. Of the recurrence: a chunk's operands and S are there (all
- * warps), W is there (state warps), V' is there (all), and two for the rare way of publish_scaled().
+ * Named barriers. Of a producer's group, of its two inverse warps, and of its norms (one of its own, since the inverse warps
+ * only arrive there). Of the recurrence: a chunk's operands and S are there (all warps), W is there (state warps), V' is
+ * there (all), and two for the rare way of publish_scaled().
  */
-enum { BAR_GROUP = 1, BAR_INVERSE = BAR_GROUP + GROUPS };
+enum { BAR_GROUP = 1, BAR_INVERSE = BAR_GROUP + GROUPS, BAR_NORMS = BAR_INVERSE + GROUPS };
 enum { BAR_CHUNK = 1, BAR_W, BAR_V, BAR_SCALE_STATE, BAR_SCALE_ALL };
 enum { STATE_THREADS = 32 * WARPS, ALL_THREADS = 64 * WARPS }; /* the load warps are in none */
 
-/* ---- The image of a chunk ----------------------------------------------------------------------------------------------- */
+/* ---- The image of a chunk ---------------------------------------------------------------------------------------- */
 
 struct Image {
     u32 base; /* in shared memory */
@@ -133,8 +134,8 @@ __device__ __forceinline__ Work make_work(const prefill_params &p, int seq, int 
 
 /* A head's columns of q, k or v at a sequence's first row. */
 #define SOURCE(x, w)                                                                                                   \
-    ((const u16 *)p.x +                                                                                                \
-     row_offset(w, head_of((w).head, p.x##_div, p.x##_mod), p.x##_batch_stride, p.x##_token_stride, p.x##_head_stride))
+    ((const u16 *)p.x + row_offset(w, head_of((w).head, p.x##_div, p.x##_mod), p.x##_batch_stride, p.x##_token_stride, \
+                                   p.x##_head_stride))
 
 __device__ __forceinline__ i64 image_index(const prefill_params &p, int head, i64 row)
 {
@@ -153,11 +154,12 @@ __device__ __forceinline__ u8 *image_at(const prefill_params &p, i64 index)
 
 /* Rows row0..+ROWS - 1 of a [tokens, stride] matrix into a tile, by one warp; rows from `rows` on become zeros. */
 template <int ROWS, int COLUMNS>
-__device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows, int lane)
+__device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows,
+                                          int lane)
 {
     constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
     const int piece = lane % PIECES;
-#pragma unroll
+#pragma unroll 8
     for (int r = 0; r < ROWS; r += ROWS_AT_ONCE) {
         const int row = row0 + r + lane / PIECES;
         const bool inside = row < rows;
@@ -165,11 +167,12 @@ __device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source,
     }
 }
 
-/* ---- Producers ----------------------------------------------------------------------------------------------------------- */
+/* ---- Producers --------------------------------------------------------------------------------------------------- */
 
 constexpr int GROUP_GATES = 5 * GATE_BYTES;
 constexpr int GROUP_T = 2 * QK_BYTES, GROUP_SCRATCH = GROUP_T + C * C * 2,
-              GROUP_GATES_AT = GROUP_SCRATCH + 4 * 16 * DIAGONAL_STRIDE * 4, GROUP_BYTES = GROUP_GATES_AT + 2 * GROUP_GATES;
+              GROUP_GATES_AT = GROUP_SCRATCH + 4 * 16 * DIAGONAL_STRIDE * 4,
+              GROUP_BYTES = GROUP_GATES_AT + 2 * GROUP_GATES;
 constexpr int GROUP_CONTROL = 32; /* two mbarriers, two image indices */
 constexpr int PRODUCER_CONTROL = GROUPS * GROUP_BYTES, PRODUCER_BYTES = PRODUCER_CONTROL + GROUPS * GROUP_CONTROL;
 
@@ -219,7 +222,7 @@ struct Group {
 };
 
 /* The last sequence that begins at or before a row; -1: none. One round of loads for each factor 32 of num_seqs. */
-__device__ __forceinline__ int sequence_of_row(const prefill_params &p, i64 row, int lane)
+__device__ __forceinline__ int sequence_of_row(const prefill_params &p, u32 row, int lane)
 {
     int low = 0, count = p.num_seqs;
     for (;;) {
@@ -235,59 +238,58 @@ __device__ __forceinline__ int sequence_of_row(const prefill_params &p, i64 row,
 
 /* One chunk of one head. */
 struct Item {
-    i64 number; /* in the order of the deal; >= the number of items: none */
     Work work;
     int chunk;
-    i64 row;
+    u32 row;
 };
 
 /*
  * Deals items: the rows are cut into as many spans as there are sequences, and spans advance together, all heads of a row one
- * after the other. With equal lengths, that is chunk by chunk.
+ * after the other. With equal lengths, that is chunk by chunk. 32 bits count items: each has an image in memory.
  */
 struct Deal {
-    i64 rows, span;
-    int step;
+    u32 rows, span, count, number, step; /* number: of the next item to look at */
 
-    __device__ __forceinline__ Deal(const prefill_params &p) : rows(first_row(p, p.num_seqs)), step(p.num_producers * GROUPS)
+    __device__ __forceinline__ Deal(const prefill_params &p, u32 first, u32 step)
+        : rows((u32)first_row(p, p.num_seqs)), number(first), step(step)
     {
         span = (rows + p.num_seqs - 1) / p.num_seqs;
+        count = span * p.num_seqs * p.num_heads;
     }
-    __device__ __forceinline__ bool valid(const Item &item, const prefill_params &p) const
+    /* The next item that is a chunk; false behind the last. */
+    __device__ __forceinline__ bool next(Item &item, const prefill_params &p, int lane)
     {
-        return item.number < span * p.num_seqs * p.num_heads;
-    }
-    /* The first item from item.number on, in this group's hand, that is a chunk. */
-    __device__ __forceinline__ void find(Item &item, const prefill_params &p, int lane) const
-    {
-        for (; valid(item, p); item.number += step) {
-            const i64 n = item.number / p.num_heads;
+        while (number < count) {
+            const u32 n = number / p.num_heads, head = number % p.num_heads;
+            number += step;
             item.row = n % p.num_seqs * span + n / p.num_seqs;
             const int seq = item.row < rows ? sequence_of_row(p, item.row, lane) : -1;
             if (seq < 0) continue;
-            item.work = make_work(p, seq, (int)(item.number % p.num_heads));
+            item.work = make_work(p, seq, (int)head);
             item.chunk = (int)(item.row - first_row(p, seq));
-            if (!item.work.inert && item.chunk < item.work.chunks) return;
+            if (!item.work.inert && item.chunk < item.work.chunks) return true;
         }
+        return false;
     }
 };
 
 /* The feeding warps of a group: operands and gates of its items, one ahead of the other warps. feeder: 0 or 1. */
-__device__ __forceinline__ void feeder_role(const prefill_params &p, const Group &group, int ticket, int feeder, int lane)
+__device__ __forceinline__ void feeder_role(const prefill_params &p, const Group &group, int ticket, int feeder,
+                                            int lane)
 {
-    const Deal deal(p);
+    Deal deal(p, (u32)(ticket * GROUPS + group.index), (u32)(p.num_producers * GROUPS));
     const int row0 = feeder * (C / 2);
     Item item;
-    item.number = (i64)ticket * GROUPS + group.index;
-    deal.find(item, p, lane);
     for (u32 n = 0;; ++n) {
-        const bool valid = deal.valid(item, p);
-        if (valid) {
+        const bool more = deal.next(item, p, lane);
+        i64 index = -1;
+        if (more) {
             const Work &w = item.work;
             const i64 token = (i64)item.chunk * C;
             const int rows = min(w.len - item.chunk * C, C);
             const GateReader reader(p, w, w.head, (int)token + 2 * lane);
             const Gates gates = fetch_gates(reader, p, w.len - (int)token - 2 * lane);
+            index = image_index(p, w.head, item.row);
             mbar_wait(group.empty(), (n & 1) ^ 1);
             load_rows<C / 2>(group.k(), SOURCE(k, w) + token * p.k_token_stride, p.k_token_stride, row0, rows, lane);
             load_rows<C / 2>(group.q(), SOURCE(q, w) + token * p.q_token_stride, p.q_token_stride, row0, rows, lane);
@@ -295,16 +297,13 @@ __device__ __forceinline__ void feeder_role(const prefill_params &p, const Group
         } else {
             mbar_wait(group.empty(), (n & 1) ^ 1);
         }
-        const i64 index = valid ? image_index(p, item.work.head, item.row) : -1;
         if (feeder == 0 && lane == 0) {
             store_shared(group.image(n & 1), (u32)index);
             store_shared(group.image(n & 1) + 4, (u32)((u64)index >> 32));
         }
         mbar_arrive_cp_async(group.full());
         mbar_arrive(group.full());
-        if (!valid) return;
-        item.number += deal.step;
-        deal.find(item, p, lane);
+        if (!more) return;
     }
 }
 
@@ -349,17 +348,21 @@ __device__ __forceinline__ void write_gates(u8 *image, const GateArrays &gates, 
 }
 
 /* One warp's share of an image. scores: it makes P, else T. */
-__device__ __forceinline__ void make_image(u8 *image, const Group &group, const GateArrays &gates, bool scores, int high, int lane)
+__device__ __forceinline__ void make_image(u8 *image, const Group &group, const GateArrays &gates, bool scores,
+                                           int high, int lane)
 {
-    const int warp = 3 - high, all = BAR_GROUP + group.index, inverse = BAR_INVERSE + group.index;
+    const AuxBarriers barriers = { BAR_INVERSE + group.index, BAR_NORMS + group.index };
+    const int all = BAR_GROUP + group.index;
+    const int warp = 3 - high;
     Part part;
     Squares squares;
     Norms norms;
-    gram(part, squares, scores ? group.q() : group.k(), group.k(), high, lane);
+    gram(part, squares, scores ? group.q() : group.k(), group.k(), scores, high, lane);
     mbar_arrive(group.empty());
     if constexpr (spec::QK_L2NORM) {
+        if (!scores) take_squares(squares, part, high);
         norms = norms_of(squares, lane);
-        share_norms(gates, norms, all, scores, high, lane);
+        share_norms(gates, norms, barriers, scores, high, lane);
     }
     const bool mild = load_shared_float(gates.log_decay + 4 * (C - 1)) >= LOG2_DECAY_MILD;
 #pragma unroll
@@ -377,9 +380,9 @@ __device__ __forceinline__ void make_image(u8 *image, const Group &group, const 
     if (scores) {
         if (warp == 0) write_gates(image, gates, lane);
     } else {
-        bar_sync(inverse, 64);
-        merge(group.t(), inverse, high, lane);
-        bar_sync(inverse, 64);
+        bar_sync(barriers.inverse, 64);
+        merge(group.t(), barriers, high, lane);
+        bar_sync(barriers.inverse, 64);
         write_t(image, group.t(), warp, lane);
     }
 }
@@ -390,7 +393,7 @@ __device__ __forceinline__ void producer_role(const prefill_params &p, const Gro
     for (u32 n = 0;; ++n) {
         mbar_wait(group.full(), n & 1);
         const u32 at = group.image(n & 1);
-        const i64 index = (i64)((u64)load_shared_word(at) | (u64)load_shared_word(at + 4) << 32);
+        const i64 index = (i64)((u64)load_shared_u32(at) | (u64)load_shared_u32(at + 4) << 32);
         if (index < 0) return;
         make_image(image_at(p, index), group, group.gates(n & 1), warp & 2, 3 - (warp & 1), lane);
         bar_sync(BAR_GROUP + group.index, 32 * WARPS);
@@ -398,11 +401,12 @@ __device__ __forceinline__ void producer_role(const prefill_params &p, const Gro
     }
 }
 
-/* ---- Recurrence: shared memory ------------------------------------------------------------------------------------------- */
+/* ---- Recurrence: shared memory ----------------------------------------------------------------------------------- */
 
 constexpr int SLOT_BYTES = QK_BYTES + V_BYTES + IMAGE_BYTES;
 constexpr int EXCHANGE_S = BV * DK * 2, EXCHANGE_W = BV * C * 2, MAXIMA_BYTES = ROW_BLOCKS * 8 * WARPS * 4;
-constexpr int Q_OFFSET = STAGES * SLOT_BYTES, S_OFFSET = Q_OFFSET + Q_STAGES * QK_BYTES, W_OFFSET = S_OFFSET + EXCHANGE_S;
+constexpr int Q_OFFSET = STAGES * SLOT_BYTES, S_OFFSET = Q_OFFSET + Q_STAGES * QK_BYTES,
+              W_OFFSET = S_OFFSET + EXCHANGE_S;
 constexpr int MAXIMA_OFFSET = W_OFFSET + 3 * EXCHANGE_W, BAR_OFFSET = MAXIMA_OFFSET + 4 * MAXIMA_BYTES,
               RECURRENCE_BYTES = BAR_OFFSET + 128;
 
@@ -490,7 +494,7 @@ template <int SIZE> struct Ring {
     }
 };
 
-/* ---- Recurrence: exchange of A operands ---------------------------------------------------------------------------------- */
+/* ---- Recurrence: exchange of A operands -------------------------------------------------------------------------- */
 
 typedef RowScale Scales[ROW_BLOCKS];
 
@@ -587,8 +591,8 @@ __device__ __forceinline__ void read_scales(Scales &scales, u32 scratch, int lan
  * too, are in take_scales() meanwhile.
  */
 template <int BLOCKS, bool ALL>
-__device__ __forceinline__ void publish_scaled(u32 data, u32 scratch, Scales &scales, const float (&x)[ROW_BLOCKS][BLOCKS][4],
-                                               int warp, int lane)
+__device__ __forceinline__ void publish_scaled(u32 data, u32 scratch, Scales &scales,
+                                               const float (&x)[ROW_BLOCKS][BLOCKS][4], int warp, int lane)
 {
     bar_sync(BAR_SCALE_STATE, STATE_THREADS);
 #pragma unroll
@@ -627,7 +631,7 @@ __device__ __forceinline__ void take_scales(Scales &scales, u32 scratch, int lan
     bar_sync(BAR_SCALE_ALL, ALL_THREADS); /* the scratch is free again */
 }
 
-/* ---- Recurrence: products ------------------------------------------------------------------------------------------------- */
+/* ---- Recurrence: products ---------------------------------------------------------------------------------------- */
 
 constexpr bool IO_F16 = !spec::IO_BF16;
 
@@ -719,7 +723,8 @@ struct TriangleOperand {
 };
 
 /* d += W^T tile^T, this warp's tokens. */
-__device__ __forceinline__ void mma_triangle(TokenPart &d, u32 fragments, const TriangleOperand &tile, int warp, int lane)
+__device__ __forceinline__ void mma_triangle(TokenPart &d, u32 fragments, const TriangleOperand &tile, int warp,
+                                             int lane)
 {
 #pragma unroll
     for (int step = 0; step < TOKEN_STEPS; ++step) {
@@ -844,11 +849,11 @@ __device__ __forceinline__ void save_state(const KeyPart &S, const StateAt<void>
                 to.store(dk0 + 8 * n + 2 * t + (i & 1), dv0 + 16 * m + g + 8 * (i >> 1), S[m][n][i]);
 }
 
-/* ---- Recurrence: state warps --------------------------------------------------------------------------------------------- */
+/* ---- Recurrence: state warps ------------------------------------------------------------------------------------- */
 
 /*
- * This warp's share of a chunk. Operands that do not wait for other warps are fetched before the barrier, so that behind it only
- * the exchanged ones are read. What is published goes out of range rarely: that is looked at beside the products.
+ * This warp's share of a chunk. Operands that do not wait for other warps are fetched before the barrier, so that behind it
+ * only the exchanged ones are read. What is published goes out of range rarely: that is looked at beside the products.
  */
 struct StateWarp {
     const Shared &sm;
@@ -866,28 +871,34 @@ struct StateWarp {
     __device__ __forceinline__ void keys(TokenPart &x, const KeyPart &S) const
     {
         const bool fits = !IO_F16 || in_range(sm.s(), lane);
-        clear(x);
-        mma_keys(x, sm.s().data, k_rows, lane);
-        if (__builtin_expect(fits, 1)) return;
+        bool scaled = false;
         Scales scales;
-        publish_scaled<KEY_BLOCKS, true>(sm.s().data, sm.early_scratch(), scales, S, warp, lane);
-        clear(x);
-        mma_keys(x, sm.s().data, k_rows, lane);
-        apply_scales(x, scales);
+#pragma unroll 1
+        for (;;) {
+            clear(x);
+            mma_keys(x, sm.s().data, k_rows, lane);
+            if (fits || scaled) break;
+            publish_scaled<KEY_BLOCKS, true>(sm.s().data, sm.early_scratch(), scales, S, warp, lane);
+            scaled = true;
+        }
+        if (scaled) apply_scales(x, scales);
     }
 
     /* V'^T from W^T. */
     __device__ __forceinline__ void solve(TokenPart &v, const TokenPart &w, const TriangleOperand &t) const
     {
         const bool fits = in_range(sm.w(), lane);
-        clear(v);
-        mma_triangle(v, sm.w().data, t, warp, lane);
-        if (__builtin_expect(fits, 1)) return;
+        bool scaled = false;
         Scales scales;
-        publish_scaled<TOKEN_BLOCKS, false>(sm.w().data, sm.early_scratch(), scales, w, warp, lane);
-        clear(v);
-        mma_triangle(v, sm.w().data, t, warp, lane);
-        apply_scales(v, scales);
+#pragma unroll 1
+        for (;;) {
+            clear(v);
+            mma_triangle(v, sm.w().data, t, warp, lane);
+            if (fits || scaled) break;
+            publish_scaled<TOKEN_BLOCKS, false>(sm.w().data, sm.early_scratch(), scales, w, warp, lane);
+            scaled = true;
+        }
+        if (scaled) apply_scales(v, scales);
     }
 
     /* S^T += (d V')^T K */
@@ -932,8 +943,8 @@ struct StateWarp {
     }
 };
 
-__device__ __forceinline__ void state_role(const prefill_params &p, const Work &w, const Shared &sm, int column0, int warp,
-                                           int lane)
+__device__ __forceinline__ void state_role(const prefill_params &p, const Work &w, const Shared &sm, int column0,
+                                           int warp, int lane)
 {
     const int dk0 = KEYS * warp;
     StateWarp self = { sm, warp, lane };
@@ -956,7 +967,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
     if (p.final_state) save_state(S, final_state(p, w.to, w.head), dk0, column0, lane);
 }
 
-/* ---- Recurrence: load warps ---------------------------------------------------------------------------------------------- */
+/* ---- Recurrence: load warps -------------------------------------------------------------------------------------- */
 
 /* Waits for a chunk's image, asking for 32 chunks at a time; returns up to which chunk all are there. */
 __device__ __forceinline__ int wait_images(const prefill_params &p, i64 first, int chunk, int chunks, int lane)
@@ -984,8 +995,8 @@ __device__ __forceinline__ void load_image(u32 to, const u8 *from, int thread)
         if (at + thread * 16 < IMAGE_BYTES) cp_async_16(to + at + thread * 16, from + at + thread * 16, 16);
 }
 
-__device__ __forceinline__ void load_role(const prefill_params &p, const Work &w, const Shared &sm, int column0, int warp,
-                                          int lane)
+__device__ __forceinline__ void load_role(const prefill_params &p, const Work &w, const Shared &sm, int column0,
+                                          int warp, int lane)
 {
     constexpr int ROWS = C / WARPS;
     const int row0 = warp * ROWS;
@@ -1014,7 +1025,7 @@ __device__ __forceinline__ void load_role(const prefill_params &p, const Work &w
     }
 }
 
-/* ---- Recurrence: output warps --------------------------------------------------------------------------------------------- */
+/* ---- Recurrence: output warps ------------------------------------------------------------------------------------ */
 
 /*
  * O^T of this warp's tokens to memory, through its own rows of a V tile that nobody needs any more: transposed there, 16 bytes
@@ -1046,8 +1057,8 @@ __device__ __forceinline__ void store_output(const TokenPart &o, Tile<BV> tile, 
 }
 
 /* out = e S^T Q^T */
-__device__ __forceinline__ void output_from_state(TokenPart &out, const Shared &sm, const Slot &slot, const KeysOperand &q,
-                                                  int warp, int lane)
+__device__ __forceinline__ void output_from_state(TokenPart &out, const Shared &sm, const Slot &slot,
+                                                  const KeysOperand &q, int warp, int lane)
 {
     Scales scales;
     const bool fits = !IO_F16 || in_range(sm.s(), lane);
@@ -1059,8 +1070,8 @@ __device__ __forceinline__ void output_from_state(TokenPart &out, const Shared &
 }
 
 /* out = scale (out + V'^T P^T) */
-__device__ __forceinline__ void output_from_chunk(TokenPart &out, const Shared &sm, const TriangleOperand &triangle, float scale,
-                                                  int warp, int lane)
+__device__ __forceinline__ void output_from_chunk(TokenPart &out, const Shared &sm, const TriangleOperand &triangle,
+                                                  float scale, int warp, int lane)
 {
     Scales scales;
     const bool fits = in_range(sm.v(), lane);
@@ -1073,8 +1084,8 @@ __device__ __forceinline__ void output_from_chunk(TokenPart &out, const Shared &
     multiply(out, scale);
 }
 
-__device__ __forceinline__ void output_role(const prefill_params &p, const Work &w, const Shared &sm, int column0, int warp,
-                                            int lane)
+__device__ __forceinline__ void output_role(const prefill_params &p, const Work &w, const Shared &sm, int column0,
+                                            int warp, int lane)
 {
     u16 *o = (u16 *)p.o + row_offset(w, w.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) + column0;
     Ring<STAGES> use = { 0, 0 };
@@ -1105,7 +1116,7 @@ __device__ __forceinline__ void output_role(const prefill_params &p, const Work 
     if (w.chunks > 0) store_output(out, sm.slot(last).v, o, p.o_token_stride, w.len - (w.chunks - 1) * C, warp, lane);
 }
 
-/* ---- Entry --------------------------------------------------------------------------------------------------------------- */
+/* ---- Entry ------------------------------------------------------------------------------------------------------- */
 
 /* Every thread arrives by itself: measured as fast as one lane for its warp, and racecheck can follow it. */
 __device__ __forceinline__ void init_producer(u32 shared)

@@ -210,15 +210,30 @@ static long long last_of(const char *list)
     return last;
 }
 
-/* The dump lists, for each variant, "params" and then "buckets": the token counts up to which it is chosen. */
-char *bench_params(const gdn_plan *plan, int64_t max_tokens)
+/* The "max_seqs" of the variant whose text is [at, end); INT64_MAX where it has none. */
+static long long max_seqs_of(const char *at, const char *end)
+{
+    const char *member = strstr(at, "\"max_seqs\": ");
+    return member && member < end ? atoll(member + 12) : INT64_MAX;
+}
+
+/*
+ * The dump lists, for each variant, "params", "buckets" (the token counts up to which it is chosen) and, where it is for calls of
+ * few sequences, "max_seqs". Of those that fit, the fewest sequences win.
+ */
+char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs)
 {
     char *json = bench_dump(plan, GDN_DUMP_JSON), *found = NULL;
-    for (char *at = strstr(json, "\"params\": {"); at && !found; at = strstr(at + 1, "\"params\": {")) {
-        const char *buckets = strstr(at, "\"buckets\": [");
-        const char *open = strchr(at, '{'), *close = strchr(at, '}');
-        if (buckets && close && last_of(strchr(buckets, '[')) == max_tokens)
-            found = strndup(open, (size_t)(close - open) + 1);
+    long long least = -1;
+    for (char *at = strstr(json, "\"params\": {"), *next; at; at = next) {
+        next = strstr(at + 1, "\"params\": {");
+        const char *buckets = strstr(at, "\"buckets\": ["), *open = strchr(at, '{'), *close = strchr(at, '}');
+        const long long seqs = max_seqs_of(at, next ? next : at + strlen(at));
+        if (!buckets || !close || last_of(strchr(buckets, '[')) != max_tokens || seqs < num_seqs) continue;
+        if (found && seqs >= least) continue;
+        free(found);
+        found = strndup(open, (size_t)(close - open) + 1);
+        least = seqs;
     }
     free(json);
     return found ? found : strdup("{}");

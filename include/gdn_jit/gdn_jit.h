@@ -405,7 +405,7 @@ typedef struct gdn_conv1d_args {
 
 enum {
     GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
-    GDN_PLAN_GENERIC = 2u      /* the kernels that every arch has, where this one has its own: to compare, and as a way out */
+    GDN_PLAN_GENERIC = 2u      /* prefill: the kernels that every arch has, where this one has its own: to compare, a way out */
 };
 
 /*
@@ -443,7 +443,10 @@ GDN_API void gdn_plan_destroy(gdn_plan *plan);
  */
 GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 
-/* Bytes that gdn_execute_*() needs, 256-byte aligned, any contents; the most that any call within desc's bounds needs. */
+/*
+ * Bytes of device memory, 256-byte aligned, any contents, with which every call within desc's bounds runs its fastest kernel; 0
+ * when no kernel of the plan uses any. Prefill of few sequences and heads does: up to 512 MiB, 11 KiB per 64 tokens and head.
+ */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
 typedef enum gdn_dump_kind {
@@ -475,10 +478,12 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
 /* ---- 7. Execute ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Enqueues one kernel on stream and returns. The current CUDA context must be the primary context of a device that the plan
- * was loaded on. GDN_E_NOT_LOADED otherwise; GDN_E_INVALID for an argument; GDN_E_WORKSPACE when workspace is too small or
- * not 256-byte aligned. The kernel's grid follows from num_tokens and num_seqs, which a captured graph keeps: a replay may
- * use other cu_seqlens within them.
+ * Enqueues one kernel on stream (where it uses the workspace, a small memset before it) and returns. The current CUDA context
+ * must be the primary context of a device that the plan was loaded on. GDN_E_NOT_LOADED otherwise; GDN_E_INVALID for an
+ * argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned. The kernel's grid follows from num_tokens and
+ * num_seqs, which a captured graph keeps: a replay may use other cu_seqlens within them.
+ *
+ * workspace 0 with workspace_size 0 is legal: the call then runs the kernel that needs none, within the same error bounds.
  */
 GDN_API gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
                                        size_t workspace_size, gdn_stream stream);

@@ -77,7 +77,8 @@ static void print_variant(const cJSON *v)
     cli_format_bytes(size, (uint64_t)cli_fact_int(v, "cubin_bytes"));
     printf("\n  kernel         %s for %s\n", cli_fact_text(v, "kernel"), cli_fact_text(v, "arch"));
     printf("  calls up to    %s tokens", buckets);
-    if (cJSON_GetObjectItemCaseSensitive(v, "max_seqs")) printf(", %lld sequences", (long long)cli_fact_int(v, "max_seqs"));
+    if (cJSON_GetObjectItemCaseSensitive(v, "max_seqs"))
+        printf(", %lld sequences", (long long)cli_fact_int(v, "max_seqs"));
     putchar('\n');
     printf("  parameters     %s (%s)\n", params, cli_fact_text(v, "params_origin"));
     printf("  threads        %lld of %lld registers each\n", (long long)cli_fact_int(v, "threads"),

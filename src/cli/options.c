@@ -319,7 +319,7 @@ static const struct argp_option shape_options[] = {
     { "x-alignment", KEY_X_ALIGNMENT, "LIST", 0,
       "Bytes that rows of the conv's input are aligned to: 16 (default), 8, 4, 2", 0 },
     { "max-tokens", KEY_MAX_TOKENS, "T", 0, "Most tokens of one call (default 1048576: every kernel variant)", 0 },
-    { "max-seqs", KEY_MAX_SEQS, "N", 0, "Most sequences of one call (default 1024; changes no kernel)", 0 },
+    { "max-seqs", KEY_MAX_SEQS, "N", 0, "Most sequences of one call (default 1024: every kernel variant)", 0 },
     { "presets", KEY_PRESETS, "DIR", 0, "Folder of the model presets", 0 },
     { 0 },
 };

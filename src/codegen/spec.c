@@ -8,12 +8,11 @@
 
 #include "base/error.h"
 
-static const char *const prefill_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
-                                               "gdn_ptx_mbar.cuh", "gdn_tile.cuh",     "gdn_range.cuh", NULL };
-static const char *const split_headers[] = {
-    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",    "gdn_ptx_mbar.cuh",
-    "gdn_tile.cuh",  "gdn_range.cuh",    "gdn_flags.cuh", "gdn_chunk_tp.cuh", NULL
-};
+#define PREFILL_HEADERS                                                                                                \
+    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh",         \
+        "gdn_range.cuh", "gdn_chunk_tp.cuh"
+static const char *const prefill_headers[] = { PREFILL_HEADERS, NULL };
+static const char *const split_headers[] = { PREFILL_HEADERS, "gdn_flags.cuh", NULL };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const hopper_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",

@@ -21,8 +21,8 @@ static int32_t num_producers(int64_t recurrence_ctas, int num_sms, int64_t image
     return (int32_t)(n > 1 ? n : 1);
 }
 
-void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                       int64_t num_tokens, int64_t num_seqs)
+void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
+                       int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
     enum { ALIGNMENT = 256 };
     memset(out, 0, sizeof *out);

@@ -16,10 +16,10 @@ struct gdni_workspace {
 };
 
 /*
- * Of one call. num_sms: of the device; it chooses how many CTAs produce, never a result. Grows with num_tokens and num_seqs, but
- * for num_producers.
+ * Of one call. num_sms: of the device; it chooses how many CTAs produce, never a result. All but num_producers grow with
+ * num_tokens and num_seqs.
  */
-void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                       int64_t num_tokens, int64_t num_seqs);
+void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
+                       int num_sms, int64_t num_tokens, int64_t num_seqs);
 
 #endif

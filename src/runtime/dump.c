@@ -48,24 +48,23 @@ static void json_target(struct gdni_strbuf *sb, const gdn_target *target)
     gdni_sb_str(sb, "}");
 }
 
-static bool serves(const struct view *v, int bucket)
+/* The most sequences of the calls that the variant serves in a bucket; INT64_MAX: any number; 0: it serves none there. */
+static int64_t most_seqs(const struct view *v, int bucket)
 {
-    if (v->plan->variant_of_bucket[bucket] == v->index) return true;
+    int64_t most = 0;
+    if (v->plan->variant_of_bucket[bucket] == v->index) return INT64_MAX;
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
-        if (v->plan->variant_of_few[bucket][c] == v->index) return true;
-    return false;
+        if (v->plan->variant_of_few[bucket][c] == v->index) most = gdni_seq_class_edge(c);
+    return most;
 }
 
-/* The most sequences of the calls that the variant serves, when it serves none of more. */
+/* Where the variant serves calls of few sequences only: up to how many. */
 static void json_max_seqs(struct gdni_strbuf *sb, const struct view *v)
 {
     int64_t most = 0;
-    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        if (v->plan->variant_of_bucket[bucket] == v->index) return;
-        for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
-            if (v->plan->variant_of_few[bucket][c] == v->index && gdni_seq_class_edge(c) > most) most = gdni_seq_class_edge(c);
-    }
-    int_member(sb, "max_seqs", most);
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
+        most = most_seqs(v, bucket) > most ? most_seqs(v, bucket) : most;
+    if (most < INT64_MAX) int_member(sb, "max_seqs", most);
 }
 
 /* Of each bucket that the variant serves, the most tokens that a call of this plan can have there. */
@@ -74,7 +73,7 @@ static void json_buckets(struct gdni_strbuf *sb, const struct view *v)
     const char *comma = "";
     gdni_sb_str(sb, ", \"buckets\": [");
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        if (!serves(v, bucket)) continue;
+        if (most_seqs(v, bucket) == 0) continue;
         const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
         gdni_sb_fmt(sb, "%s%lld", comma, (long long)(edge < bound ? edge : bound));
         comma = ", ";
@@ -98,7 +97,8 @@ static void json_calls(struct gdni_strbuf *sb, const struct view *v)
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
         const int64_t tokens = edge < bound ? edge : bound;
-        if (v->plan->variant_of_bucket[bucket] < 0 || gdni_plan_variant(v->plan, tokens, 1) != v->index) continue;
+        const int few = gdni_plan_variant_of_few(v->plan, tokens, 1);
+        if ((few >= 0 ? few : v->plan->variant_of_bucket[bucket]) != v->index) continue;
         double bytes = 0, flops = 0;
         gdni_problem_cost(&v->plan->problem, tokens, 1, &bytes, &flops);
         gdni_sb_fmt(sb, "%s{\"tokens\": %lld, \"num_seqs\": 1, \"bytes\": %lld, \"flops\": %lld, \"floor_ns\": %lld}",

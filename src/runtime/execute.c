@@ -1,5 +1,6 @@
 /*
- * execute.c - the hot path: checks, launch parameters, one cuLaunchKernel.
+ * execute.c - the hot path: checks, launch parameters, one cuLaunchKernel (and one memset where it uses the
+ * workspace).
  *
  * Must not know: files, environment, NVRTC, caches. Allocates nothing, takes no lock, loads nothing; legal during capture.
  */
@@ -30,11 +31,13 @@ static gdn_status check_plan(const gdn_plan *plan, int32_t op)
 
 static gdn_status check_workspace(const gdn_plan *plan, gdn_devptr workspace, size_t size)
 {
-    if (plan->workspace_size == 0) return GDN_OK;
+    if (plan->workspace_size == 0 || (!workspace && size == 0)) return GDN_OK;
     if (size < plan->workspace_size || !workspace)
-        return GDN_FAIL(GDN_E_WORKSPACE,
-                        "workspace is 0x%llx, %zu bytes: this plan needs %zu (gdn_plan_workspace_size)",
-                        (unsigned long long)workspace, size, plan->workspace_size);
+        return GDN_FAIL(
+            GDN_E_WORKSPACE,
+            "workspace is 0x%llx, %zu bytes: give %zu (gdn_plan_workspace_size), or 0 and 0 for the kernels that "
+            "need none",
+            (unsigned long long)workspace, size, plan->workspace_size);
     if (workspace % WORKSPACE_ALIGNMENT)
         return GDN_FAIL(GDN_E_WORKSPACE, "workspace is 0x%llx: must be aligned to %d bytes",
                         (unsigned long long)workspace, WORKSPACE_ALIGNMENT);
@@ -89,7 +92,8 @@ struct call {
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_devptr workspace)
 {
     struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .workspace = workspace };
-    c.variant = gdni_plan_variant(plan, num_tokens, num_seqs);
+    const int few = workspace ? gdni_plan_variant_of_few(plan, num_tokens, num_seqs) : -1;
+    c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
     gdni_workspace_of(&c.needs, &plan->specs[c.variant], &plan->problem, gdni_plan_num_sms(plan), num_tokens, num_seqs);
     return c;
 }

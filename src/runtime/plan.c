@@ -26,20 +26,17 @@ static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
     return plan->num_variants++;
 }
 
-/* Variants of few sequences in one bucket; *covered: there is one for every call. */
-static gdn_status choose_few(gdn_plan *plan, int bucket, bool *covered)
+/* Variants of few sequences in one bucket, beside the one that every call can take. */
+static gdn_status choose_few(gdn_plan *plan, int bucket)
 {
     const int top = gdni_seq_class_of(plan->problem.max_seqs);
-    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
+    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES && c <= top; ++c) {
         struct gdni_params params;
         struct gdni_spec spec;
-        if (c > top || !gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c))
-            continue;
+        if (!gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c)) continue;
         GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
         plan->variant_of_few[bucket][c] = variant_of_spec(plan, &spec);
     }
-    *covered = top < GDNI_NUM_SEQ_CLASSES && plan->variant_of_few[bucket][top] >= 0;
-    if (*covered) plan->variant_of_bucket[bucket] = plan->variant_of_few[bucket][top];
     return GDN_OK;
 }
 
@@ -49,16 +46,14 @@ static gdn_status choose_variants(gdn_plan *plan)
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         struct gdni_params params;
         struct gdni_spec spec;
-        bool covered = false;
         plan->variant_of_bucket[bucket] = -1;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
             plan->variant_of_few[bucket][c] = -1;
         if (bucket > last) continue;
-        GDN_TRY(choose_few(plan, bucket, &covered));
-        if (covered) continue;
         gdni_params_heuristic(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket);
         GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
         plan->variant_of_bucket[bucket] = variant_of_spec(plan, &spec);
+        GDN_TRY(choose_few(plan, bucket));
     }
     return GDN_OK;
 }
@@ -68,26 +63,25 @@ int gdni_plan_num_sms(const gdn_plan *plan)
     return plan->target.num_sms > 0 ? plan->target.num_sms : plan->arch->default_sms;
 }
 
-int gdni_plan_variant(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
+int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
 {
-    const int bucket = gdni_bucket_of(num_tokens), seq_class = gdni_seq_class_of(num_seqs);
-    const int few = seq_class < GDNI_NUM_SEQ_CLASSES ? plan->variant_of_few[bucket][seq_class] : -1;
-    return few >= 0 ? few : plan->variant_of_bucket[bucket];
+    const int seq_class = gdni_seq_class_of(num_seqs);
+    return seq_class < GDNI_NUM_SEQ_CLASSES ? plan->variant_of_few[gdni_bucket_of(num_tokens)][seq_class] : -1;
 }
 
-/* The most that the largest call of any variant needs: of any bucket, and of any number of sequences. */
+/* The most that any variant's largest call needs. Only those of few sequences need any. */
 static size_t workspace_size(const gdn_plan *plan)
 {
-    const int64_t max_tokens = plan->problem.max_tokens, max_seqs = plan->problem.max_seqs;
+    const struct gdni_problem *p = &plan->problem;
     size_t most = 0;
-    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS && plan->variant_of_bucket[bucket] >= 0; ++bucket)
-        for (int c = 0; c <= GDNI_NUM_SEQ_CLASSES; ++c) {
-            const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < max_tokens ? edge : max_tokens;
-            const int64_t few = gdni_seq_class_edge(c),
-                          seqs = c < GDNI_NUM_SEQ_CLASSES && few < max_seqs ? few : max_seqs;
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
+        for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
+            const int variant = plan->variant_of_few[bucket][c];
+            const int64_t edge = gdni_bucket_edge(bucket), few = gdni_seq_class_edge(c);
             struct gdni_workspace needs;
-            gdni_workspace_of(&needs, &plan->specs[gdni_plan_variant(plan, tokens, seqs)], &plan->problem,
-                              gdni_plan_num_sms(plan), tokens, seqs);
+            if (variant < 0) continue;
+            gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan),
+                              edge < p->max_tokens ? edge : p->max_tokens, few < p->max_seqs ? few : p->max_seqs);
             if (needs.size > most) most = needs.size;
         }
     return most;
@@ -152,14 +146,12 @@ static gdn_status take_target(gdn_target *out, const gdn_target *target)
 }
 
 /* Checks what does not depend on the operator; *out is NULL from here on, until there is a plan. */
-static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, gdn_plan **out)
+static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t known, const char *names, gdn_plan **out)
 {
     if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_plan pointer");
     *out = NULL;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    if (flags & ~(uint32_t)(GDN_PLAN_CACHED_ONLY | GDN_PLAN_GENERIC))
-        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PLAN_CACHED_ONLY and GDN_PLAN_GENERIC are known",
-                        flags);
+    if (flags & ~known) return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only %s known", flags, names);
     return GDN_OK;
 }
 
@@ -198,7 +190,8 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, out));
+    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY | GDN_PLAN_GENERIC,
+                       "GDN_PLAN_CACHED_ONLY and GDN_PLAN_GENERIC are", out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
@@ -210,7 +203,7 @@ gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, out));
+    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY, "GDN_PLAN_CACHED_ONLY is", out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
     return gdni_plan_create(ctx, &taken, &problem, flags, out);

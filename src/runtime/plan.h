@@ -16,8 +16,8 @@ struct gdn_plan {
     const struct gdni_arch *arch;
     int num_variants;
     struct gdni_spec specs[GDNI_MAX_VARIANTS];
-    int variant_of_bucket[GDNI_NUM_BUCKETS]; /* -1 past the bucket of problem.max_tokens */
-    int variant_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES]; /* of calls of few sequences; -1: the bucket's */
+    int variant_of_bucket[GDNI_NUM_BUCKETS];                    /* -1 past the bucket of problem.max_tokens */
+    int variant_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES]; /* -1: the bucket's; see gdni_params_heuristic_few() */
     size_t workspace_size;
     struct gdni_modules *modules;
 };
@@ -29,8 +29,8 @@ gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct
 /* Of the target, or of its arch's common GPU. */
 int gdni_plan_num_sms(const gdn_plan *plan);
 
-/* Of a call within the plan's bounds. */
-int gdni_plan_variant(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
+/* Of a call within the plan's bounds that has a workspace; -1: it takes the bucket's. */
+int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
 
 /* gdn_plan_load() after the ordinal has become a device. */
 gdn_status gdni_plan_load_device(const gdn_plan *plan, const struct gdni_cuda *cuda, gdni_cudevice device);

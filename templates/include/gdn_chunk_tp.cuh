@@ -1,6 +1,6 @@
 /*
- * gdn_chunk_tp.cuh - what one chunk needs before the state is known: cumulated gates, T and P, by four warps (two inverse warps,
- * two score warps) with run-time block indices: one code serves all four.
+ * gdn_chunk_tp.cuh - what one chunk needs before the state is known: cumulated gates, T and P, by four warps (two inverse
+ * warps, two score warps) with run-time block indices: one code serves all four.
  *
  * The formulas are those of gdn_prefill_generic.cu. Must not know where T and P go, nor how warps wait for operands.
  */
@@ -33,8 +33,14 @@ struct GateArrays {
     }
 };
 
+/* Named barriers of the four warps that make one chunk's T and P. */
+struct AuxBarriers {
+    int inverse; /* the two inverse warps */
+    int norms;   /* norms of k are there: all four warps */
+};
+
 struct Gates {
-    float g[2], beta[2]; /* raw, of tokens 2 * lane, 2 * lane + 1 */
+    RawGate g[2], beta[2]; /* of tokens 2 * lane, 2 * lane + 1 */
 };
 
 /* `left`: tokens from the one that the reader stands at to the sequence's end. */
@@ -50,7 +56,8 @@ __device__ __forceinline__ Gates fetch_gates(const GateReader &from, const prefi
 }
 
 /* Inclusive sum over the chunk, two tokens a lane, in double: 64 values a chunk cost little. Writes the five arrays. */
-__device__ __forceinline__ void store_gates(const GateArrays &to, const GateReader &reader, const Gates &gates, int lane)
+__device__ __forceinline__ void store_gates(const GateArrays &to, const GateReader &reader, const Gates &gates,
+                                            int lane)
 {
     double l[2];
 #pragma unroll
@@ -98,11 +105,12 @@ __device__ __forceinline__ int block_column(int n, int high)
 }
 
 /*
- * A A^T of a warp's two row blocks, for the diagonal alone: in m16n8k16 the operand A of 16 rows is, register by register, the
- * operand B of its two halves, so that sums of squares cost two products a step and no load.
+ * Sums of squares of rows are the diagonal of a Gram matrix. K K^T is there anyway. For q it is Q Q^T of the score warps' two
+ * row blocks: in m16n8k16 the operand A of 16 rows is, register by register, the operand B of its two halves, so that this
+ * costs four products a step and no load.
  */
 struct Squares {
-    float x[2][2][4]; /* rows 16 * high, then 16 * (3 - high) */
+    float x[2][2][4]; /* blocks of rows 16 * high and 16 * (3 - high): halves of columns */
 };
 
 __device__ __forceinline__ void add_squares(float (&x)[2][4], const u32 (&a)[4])
@@ -112,9 +120,32 @@ __device__ __forceinline__ void add_squares(float (&x)[2][4], const u32 (&a)[4])
     mma_io(x[1], a, b1);
 }
 
+/* The inverse warps' blocks on the diagonal: high = 3 has (3, 3) last and (0, 0) before it, high = 2 (2, 2) and (1, 1). */
+__device__ __forceinline__ void take_squares(Squares &squares, const Part &part, int high)
+{
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            squares.x[0][n][i] = high == 3 ? part.x[4][n][i] : part.x[2][n][i];
+            squares.x[1][n][i] = high == 3 ? part.x[3][n][i] : part.x[4][n][i];
+        }
+}
+
 /* 1 / norm of rows g and g + 8 of the two blocks. */
 struct Norms {
     float r[2][2];
+
+    /* Of the row that this lane stores: a row's four lanes share the work. */
+    __device__ __forceinline__ float own(int lane) const
+    {
+        const float high = (lane & 1) ? r[0][1] : r[0][0], low = (lane & 1) ? r[1][1] : r[1][0];
+        return (lane & 2) ? low : high;
+    }
+    __device__ __forceinline__ static int own_row(int high, int lane)
+    {
+        return 16 * ((lane & 2) ? 3 - high : high) + 8 * (lane & 1) + (lane >> 2);
+    }
 };
 
 __device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
@@ -132,41 +163,30 @@ __device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
     return n;
 }
 
-/* The row of r[b][h]. */
-__device__ __forceinline__ int norm_row(int b, int h, int high, int lane)
+/* All four warps need those of k, which the inverse warps have; they do not wait for the score warps. */
+__device__ __forceinline__ void share_norms(const GateArrays &gates, const Norms &norms, const AuxBarriers &barriers,
+                                            bool scores, int high, int lane)
 {
-    return 16 * (b == 0 ? high : 3 - high) + 8 * h + (lane >> 2);
-}
-
-/* The inverse warps' norms are those of k, which all four warps need. `barrier`: of all four. */
-__device__ __forceinline__ void share_norms(const GateArrays &gates, const Norms &norms, int barrier, bool scores, int high,
-                                            int lane)
-{
-#pragma unroll
-    for (int b = 0; b < 2; ++b)
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-            if (!scores && (lane & 3) == 0)
-                store_shared(gates.decay_in + 4 * norm_row(b, h, high, lane), norms.r[b][h]);
-    bar_sync(barrier, 128);
+    if (scores) {
+        bar_sync(barriers.norms, 128);
+        return;
+    }
+    store_shared(gates.decay_in + 4 * Norms::own_row(high, lane), norms.own(lane));
+    bar_arrive(barriers.norms, 128);
+    bar_sync(barriers.inverse, 64);
 }
 
 /* What the state warps multiply by; all four warps have read what stood there. */
 __device__ __forceinline__ void fold_norms(const GateArrays &gates, const Norms &norms, bool scores, int high, int lane)
 {
-    if (lane & 3) return;
-#pragma unroll
-    for (int b = 0; b < 2; ++b)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const u32 at = 4 * norm_row(b, h, high, lane);
-            const float in = norms.r[b][h] * exp2_approx(load_shared_float(gates.log_decay + at));
-            store_shared((scores ? gates.decay_in_q() : gates.decay_in) + at, in);
-            if (!scores) store_shared(gates.decay_out + at, norms.r[b][h] * load_shared_float(gates.decay_out + at));
-        }
+    const u32 at = 4 * Norms::own_row(high, lane);
+    const float r = norms.own(lane), in = r * exp2_approx(load_shared_float(gates.log_decay + at));
+    store_shared((scores ? gates.decay_in_q() : gates.decay_in) + at, in);
+    if (!scores) store_shared(gates.decay_out + at, r * load_shared_float(gates.decay_out + at));
 }
 
-__device__ __forceinline__ void gram(Part &part, Squares &squares, Tile<DK> a, Tile<DK> k, int high, int lane)
+__device__ __forceinline__ void gram(Part &part, Squares &squares, Tile<DK> a, Tile<DK> k, bool scores, int high,
+                                     int lane)
 {
     if constexpr (spec::QK_L2NORM) squares = {};
 #pragma unroll
@@ -179,7 +199,7 @@ __device__ __forceinline__ void gram(Part &part, Squares &squares, Tile<DK> a, T
         u32 a_high[4], a_low[4], a_last[4], b[4][4];
         load_a(a_high, a, 16 * high, step, lane);
         load_a(a_low, a, 16 * (3 - high), step, lane);
-        if constexpr (spec::QK_L2NORM) {
+        if (spec::QK_L2NORM && scores) {
             add_squares(squares.x[0], a_high);
             add_squares(squares.x[1], a_low);
         }
@@ -408,15 +428,15 @@ __device__ __forceinline__ void invert_diagonals(const Part &l, Tile<C> t, Tile<
     invert_diagonal(t, diagonal_block(scratch, mine), mine, lane);
 }
 
-/* The second half: X below the diagonal, 16 -> 32 -> 64. `barrier`: of the two inverse warps. */
-__device__ __forceinline__ void merge(Tile<C> t, int barrier, int high, int lane)
+/* The second half: X below the diagonal, 16 -> 32 -> 64. */
+__device__ __forceinline__ void merge(Tile<C> t, const AuxBarriers &barriers, int high, int lane)
 {
     merge_16(t, high == 3 ? 3 : 1, lane);
-    bar_sync(barrier, 64);
+    bar_sync(barriers.inverse, 64);
     float x[2][2][4] = {};
     const int J = 3 - high;
     merge_32(x, t, J, lane);
-    bar_sync(barrier, 64); /* both have read L_21 */
+    bar_sync(barriers.inverse, 64); /* both have read L_21 */
     store_block(t, x[0], 2, J, lane);
     store_block(t, x[1], 3, J, lane);
 }

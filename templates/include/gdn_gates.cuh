@@ -1,8 +1,9 @@
 /*
  * gdn_gates.cuh - what args.g and args.beta hold -> log2 decay and beta of one token.
  *
- * A value is loaded raw, early, and becomes a gate where it is used. Tokens past a sequence's end and absent tensors have raw
- * values of their own, so that nothing asks again. Must not know who holds which token.
+ * A value is loaded raw, early, and becomes a gate where it is used: until then it is bits that nothing waits for. Tokens past
+ * a sequence's end and absent tensors have raw values of their own, so that nothing asks again. Must not know who holds which
+ * token.
  */
 #pragma once
 
@@ -15,11 +16,26 @@ constexpr float LOG2E = 1.4426950408889634f;
  */
 constexpr float LOG2_DECAY_MIN = -150.0f;
 
-/* 1e30 stands for infinity: its exp is, and that of its opposite is 0. */
-constexpr float RAW_NO_DECAY = spec::GATE_LOGITS ? -1e30f : spec::GATE_LINEAR ? 1.0f : 0.0f;
-constexpr float RAW_BETA_0 = spec::BETA_LOGITS ? -1e30f : 0.0f;
-constexpr float RAW_BETA_1 =
-    spec::BETA_LOGITS ? (spec::BETA_TIMES_2 ? 0.0f : 1e30f) : (spec::BETA_TIMES_2 ? 0.5f : 1.0f);
+/* A gate as it lies in memory. Not a number, so that nobody computes with it, or waits for its load, too early. */
+struct RawGate {
+    u32 bits;
+};
+
+/* Bits of the few values that stand for what is not there, by type; "huge" is one whose exp is infinite. */
+struct RawValues {
+    u32 zero, half, one, huge, minus_huge;
+};
+__device__ constexpr RawValues raw_values(int type)
+{
+    return type == TYPE_F32    ? RawValues{ 0, 0x3f000000, 0x3f800000, 0x7f000000, 0xff000000 }
+           : type == TYPE_BF16 ? RawValues{ 0, 0x3f00, 0x3f80, 0x7f00, 0xff00 }
+                               : RawValues{ 0, 0x3800, 0x3c00, 0x7bff, 0xfbff };
+}
+constexpr RawValues G_VALUES = raw_values(spec::GATE_TYPE), BETA_VALUES = raw_values(spec::BETA_TYPE);
+constexpr u32 RAW_NO_DECAY = spec::GATE_LOGITS ? G_VALUES.minus_huge : spec::GATE_LINEAR ? G_VALUES.one : G_VALUES.zero;
+constexpr u32 RAW_BETA_0 = spec::BETA_LOGITS ? BETA_VALUES.minus_huge : BETA_VALUES.zero;
+constexpr u32 RAW_BETA_1 = spec::BETA_LOGITS ? (spec::BETA_TIMES_2 ? BETA_VALUES.zero : BETA_VALUES.huge)
+                                             : (spec::BETA_TIMES_2 ? BETA_VALUES.half : BETA_VALUES.one);
 
 /* 2^x; below -126 it gives 0. */
 __device__ __forceinline__ float exp2_approx(float x)
@@ -27,6 +43,30 @@ __device__ __forceinline__ float exp2_approx(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* 1 / x within one unit in the last place; 0 for infinity. */
+__device__ __forceinline__ float rcp_approx(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/*
+ * log(1 + e^x) = max(x, 0) + log1p(a), a = e^-|x|, and log1p(a) = 2 atanh(s), s = a / (2 + a) <= 1/3, by seven terms: without
+ * branches, and within 2e-6 of itself down to x = -40, where lg2.approx(1 + a) has no digit left. Above 20 it is x, as the
+ * engines' threshold says. A NaN stays one.
+ */
+__device__ __forceinline__ float softplus(float x)
+{
+    const float a = exp2_approx(-LOG2E * fabsf(x)), s = a * rcp_approx(2.0f + a), z = s * s;
+    float series = fmaf(z, 1.0f / 13, 1.0f / 11);
+    series = fmaf(z, series, 1.0f / 9);
+    series = fmaf(z, series, 1.0f / 7);
+    series = fmaf(z, series, 1.0f / 5);
+    series = fmaf(z, series, 1.0f / 3);
+    return fmaxf(x, 0.0f) + 2.0f * fmaf(z * series, s, s);
 }
 
 /* The gates of one sequence and state head, from some token on. */
@@ -54,32 +94,34 @@ struct GateReader {
         beta += tokens * p.beta_token_stride * BETA_BYTES;
     }
     /* Of the i-th token from here; inside: it is one of the sequence. */
-    __device__ __forceinline__ float raw_decay(const prefill_params &p, int i, bool inside) const
+    __device__ __forceinline__ RawGate raw_decay(const prefill_params &p, int i, bool inside) const
     {
-        return inside && p.g ? load_element<spec::GATE_TYPE>(g, i * p.g_token_stride) : RAW_NO_DECAY;
+        return { inside && p.g ? load_bits<spec::GATE_TYPE>(g, i * p.g_token_stride) : RAW_NO_DECAY };
     }
-    __device__ __forceinline__ float raw_beta(const prefill_params &p, int i, bool inside) const
+    __device__ __forceinline__ RawGate raw_beta(const prefill_params &p, int i, bool inside) const
     {
-        if (!inside) return RAW_BETA_0;
-        return p.beta ? load_element<spec::BETA_TYPE>(beta, i * p.beta_token_stride) : RAW_BETA_1;
+        return { !inside  ? RAW_BETA_0
+                 : p.beta ? load_bits<spec::BETA_TYPE>(beta, i * p.beta_token_stride)
+                          : RAW_BETA_1 };
     }
     /* log2 of one token's decay, at least LOG2_DECAY_MIN. A NaN stays one: it must show. */
-    __device__ __forceinline__ float log2_decay(float raw) const
+    __device__ __forceinline__ float log2_decay(RawGate gate) const
     {
+        const float raw = element_of_bits<spec::GATE_TYPE>(gate.bits);
         float decay;
         if constexpr (spec::GATE_LINEAR) {
             decay = log2f(raw);
         } else if constexpr (spec::GATE_LOGITS) {
-            const float x = raw + bias;
-            decay = rate * (x > 20.0f ? x : log1pf(expf(x)));
+            decay = rate * softplus(raw + bias);
         } else {
             decay = raw * LOG2E;
         }
         return decay < LOG2_DECAY_MIN ? LOG2_DECAY_MIN : decay; /* not fmaxf, which drops a NaN */
     }
-    __device__ __forceinline__ static float beta_of(float raw)
+    __device__ __forceinline__ static float beta_of(RawGate gate)
     {
-        const float b = spec::BETA_LOGITS ? 1.0f / (1.0f + exp2_approx(-LOG2E * raw)) : raw;
+        const float raw = element_of_bits<spec::BETA_TYPE>(gate.bits);
+        const float b = spec::BETA_LOGITS ? rcp_approx(1.0f + exp2_approx(-LOG2E * raw)) : raw;
         return spec::BETA_TIMES_2 ? 2.0f * b : b;
     }
 };

@@ -21,6 +21,14 @@ template <int COLUMNS> struct Tile {
     {
         return base + row * ROW_BYTES + ((piece ^ ((u32)row / ROWS_PER_LINE & PIECE_MASK)) << 4);
     }
+    /*
+     * at(row + r, piece) from at(row, piece), where row and r have no bit below 8 in common and base is 128-byte aligned.
+     * Of rows of 128 bytes and more.
+     */
+    __device__ __forceinline__ u32 below(u32 at_row, int r) const
+    {
+        return (at_row ^ ((r & 7) << 4)) + r * ROW_BYTES;
+    }
 };
 
 /* Operand A, rows row0..+15, columns 16 * step..+15. */
@@ -74,13 +82,6 @@ __device__ __forceinline__ uint4 load_shared_16(u32 address)
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "r"(address)
                  : "memory");
-    return v;
-}
-
-__device__ __forceinline__ u32 load_shared_word(u32 address)
-{
-    u32 v;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
     return v;
 }
 

@@ -88,14 +88,27 @@ __device__ __forceinline__ float io_hi(u32 pair)
 
 enum { TYPE_BF16 = 1, TYPE_F16 = 2, TYPE_F32 = 3 };
 
-template <int TYPE> __device__ __forceinline__ float load_element(const void *base, i64 index)
+template <int TYPE> __device__ __forceinline__ u32 load_bits(const void *base, i64 index)
 {
     if constexpr (TYPE == TYPE_F32)
-        return ((const float *)base)[index];
-    else if constexpr (TYPE == TYPE_BF16)
-        return bf16_to_float(((const u16 *)base)[index]);
+        return ((const u32 *)base)[index];
     else
-        return f16_to_float(((const u16 *)base)[index]);
+        return ((const u16 *)base)[index];
+}
+
+template <int TYPE> __device__ __forceinline__ float element_of_bits(u32 bits)
+{
+    if constexpr (TYPE == TYPE_F16)
+        return f16_to_float((u16)bits);
+    else if constexpr (TYPE == TYPE_BF16)
+        return bf16_to_float((u16)bits);
+    else
+        return __uint_as_float(bits);
+}
+
+template <int TYPE> __device__ __forceinline__ float load_element(const void *base, i64 index)
+{
+    return element_of_bits<TYPE>(load_bits<TYPE>(base, index));
 }
 
 template <int TYPE> __device__ __forceinline__ void store_element(void *base, i64 index, float x)

@@ -212,3 +212,20 @@ function(gdn_example_tests)
         endif()
     endforeach()
 endfunction()
+
+# python/test_*.py: the binding and what of bench/ needs neither torch nor a GPU; Python's own library is enough. The binding
+# opens the shared library, so not in a sanitized build, whose runtime must be in the process from its start.
+function(gdn_python_tests)
+    find_package(Python3 3.9 COMPONENTS Interpreter)
+    if(NOT Python3_FOUND OR GDN_SANITIZE OR GDN_FUZZ)
+        return()
+    endif()
+    file(GLOB scripts CONFIGURE_DEPENDS python/test_*.py)
+    foreach(script IN LISTS scripts)
+        get_filename_component(name ${script} NAME_WE)
+        gdn_register(python_${name} python 120 ${Python3_EXECUTABLE} -B ${script})
+        set_property(TEST python_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_LIBRARY=$<TARGET_FILE:gdnjit>"
+                     "GDN_FAKE_CUDA_PATH=$<TARGET_FILE:fakecuda>" "GDN_FAKE_NVRTC_PATH=$<TARGET_FILE:fakenvrtc>"
+                     "CC=${CMAKE_C_COMPILER}" "PYTHONDONTWRITEBYTECODE=1")
+    endforeach()
+endfunction()

@@ -34,6 +34,8 @@ step() {
 tests() {
     step test_host "$build/tests/gpu/test_host" --out "$out"
     step test_conv1d "$build/tests/gpu/test_conv1d" --out "$out"
+    step test_contract "$build/tests/gpu/test_contract" --out "$out"
+    step test_serving "$build/tests/gpu/test_serving"
     step test_chunked "$build/tests/gpu/test_chunked" --out "$out" --bounds "$bounds"
     step test_prefill "$build/tests/gpu/test_prefill" --out "$out" --bounds "$bounds"
 }
@@ -42,6 +44,7 @@ repeats() {
     for dtype in bf16 fp16; do
         step "repeat_prefill_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
             --bounds "$bounds"
+        step "repeat_contract_$dtype" "$build/tests/gpu/test_contract" --repeat 300 --filter "$dtype d=128"
         step "repeat_conv1d_$dtype" "$build/tests/gpu/test_conv1d" --repeat 1000 --filter "halo $dtype width=4"
     done
 }
@@ -51,6 +54,8 @@ sanitizers() {
     for tool in memcheck racecheck initcheck synccheck; do
         step "${tool}_prefill" "$check" --tool "$tool" --error-exitcode 9 --target-processes all \
             "$build/tests/gpu/test_prefill" --small --jobs 2 --bounds "$bounds"
+        step "${tool}_contract" "$check" --tool "$tool" --error-exitcode 9 --target-processes all \
+            "$build/tests/gpu/test_contract" --small --jobs 2
         step "${tool}_conv1d" "$check" --tool "$tool" --error-exitcode 9 --target-processes all \
             "$build/tests/gpu/test_conv1d" --small --jobs 2
     done
@@ -68,6 +73,7 @@ examples() {
 bench() {
     step execute_overhead "$build/bench/execute_overhead" --out "$out/bench.jsonl" --commit "$commit"
     step gdn_bench "$build/bench/gdn_bench" --out "$out/bench.jsonl" --commit "$commit"
+    step prefill_features "$build/bench/prefill_features" --out "$out/bench.jsonl" --commit "$commit"
 }
 
 for part; do

@@ -1,6 +1,6 @@
 /*
- * test_contract.c - GDN prefill on the device in every pair of the header's conventions: type and dim, heads, layout, gate, beta,
- * state, features, sequences. Whatever kernel the plan chooses must pass it; the line names the kernel.
+ * test_contract.c - GDN prefill on the device in every pair of the header's conventions: type and dim, heads, layout, gate,
+ * beta, state, features, sequences. Whatever kernel the plan chooses must pass it; the line names the kernel.
  *
  * Each call runs twice on fresh copies, on which outputs start as NaN and lie between guards: the bits must be the same, within
  * the emulator's error of the fp64 recurrence, and nothing else may change. A failure is run again by its seed's number:

@@ -99,7 +99,7 @@ static bool same(const void *a, const void *b, size_t bytes)
 
 /* ---- prompts in pieces -------------------------------------------------------------------------------------------------- */
 
-/* Tokens [first, first + count) of the case's one sequence, from the state buffer (or h0 at the start) into the state buffer. */
+/* Tokens [first, first + count) of the case's one sequence, from the state buffer (at the start h0) into the state buffer. */
 static void run_piece(const struct session *s, int64_t first, int64_t count)
 {
     const struct gdn_shape *shape = s->c.shape;

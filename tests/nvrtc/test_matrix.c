@@ -106,7 +106,17 @@ static void run_matrix(const int *levels, int num_factors, pairwise_legal legal,
     } while (pairwise_next(&row, levels, num_factors));
 }
 
-/* ---- prefill: arch, dtype, head dim, state layout, stages ---- */
+/* ---- prefill: arch, dtype, head dim, state layout, stages, kernel ---- */
+
+enum { NUM_PREFILL_KERNELS = 3 }; /* one kind of CTAs; two kinds with 32 and with 16 value columns */
+
+static struct gdni_params prefill_params(int kernel, int stages)
+{
+    static const int block_dv[NUM_PREFILL_KERNELS] = { 64, 32, 16 };
+    return (struct gdni_params){
+        .cta_kinds = kernel ? 2 : 1, .chunk = 64, .block_dv = block_dv[kernel], .stages = stages
+    };
+}
 
 static bool prefill_spec(const struct pairwise_row *row, struct gdni_spec *spec)
 {
@@ -116,7 +126,7 @@ static bool prefill_spec(const struct pairwise_row *row, struct gdni_spec *spec)
     d.state_layout = row->level[3] ? GDN_STATE_VK : GDN_STATE_KV;
     struct gdni_problem p;
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
-    const struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = row->level[4] ? 3 : 2 };
+    const struct gdni_params params = prefill_params(row->level[5], row->level[4] ? 3 : 2);
     return gdni_spec_build(spec, &p, gdni_arch_at(row->level[0]), &params) == GDN_OK;
 }
 
@@ -131,19 +141,20 @@ static void prefill_one(const struct pairwise_row *row)
     struct gdni_spec spec;
     char what[160];
     cr_assert(prefill_spec(row, &spec));
-    snprintf(what, sizeof what, "gdn_prefill_generic %s %s dk=dv=%d %s stages=%d", spec.arch->name,
-             gdni_dtype_name(spec.io_type), spec.dk, spec.state_layout == GDN_STATE_KV ? "kv" : "vk",
+    snprintf(what, sizeof what, "%s %s %s dk=dv=%d block_dv=%d %s stages=%d",
+             gdni_kernel_info((enum gdni_kernel)spec.kernel)->name, spec.arch->name, gdni_dtype_name(spec.io_type), spec.dk,
+             spec.params.block_dv, spec.state_layout == GDN_STATE_KV ? "kv" : "vk",
              spec.params.stages);
     check(&spec, what);
 }
 
 Test(matrix, prefill_compiles_everywhere_without_spills_and_in_time)
 {
-    static const int levels[] = { NUM_ARCHS, 2, 2, 2, 2 };
-    run_matrix(levels, 5, prefill_legal, prefill_one);
+    static const int levels[] = { NUM_ARCHS, 2, 2, 2, 2, NUM_PREFILL_KERNELS };
+    run_matrix(levels, 6, prefill_legal, prefill_one);
 }
 
-/* ---- prefill's conventions: arch, dtype and dim, layout and stages, state type, gate, beta, features, indices ---- */
+/* ---- prefill's conventions: arch, dtype and dim, kernel, layout and stages, state type, gate, beta, features, indices ---- */
 
 static const struct {
     gdn_gate kind;
@@ -180,7 +191,7 @@ static bool convention_spec(const struct pairwise_row *row, struct gdni_spec *sp
     d.cu_seqlens_type = d.slot_type = l[7] ? GDN_INDEX_I64 : GDN_INDEX_I32;
     struct gdni_problem p;
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK, "%s", gdni_error_text());
-    const struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = l[2] & 2 ? 3 : 2 };
+    const struct gdni_params params = prefill_params(l[2] / 4, l[2] & 2 ? 3 : 2);
     return gdni_spec_build(spec, &p, gdni_arch_at(l[0]), &params) == GDN_OK;
 }
 
@@ -197,10 +208,11 @@ static void convention_one(const struct pairwise_row *row)
     cr_assert(convention_spec(row, &spec));
     snprintf(
         what, sizeof what,
-        "gdn_prefill_generic %s %s dk=dv=%d %s stages=%d state=%s gate=%d:%s beta=%d:%s x2=%d norm=%d checkpoints=%d "
+        "%s %s %s dk=dv=%d block_dv=%d %s stages=%d state=%s gate=%d:%s beta=%d:%s x2=%d norm=%d checkpoints=%d "
         "zero=%d i64=%d",
-        spec.arch->name, gdni_dtype_name(spec.io_type), spec.dk, spec.state_layout == GDN_STATE_KV ? "kv" : "vk",
-        spec.params.stages, gdni_dtype_name(spec.state_type), spec.gate, gdni_dtype_name(spec.gate_type), spec.beta,
+        gdni_kernel_info((enum gdni_kernel)spec.kernel)->name, spec.arch->name, gdni_dtype_name(spec.io_type), spec.dk,
+        spec.params.block_dv, spec.state_layout == GDN_STATE_KV ? "kv" : "vk", spec.params.stages,
+        gdni_dtype_name(spec.state_type), spec.gate, gdni_dtype_name(spec.gate_type), spec.beta,
         gdni_dtype_name(spec.beta_type), spec.beta_times_2, spec.qk_l2norm, spec.checkpoints, spec.zero_padding,
         spec.slot_type == GDN_INDEX_I64);
     check(&spec, what);
@@ -209,7 +221,7 @@ static void convention_one(const struct pairwise_row *row)
 /* Always pairwise: the product is tens of thousands. */
 Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
 {
-    static const int levels[] = { NUM_ARCHS, 4, 4, 3, 5, 5, 4, 2 };
+    static const int levels[] = { NUM_ARCHS, 4, 4 * NUM_PREFILL_KERNELS, 3, 5, 5, 4, 2 };
     run_pairs(levels, 8, convention_legal, convention_one);
 }
 

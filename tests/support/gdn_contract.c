@@ -218,9 +218,12 @@ static int64_t mapped_head(const struct maker *m, int64_t h, int64_t count)
     return m->heads.map == GDN_HEADS_TILED ? h % count : h / (m->c->heads / count);
 }
 
-/* Draws the rows of one tensor, writes them where they belong, and each state head's own into the plain form. */
+/*
+ * Draws the rows of one tensor, writes them where they belong, and each state head's own into the plain form. length > 0:
+ * normalised; spread: lengths over a range of 2^10.
+ */
 static void draw_rows(struct maker *m, const struct tensor *x, int64_t count, double deviation, double length,
-                      uint16_t *plain)
+                      bool spread, uint16_t *plain)
 {
     struct contract_call *c = m->c;
     double row[128];
@@ -232,8 +235,9 @@ static void draw_rows(struct maker *m, const struct tensor *x, int64_t count, do
                     row[i] = deviation * rng_normal(&m->rng);
                     sum += row[i] * row[i];
                 }
-                for (int i = 0; length > 0 && i < c->dim; ++i)
-                    row[i] *= length / sqrt(sum);
+                const double factor = length > 0 ? length / sqrt(sum) : spread ? exp2(rng_between(&m->rng, -5, 5)) : 1;
+                for (int i = 0; i < c->dim; ++i)
+                    row[i] *= factor;
                 unsigned char *to = row_at(c, x, n, t, head);
                 gdni_store_row((int32_t)c->desc.io_type, to, 0, c->dim, row);
                 for (int64_t h = 0; h < c->heads; ++h)
@@ -256,9 +260,9 @@ static void make_qkv(struct maker *m)
         x[1] = own_tensor(m, "k", 2, m->heads.k, c->dim, 16, 0, false);
         x[2] = own_tensor(m, "v", 2, m->heads.v, c->dim, 16, 0, false);
     }
-    draw_rows(m, &x[0], m->heads.q, norm ? 2.5 : 1, norm ? 0 : 1, c->q);
-    draw_rows(m, &x[1], m->heads.k, norm ? 0.2 : 1, norm ? 0 : 1, c->k);
-    draw_rows(m, &x[2], m->heads.v, 1, 0, c->v);
+    draw_rows(m, &x[0], m->heads.q, norm ? 2.5 : 1, norm ? 0 : 1, norm, c->q);
+    draw_rows(m, &x[1], m->heads.k, norm ? 0.2 : 1, norm ? 0 : 1, norm, c->k);
+    draw_rows(m, &x[2], m->heads.v, 1, 0, false, c->v);
     c->args.q = address(x[0].image->data + x[0].first * 2), c->args.q_strides = given_strides(c, m->layout, x[0].s);
     c->args.k = address(x[1].image->data + x[1].first * 2), c->args.k_strides = given_strides(c, m->layout, x[1].s);
     c->args.v = address(x[2].image->data + x[2].first * 2), c->args.v_strides = given_strides(c, m->layout, x[2].s);

@@ -2,8 +2,8 @@
  * gdn_contract.h - calls of GDN prefill in any convention of the header, made from a tuple of levels and a seed, with what must
  * come out of them: o, states, checkpoints within the emulator's error, every other byte untouched.
  *
- * The truth does not go through the library's own conversions: values are drawn, kept in the plainest form (every state head its
- * own q, k, v; float32 log decay and beta; float32 states by sequence), and written once more in the tuple's convention.
+ * The truth does not go through the library's own conversions: values are drawn, kept in the plainest form (every state head
+ * its own q, k, v; float32 log decay and beta; float32 states by sequence), and written once more in the tuple's convention.
  *
  *   contract_make(&c, levels, seed);           c.args holds host addresses: gdn_reference_prefill() can run it as it is
  *   ... run it on copies of c.images, wherever ...

@@ -12,6 +12,7 @@
 
 static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 static int num_passed, num_failed;
+int gpu_num_sms;
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
@@ -20,14 +21,15 @@ static const struct option long_options[] = {
     { "bounds", required_argument, NULL, 'b' }, { "seed", required_argument, NULL, 's' },
     { "repeat", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
     { "device", required_argument, NULL, 'd' }, { "small", no_argument, NULL, 'm' },
-    { "list", no_argument, NULL, 'l' },         { NULL, 0, NULL, 0 },
+    { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
+    { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
-            "       [--bounds FILE] [--jobs N] [--device N]\n",
+            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N]\n",
             program);
     exit(2);
 }
@@ -75,6 +77,9 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             break;
         case 'd':
             options.device = parse_int(argv[0], optarg, 0, 1024);
+            break;
+        case 'n':
+            gpu_num_sms = parse_int(argv[0], optarg, 1, 1 << 20);
             break;
         case 'm':
             options.small = true;

@@ -31,6 +31,12 @@ struct gpu_options {
 /* Exits with a usage text on an unknown option. */
 struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_seed);
 
+/*
+ * --num-sms: plan as if the device had so many SMs, by which a plan chooses its kernels: with 1 no call is of few
+ * sequences, with a million every one is. 0: as many as it has.
+ */
+extern int gpu_num_sms;
+
 /* Makes the device current for this thread; exits with GPU_NO_DEVICE and a sentence where there is none. */
 void gpu_require_device(const struct gpu_options *options);
 

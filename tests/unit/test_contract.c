@@ -63,6 +63,21 @@ Test(contract, the_reference_keeps_it_in_every_pair_of_conventions)
     }
 }
 
+Test(contract, tuples_cover_every_pair_of_levels)
+{
+    static struct pairwise_row rows[PAIRWISE_MAX_ROWS];
+    const int count = pairwise_sample(contract_levels, CONTRACT_FACTORS, SEED, rows);
+    for (int a = 0; a < CONTRACT_FACTORS; ++a)
+        for (int b = a + 1; b < CONTRACT_FACTORS; ++b)
+            for (int la = 0; la < contract_levels[a]; ++la)
+                for (int lb = 0; lb < contract_levels[b]; ++lb) {
+                    bool found = false;
+                    for (int i = 0; i < count; ++i)
+                        found |= rows[i].level[a] == la && rows[i].level[b] == lb;
+                    cr_expect(found, "factors %d, %d levels %d, %d", a, b, la, lb);
+                }
+}
+
 /* Runs the reference under a desc that differs from the call's. */
 static bool passes_under(const int level[CONTRACT_FACTORS], void (*spoil)(gdn_prefill_desc *, gdn_prefill_args *))
 {

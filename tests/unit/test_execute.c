@@ -4,6 +4,7 @@
  */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -14,13 +15,19 @@
 static struct fake_host host;
 static gdn_plan *prefill, *conv;
 
-static gdn_plan *loaded_prefill(const gdn_prefill_desc *desc)
+static gdn_plan *loaded_prefill_as(const gdn_prefill_desc *desc, uint32_t flags)
 {
     gdn_plan *plan = NULL;
     const gdn_target target = fake_h200(host.ctx);
-    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, desc, flags, &plan), GDN_OK, "%s", gdn_last_error());
     cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
     return plan;
+}
+
+/* The kernels of every arch; those with another launch struct have tests of their own below. */
+static gdn_plan *loaded_prefill(const gdn_prefill_desc *desc)
+{
+    return loaded_prefill_as(desc, GDN_PLAN_GENERIC);
 }
 
 static gdn_plan *loaded_conv(const gdn_conv1d_desc *desc)
@@ -267,6 +274,94 @@ Test(execute, conv_passes_every_argument_on)
     cr_expect_str_eq(last_launch().kernel, "conv1d_qkv");
 }
 
+/* ---- Hopper's own kernel ---- */
+
+static struct gdni_prefill_hopper_params run_hopper(gdn_plan *plan, const gdn_prefill_args *args)
+{
+    struct gdni_prefill_hopper_params params;
+    cr_assert_eq(gdn_execute_prefill(plan, args, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    const struct fake_launch launch = last_launch();
+    cr_assert_str_eq(launch.kernel, "gdn_prefill_hopper");
+    cr_assert_eq(launch.params_size, sizeof params);
+    memcpy(&params, launch.params, sizeof params);
+    return params;
+}
+
+/* The fake driver keeps a map's dims in its first bytes. */
+static uint64_t map_dim(const struct gdni_tensor_map *map, int i)
+{
+    uint64_t dim;
+    memcpy(&dim, map->bytes + 8 * i, sizeof dim);
+    return dim;
+}
+
+Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    const gdn_prefill_args a = fake_prefill_args();
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    const struct gdni_prefill_params wanted = run_prefill(&a);
+    const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
+    cr_expect(same_bytes(&p, &wanted, offsetof(struct gdni_prefill_hopper_params, num_items)));
+    cr_expect_eq(p.num_items, 3 * 8);
+    cr_expect_eq(last_launch().grid[0], 3u * 8, "an item a CTA while they are fewer than SMs");
+    cr_expect_eq(host.cuda->calls("cuTensorMapEncodeTiled"), 4);
+    cr_expect_eq(map_dim(&p.q_map, 1), 96u, "tokens");
+    cr_expect_eq(map_dim(&p.q_map, 3), 4u, "q heads");
+    cr_expect_eq(map_dim(&p.o_map, 3), 8u, "state heads");
+    cr_expect_eq(map_dim(&p.k_map, 4), 1u, "one batch");
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, hopper_maps_of_a_uniform_batch_have_its_sequences_as_a_dimension)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    a.cu_seqlens = 0;
+    const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
+    cr_expect_eq(map_dim(&p.v_map, 1), 32u);
+    cr_expect_eq(map_dim(&p.v_map, 4), 3u);
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, hopper_keeps_an_extreme_scale_out_of_fp16)
+{
+    static const struct {
+        float scale, p_scale, o_scale, late_scale;
+    } cases[] = { { 0.125f, 0.125f, 0.125f, 1 }, { -2, -2, -2, 1 }, { 1e6f, 1, 1, 1e6f }, { 1e-9f, 1, 1, 1e-9f }, { 0, 1, 1, 0 } };
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    a.has_scale = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        a.scale = cases[i].scale;
+        const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
+        cr_expect(p.p_scale == cases[i].p_scale && p.o_scale == cases[i].o_scale && p.late_scale == cases[i].late_scale,
+                  "scale %g: %g %g %g", (double)a.scale, (double)p.p_scale, (double)p.o_scale, (double)p.late_scale);
+    }
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, hopper_refuses_what_tensor_maps_cannot_say_and_launches_nothing)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    a.v_strides.token = (int64_t)1 << 40;
+    cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_INVALID);
+    cr_expect(strstr(gdn_last_error(), "v_strides.token") && strstr(gdn_last_error(), "GDN_PLAN_GENERIC"), "%s",
+              gdn_last_error());
+    a = fake_prefill_args();
+    for (int nth = 1; nth <= 4; ++nth) {
+        host.cuda->fail("cuTensorMapEncodeTiled", nth, 1);
+        cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_CUDA, "call %d", nth);
+        cr_expect(strstr(gdn_last_error(), "tensor map of"), "%s", gdn_last_error());
+    }
+    cr_expect_eq(host.cuda->num_launches(), 0);
+    gdn_plan_destroy(plan);
+}
+
 /* A plan for everything: what defaults do not show. */
 Test(execute, conv_passes_strides_gates_slots_and_checkpoints_on)
 {
@@ -364,20 +459,72 @@ Test(execute, is_legal_during_capture_and_asks_nothing_about_the_stream)
     cr_expect_eq(host.cuda->num_launches(), 1);
 }
 
-Test(execute, workspace_is_checked_when_one_is_needed)
+Test(execute, a_workspace_is_whole_and_aligned_or_none)
 {
     const gdn_prefill_args p = fake_prefill_args();
-    cr_expect_eq(gdn_plan_workspace_size(prefill), 0);
-    prefill->workspace_size = 4096; /* no kernel of today needs one: the rule is ready for those that do */
-    cr_expect_eq(gdn_plan_workspace_size(prefill), 4096);
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_WORKSPACE);
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1000, 4095, NULL), GDN_E_WORKSPACE);
-    cr_expect(fake_error_says("4095") && fake_error_says("needs 4096"), "%s", gdn_last_error());
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 4096, NULL), GDN_E_WORKSPACE);
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1080, 4096, NULL), GDN_E_WORKSPACE);
+    const size_t size = gdn_plan_workspace_size(prefill);
+    cr_assert_gt(size, 0);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1000, size - 1, NULL), GDN_E_WORKSPACE);
+    cr_expect(fake_error_says("0x1000") && fake_error_says("or 0 and 0"), "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, size, NULL), GDN_E_WORKSPACE);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1080, size, NULL), GDN_E_WORKSPACE);
     cr_expect(fake_error_says("0x1080") && fake_error_says("256 bytes"), "%s", gdn_last_error());
     cr_expect_eq(host.cuda->num_launches(), 0);
-    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1100, 4096, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1100, size, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+}
+
+/* One sequence of 96 tokens: two chunks, three rows of images for each of eight heads. */
+static gdn_prefill_args one_sequence(void)
+{
+    gdn_prefill_args p = fake_prefill_args();
+    p.num_seqs = 1;
+    return p;
+}
+
+Test(execute, few_sequences_with_a_workspace_clear_its_control_words_and_run_two_kinds_of_ctas)
+{
+    const gdn_prefill_args p = one_sequence();
+    struct gdni_prefill_params sent;
+    cr_assert_eq(gdn_execute_prefill(prefill, &p, 0x1000, gdn_plan_workspace_size(prefill), (gdn_stream)0x77), GDN_OK, "%s",
+                 gdn_last_error());
+    const struct fake_memset cleared = host.cuda->last_memset();
+    const struct fake_launch launch = last_launch();
+    cr_expect_eq(cleared.count, 1);
+    cr_expect_eq(cleared.address, 0x1000);
+    cr_expect_eq(cleared.value, 0);
+    cr_expect_eq(cleared.words, 1 + 2 * 8, "a ticket counter, and a flag for each of 2 rows and 8 heads");
+    cr_expect_eq(cleared.stream, (void *)0x77);
+    cr_expect_eq(cleared.launches_before, 0, "the counters are zero before the kernel starts");
+    cr_expect_eq(host.cuda->num_launches(), 1);
+    cr_expect_str_eq(launch.kernel, "gdn_prefill_split");
+    memcpy(&sent, launch.params, sizeof sent);
+    cr_expect_eq(sent.control, 0x1000);
+    cr_expect_eq(sent.images, 0x1000 + 256);
+    cr_expect_eq(sent.image_rows, 2);
+    cr_expect_eq(sent.num_producers, 8, "16 images, two at a time");
+    cr_expect_eq(launch.grid[0], 8 + 8 * (128 / 16), "producers, and 8 heads in blocks of 16 columns");
+}
+
+Test(execute, without_a_workspace_or_with_many_sequences_one_kernel_is_all)
+{
+    gdn_prefill_args p = one_sequence();
+    cr_assert_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_str_neq(last_launch().kernel, "gdn_prefill_split");
+    p.num_seqs = 8;
+    cr_assert_eq(gdn_execute_prefill(prefill, &p, 0x1000, gdn_plan_workspace_size(prefill), NULL), GDN_OK, "%s",
+                 gdn_last_error());
+    cr_expect_str_neq(last_launch().kernel, "gdn_prefill_split");
+    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 0);
+}
+
+Test(execute, a_failed_memset_is_told_and_nothing_is_launched)
+{
+    const gdn_prefill_args p = one_sequence();
+    host.cuda->fail("cuMemsetD32Async", 1, 700);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1000, gdn_plan_workspace_size(prefill), NULL), GDN_E_CUDA);
+    cr_expect_str_eq(gdn_last_error(), "cuMemsetD32Async failed: an illegal memory access was encountered (700)");
+    cr_expect_eq(host.cuda->num_launches(), 0);
 }
 
 Test(execute, needs_the_primary_context_of_a_loaded_device)

@@ -67,6 +67,31 @@ Test(key, everything_that_changes_code_changes_the_key)
         }
 }
 
+Test(key, prefill_conventions_that_are_code_change_the_key_and_those_that_are_addresses_do_not)
+{
+    enum { N = 14 };
+    struct gdni_key keys[N];
+    gdn_prefill_desc d[N];
+    for (int i = 0; i < N; ++i) d[i] = test_prefill_desc();
+    d[1].state_type = GDN_BF16;
+    d[2].state_type = GDN_F16;
+    d[3].gate = GDN_GATE_LINEAR;
+    d[4].gate = GDN_GATE_LOGITS;
+    d[5].gate_type = GDN_BF16;
+    d[6].beta = GDN_BETA_LOGITS;
+    d[7].beta_type = GDN_F16;
+    d[8].cu_seqlens_type = GDN_INDEX_I64;
+    d[9].slot_type = GDN_INDEX_I64;
+    for (int i = 0; i < 4; ++i) d[10 + i].flags = 1u << i;
+    for (int i = 0; i < N; ++i) keys[i] = prefill_key(d[i], "sm_90a");
+    for (int i = 0; i < N; ++i)
+        for (int j = i + 1; j < N; ++j) cr_expect_str_neq(keys[i].text, keys[j].text, "%d %d", i, j);
+    gdn_prefill_desc same = test_prefill_desc();
+    same.head_map = GDN_HEADS_TILED;
+    same.cu_seqlens_type = same.slot_type = (gdn_index_type)0; /* the default, said otherwise */
+    cr_expect_str_eq(prefill_key(same, "sm_90a").text, keys[0].text);
+}
+
 Test(key, conv_features_change_the_key)
 {
     struct gdni_key keys[6];
@@ -99,8 +124,8 @@ Test(key, a_changed_template_changes_the_key)
 Test(key, text_names_what_a_person_asks_for_and_no_path)
 {
     const struct gdni_key key = prefill_key(test_prefill_desc(), "sm_90a");
-    static const char *const wanted[] = { "gdn-jit key v1\n", "arch sm_90a\n", "entry gdn_prefill_generic\n", "int DK = 128;",
-                                          "file gdn_prefill_generic.cu " };
+    static const char *const wanted[] = { "gdn-jit key v1\n", "arch sm_90a\n", "entry gdn_prefill_hopper\n", "int DK = 128;",
+                                          "file gdn_prefill_hopper.cu " };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
         cr_expect_not_null(strstr(key.text, wanted[i]), "%s is not in\n%s", wanted[i], key.text);
     cr_expect_null(strchr(key.text, '/'), "a path in\n%s", key.text);

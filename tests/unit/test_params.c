@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "codegen/workspace.h"
 #include "specs.h"
 
 Test(buckets, edges_are_powers_of_four_and_belong_to_the_bucket_below)
@@ -80,10 +81,96 @@ Test(heuristic, prefill_uses_three_stages_where_they_fit_and_two_in_99_KB)
     }
 }
 
+static struct gdni_problem few_heads(int heads)
+{
+    struct gdni_problem p;
+    gdn_prefill_desc d = test_prefill_desc();
+    d.num_q_heads = d.num_k_heads = d.num_v_heads = heads;
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
+    return p;
+}
+
+Test(heuristic, few_heads_get_narrow_blocks_that_leave_a_quarter_of_the_sms_to_the_producers)
+{
+    static const struct {
+        const char *arch;
+        int heads, seq_class, block_dv, stages; /* block_dv 0: none */
+    } wanted[] = {
+        { "sm_90a", 8, 0, 16, 3 },  { "sm_90a", 16, 0, 32, 3 }, { "sm_90a", 8, 1, 32, 3 },  { "sm_90a", 24, 0, 32, 3 },
+        { "sm_90a", 25, 0, 0, 0 },  { "sm_90a", 16, 1, 0, 0 },  { "sm_90a", 1, 4, 32, 3 },  { "sm_90a", 1, 5, 0, 0 },
+        { "sm_120a", 16, 0, 32, 2 }, { "sm_80", 16, 0, 32, 3 },
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_problem p = few_heads(wanted[i].heads);
+        const struct gdni_arch *arch = NULL;
+        struct gdni_params params;
+        struct gdni_spec spec;
+        cr_assert_eq(gdni_arch_find(wanted[i].arch, &arch), GDN_OK);
+        const bool found = gdni_params_heuristic_few(&params, &p, arch, strcmp(wanted[i].arch, "sm_90a") ? 108 : 132, 3,
+                                                     wanted[i].seq_class);
+        cr_expect_eq(found, wanted[i].block_dv != 0, "row %zu", i);
+        if (!found) continue;
+        cr_expect(params.cta_kinds == 2 && params.block_dv == wanted[i].block_dv && params.stages == wanted[i].stages,
+                  "row %zu: block_dv %d, stages %d", i, params.block_dv, params.stages);
+        cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "row %zu: %s", i, gdni_error_text());
+    }
+}
+
+Test(heuristic, no_plan_asks_for_more_than_512_MiB_of_workspace)
+{
+    struct gdni_problem p = few_heads(16);
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    p.max_tokens = 1 << 20;
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        struct gdni_workspace needs;
+        struct gdni_spec spec;
+        const bool found = gdni_params_heuristic_few(&params, &p, arch, 132, bucket, 0);
+        cr_expect_eq(found, bucket <= 4, "65536 tokens need 180 MB, 262144 need 721: bucket %d", bucket);
+        if (!found) continue;
+        cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
+        gdni_workspace_of(&needs, &spec, &p, 132, gdni_bucket_edge(bucket), 1);
+        cr_expect_leq(needs.size, 512u << 20);
+    }
+}
+
+Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
+{
+    const struct gdni_problem p = few_heads(16);
+    const struct gdni_arch *arch = NULL;
+    const struct gdni_params params = { .cta_kinds = 2, .chunk = 64, .block_dv = 32, .stages = 3 };
+    struct gdni_spec spec;
+    struct gdni_workspace w;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
+    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
+    cr_expect_eq(w.image_rows, 1000 / 64 + 3, "a sequence's last chunk may be short: one row more for each");
+    cr_expect_eq(w.control_words, 1 + 18 * 16);
+    cr_expect_eq(w.images_offset, 1280, "%zu words, rounded up to 256 bytes", w.control_words);
+    cr_expect_eq(w.size, 1280 + 18u * 16 * 11008);
+    cr_expect_eq(w.num_producers, 33, "192 CTAs keep 132 SMs busy: a quarter as many producers");
+    gdni_workspace_of(&w, &spec, &p, 132, 32768, 1);
+    cr_expect_eq(w.num_producers, 132 - 64, "the SMs that 64 CTAs leave");
+    gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1);
+    cr_expect_eq(w.num_producers, 3 * 16 / 2, "no more than there is work for, two images at a time");
+}
+
+Test(params, narrow_blocks_need_two_kinds_of_ctas)
+{
+    const struct gdni_problem p = prefill_problem();
+    const struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 32, .stages = 3 };
+    const struct gdni_arch *arch = NULL;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_arch_find("sm_100a", &arch), GDN_OK);
+    cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_E_UNSUPPORTED);
+    cr_expect_str_eq(gdni_error_text(), "parameter block_dv is 32 with cta_kinds 1: gdn_prefill_generic has another");
+}
+
 Test(params, an_illegal_value_is_named_with_the_legal_ones)
 {
     const struct gdni_problem p = prefill_problem();
-    struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 5 };
+    struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 5 };
     cr_expect_eq(gdni_params_check(&params, &p), GDN_E_INVALID);
     cr_expect_str_eq(gdni_error_text(), "parameter stages is 5: must be one of 2, 3");
 }
@@ -91,7 +178,7 @@ Test(params, an_illegal_value_is_named_with_the_legal_ones)
 Test(params, a_parameter_of_the_other_operator_is_refused)
 {
     const struct gdni_problem p = prefill_problem();
-    struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 2, .tile_tokens = 8 };
+    struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 2, .tile_tokens = 8 };
     cr_expect_eq(gdni_params_check(&params, &p), GDN_E_INVALID);
     cr_expect(strstr(gdni_error_text(), "tile_tokens"), "%s", gdni_error_text());
 }
@@ -99,7 +186,7 @@ Test(params, a_parameter_of_the_other_operator_is_refused)
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
 {
     const struct gdni_problem p = prefill_problem();
-    const struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 3 };
+    const struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 3 };
     const struct gdni_arch *arch = NULL;
     struct gdni_spec spec;
     cr_assert_eq(gdni_arch_find("sm_86", &arch), GDN_OK);
@@ -110,9 +197,9 @@ Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
 Test(params, json_holds_the_operators_own_parameters)
 {
     struct gdni_strbuf sb = { 0 };
-    const struct gdni_params params = { .chunk = 64, .block_dv = 64, .stages = 3 };
+    const struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 3 };
     gdni_params_json(&sb, &params, GDNI_OP_PREFILL);
-    cr_expect_str_eq(sb.text, "{\"chunk\": 64, \"block_dv\": 64, \"stages\": 3}");
+    cr_expect_str_eq(sb.text, "{\"chunk\": 64, \"cta_kinds\": 1, \"block_dv\": 64, \"stages\": 3}");
     gdni_sb_free(&sb);
 }
 
@@ -120,8 +207,12 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
 {
     const gdn_prefill_desc d = test_prefill_desc();
     const struct gdni_problem p = prefill_problem();
-    const struct gdni_spec spec = test_prefill_spec(&d, "sm_90a", 3);
+    const struct gdni_spec spec = test_prefill_spec(&d, "sm_100a", 3), hopper = test_prefill_spec(&d, "sm_90a", 3);
     uint32_t grid[3];
+    cr_assert_eq(gdni_spec_grid(&hopper, &p, 1000, 4, 132, grid), GDN_OK);
+    cr_expect_eq(grid[0], 4u * 32, "Hopper: an item a CTA");
+    cr_assert_eq(gdni_spec_grid(&hopper, &p, 1000, 5, 132, grid), GDN_OK);
+    cr_expect_eq(grid[0], 132u, "Hopper: no more CTAs than SMs, which walk the items");
     cr_assert_eq(gdni_spec_grid(&spec, &p, 1000, 5, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 5u * 32 * 2);
     cr_expect_eq(grid[1] * grid[2], 1u);

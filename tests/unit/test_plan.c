@@ -61,7 +61,7 @@ Test(plan, buckets_with_equal_specs_share_a_variant)
     cr_expect_lt(plan->num_variants, GDNI_NUM_BUCKETS);
     gdn_plan_destroy(plan);
     plan = plan_prefill(host.ctx);
-    cr_expect_eq(plan->num_variants, 1);
+    cr_expect_eq(plan->num_variants, 3, "any call; one sequence; two");
     gdn_plan_destroy(plan);
     fake_host_close(&host);
 }
@@ -149,7 +149,7 @@ Test(plan, shared_memory_is_opted_into_where_a_kernel_needs_it)
     cr_assert_eq(gdn_plan_load(conv, 0), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(host.cuda->calls("cuKernelSetAttribute"), 0);
     cr_assert_eq(gdn_plan_load(prefill, 0), GDN_OK, "%s", gdn_last_error());
-    cr_expect_eq(host.cuda->calls("cuKernelSetAttribute"), 1);
+    cr_expect_eq(host.cuda->calls("cuKernelSetAttribute"), prefill->num_variants);
     gdn_plan_destroy(conv);
     gdn_plan_destroy(prefill);
     fake_host_close(&host);
@@ -288,7 +288,8 @@ Test(plan, the_json_dump_has_target_and_variants)
         "{\"op\": \"conv1d_qkv\", \"target\": {\"gpu_name\": \"NVIDIA H200\", \"arch\": \"sm_90a\", \"num_sms\": 132,",
         "\"dram_gbps\": 4800",
         "\"variants\": [",
-        "{\"kernel\": \"conv1d_qkv\", \"arch\": \"sm_90a\", \"kernel_reason\": \"the kernel of every arch\", \"params\": {\"tile_tokens\": ",
+        "{\"kernel\": \"conv1d_qkv\", \"arch\": \"sm_90a\", \"kernel_reason\": \"",
+        "\"params\": {\"tile_tokens\": ",
         "\"calls\": [{\"tokens\": 200, \"num_seqs\": 1, \"bytes\": 839680, \"flops\": 1638400, \"floor_ns\": 174}]",
         "\"params_origin\": \"heuristic\"",
         "\"buckets\": [200]",
@@ -401,6 +402,51 @@ Test(plan, a_writer_that_stops_gets_its_status_back)
     cr_expect_eq(calls, 1);
     cr_expect(fake_error_says("GDN_E_CANCELLED"), "%s", gdn_last_error());
     gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+/* ---- Support ---- */
+
+Test(plan, support_names_the_kernel_that_a_plan_then_has)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_support support = GDN_SUPPORT_INIT;
+    gdn_plan *plan = NULL;
+    char member[128];
+    cr_assert_eq(gdn_prefill_support(&target, &desc, &support), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(fake_compiles(host.ctx), 0);
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    char *json = fake_dump(plan, GDN_DUMP_JSON);
+    snprintf(member, sizeof member, "\"kernel\": \"%s\"", support.kernel);
+    cr_expect(strstr(json, member), "no %s in\n%s", member, json);
+    cr_expect(*support.reason && strstr(json, support.reason), "no \"%s\" in\n%s", support.reason, json);
+    free(json);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+Test(plan, support_says_what_a_plan_would_refuse)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    gdn_target target = fake_h200(host.ctx);
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_support support = GDN_SUPPORT_INIT;
+    desc.head_dim_v = 96;
+    cr_expect_eq(gdn_prefill_support(&target, &desc, &support), GDN_E_UNSUPPORTED);
+    cr_expect_str_eq(support.kernel, "");
+    cr_expect_str_eq(support.reason, gdn_last_error());
+    cr_expect(strstr(support.reason, "128, 96"), "%s", support.reason);
+    desc = fake_prefill_desc();
+    strcpy(target.arch, "sm_70");
+    cr_expect_neq(gdn_prefill_support(&target, &desc, &support), GDN_OK);
+    cr_expect(strstr(support.reason, "sm_70"), "%s", support.reason);
+    cr_expect_eq(gdn_prefill_support(&target, &desc, NULL), GDN_E_INVALID);
+    support.struct_size = 3;
+    cr_expect_eq(gdn_prefill_support(&target, &desc, &support), GDN_E_VERSION);
     fake_host_close(&host);
 }
 

@@ -1,0 +1,262 @@
+"""rows.py - what is measured: rows as data, and the goals they are held against. Knows neither torch nor an
+implementation.
+
+A goal is a ratio in one run, never a time: `best_exact` / `goal` are milliseconds of an H200 that fix the ratio which
+ours must reach over the best exact implementation beside it; `over_fla` is the ratio that the generic kernel must
+reach over FLA.
+"""
+
+import dataclasses
+import math
+
+DIM = 128
+# 32 prompts of 37 to 4000 tokens, 16384 in all; bench/gdn_bench.c has the same.
+MIXED = (
+    37, 54, 156, 449, 1293, 37, 85, 245, 706, 4000, 46, 134, 386, 1112, 37, 73, 184, 607, 1750, 40, 115, 332,
+    956, 37, 63, 181, 522, 1504, 37, 99, 285, 822,
+)
+BYTES = {"bf16": 2, "fp16": 2, "f32": 4}
+
+
+@dataclasses.dataclass(frozen=True)
+class GdnRow:
+    case: str
+    lens: tuple
+    hk: int  # q and k heads
+    hv: int
+    dtype: str
+    gates: str
+    h0: bool = False
+    tags: tuple = ()
+    best_exact: float = 0.0
+    goal: float = 0.0
+    over_fla: float = 0.0
+    op: str = "gdn_prefill"
+    features: tuple = ("final_state", "state_kv")
+
+    @property
+    def tokens(self):
+        return sum(self.lens)
+
+    @property
+    def scale(self):
+        return 1.0 if self.gates == "tileops" else DIM**-0.5
+
+    def floor_bytes(self):
+        """q, k, v, o in 16 bit, gates and beta in float32, states in float32: each read or written once."""
+        t, n = self.tokens, len(self.lens)
+        states = n * self.hv * DIM * DIM * 4 * (2 if self.h0 else 1)
+        return t * (2 * self.hk + 2 * self.hv) * DIM * 2 + t * self.hv * 8 + states
+
+    def flops(self):
+        """Per chunk of 64 and head K K^T, Q K^T, T W, P V' (64 x 64 x D each), K S, Q S, K^T V' (64 x D x D each)."""
+        return self.tokens * self.hv * 2 * (4 * 64 * DIM + 3 * DIM * DIM)
+
+    def chunk_us(self, us, sms):
+        """Microseconds per chunk of 64 tokens and state head on an SM."""
+        return us / sum(math.ceil(n / 64) for n in self.lens) / self.hv * sms
+
+    def fields(self):
+        return dict(
+            op=self.op,
+            dtype=self.dtype,
+            num_seqs=len(self.lens),
+            tokens=self.tokens,
+            hq=self.hk,
+            hk=self.hk,
+            hv=self.hv,
+            dk=DIM,
+            dv=DIM,
+            case=self.case,
+            lens=self.lens,
+            h0=self.h0,
+            state_dtype="f32",
+            layout="thd",
+            capacity=self.tokens,
+            gates=self.gates,
+            features=list(self.features),
+            floor_bytes=self.floor_bytes(),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvRow:
+    case: str
+    lens: tuple
+    q_dim: int
+    k_dim: int
+    v_dim: int
+    dtype: str = "bf16"
+    width: int = 4
+    features: tuple = ("silu", "state")
+    tags: tuple = ()
+    to_copy: float = 0.0  # goal: ratio to a device copy of the same bytes
+    op: str = "conv1d_qkv"
+
+    @property
+    def tokens(self):
+        return sum(self.lens)
+
+    @property
+    def channels(self):
+        return self.q_dim + self.k_dim + self.v_dim
+
+    @property
+    def gate_heads(self):
+        return self.v_dim // DIM
+
+    def floor_bytes(self):
+        """x, weights, a and b read; q, k, v, g and beta written; state lines read and written."""
+        item, n = BYTES[self.dtype], len(self.lens)
+        total = 2 * self.tokens * self.channels * item + self.channels * self.width * item
+        if "state" in self.features:
+            total += 2 * n * self.channels * (self.width - 1) * item
+        if "gates" in self.features:
+            total += self.tokens * self.gate_heads * (2 * item + 8)
+        return total
+
+    def flops(self):
+        return 2 * self.channels * self.tokens * self.width
+
+    def fields(self):
+        return dict(
+            op=self.op,
+            dtype=self.dtype,
+            num_seqs=len(self.lens),
+            tokens=self.tokens,
+            q_dim=self.q_dim,
+            k_dim=self.k_dim,
+            v_dim=self.v_dim,
+            width=self.width,
+            case=self.case,
+            lens=self.lens,
+            layout="packed",
+            capacity=self.tokens,
+            features=list(self.features),
+            floor_bytes=self.floor_bytes(),
+        )
+
+
+def name_of(lens, hk, hv):
+    if lens == MIXED:
+        shape = "mixed32"
+    else:
+        shape = f"{len(lens)}x{lens[0]}"
+    return f"{shape}_{hk}" if hk == hv else f"{shape}_{hk}_{hv}"
+
+
+def gdn(lens, hk, hv, dtype, gates, tags, goal=None, over_fla=0.0):
+    lens = tuple(lens)
+    exact, ours = goal or (0.0, 0.0)
+    return GdnRow(
+        name_of(lens, hk, hv), lens, hk, hv, dtype, gates, hk != hv, tuple(tags.split()), exact, ours, over_fla
+    )
+
+
+# tags: table = the rows of published tables; hopper = the Hopper kernel's goals; generic = the generic kernel's;
+# own = TileOps' own inputs; steady = what a chunk costs on a full GPU; small = seconds in all, to see that it runs
+GDN_ROWS = (
+    gdn([32768], 16, 16, "fp16", "decay", "table generic", (0.385, 0.19), 1.0),
+    gdn([32768], 16, 16, "fp16", "zero", "table", (0.449, 0.36)),
+    gdn([32768], 16, 16, "fp16", "mixed", "table", (0.441, 0.28)),
+    gdn([32768], 16, 16, "bf16", "decay", "table", (0.391, 0.19)),
+    gdn([65536], 16, 16, "fp16", "decay", "table long", (0.691, 0.35)),
+    gdn([65536], 16, 16, "fp16", "zero", "table long", (0.848, 0.68)),
+    gdn([131072], 16, 16, "fp16", "decay", "table long", (1.338, 0.67)),
+    gdn([131072], 16, 16, "fp16", "zero", "table long", (1.595, 1.35)),
+    gdn([131072], 32, 32, "fp16", "decay", "table long", (2.613, 1.32)),
+    gdn([131072], 32, 32, "fp16", "zero", "table long", (3.228, 2.6)),
+    gdn([4096], 16, 16, "fp16", "decay", "table", (0.107, 0.040)),
+    gdn([4096], 16, 16, "fp16", "zero", "table", (0.107, 0.055)),
+    gdn([1024], 16, 16, "fp16", "decay", "table generic small", (0.044, 0.030), 1.0),
+    gdn([1024], 16, 16, "fp16", "zero", "table", (0.044, 0.030)),
+    gdn([1024], 16, 16, "fp16", "mixed", "table", (0.044, 0.030)),
+    gdn([8192] * 4, 16, 64, "bf16", "decay", "table hopper generic", (0.795, 0.65), 1.0),
+    gdn([8192] * 4, 16, 32, "bf16", "decay", "table hopper", (0.412, 0.335)),
+    gdn([8192] * 4, 16, 48, "bf16", "decay", "table hopper", (0.728, 0.52)),
+    gdn(MIXED, 16, 64, "bf16", "decay", "table hopper", (0.501, 0.40)),
+    gdn(MIXED, 16, 32, "bf16", "decay", "hopper generic", None, 1.0),
+    gdn([32768], 16, 64, "bf16", "decay", "table", (1.290, 0.65)),
+    gdn([32768], 16, 64, "bf16", "mixed", "table", (1.397, 0.80)),
+    gdn([32768], 16, 32, "bf16", "decay", "table", (0.690, 0.35)),
+    gdn([32768], 16, 32, "bf16", "mixed", "table", (0.752, 0.48)),
+    gdn([1024], 16, 64, "bf16", "decay", "table hopper small", (0.053, 0.038)),
+    gdn([256], 16, 64, "bf16", "decay", "table hopper generic small", (0.019, 0.0145), 1.0),
+    gdn([32768], 132, 132, "bf16", "decay", "hopper steady"),
+    gdn([32768], 33, 132, "bf16", "decay", "hopper steady"),
+    gdn([32768], 128, 128, "bf16", "decay", "hopper steady"),
+    gdn([2048], 16, 16, "fp16", "tileops", "own"),
+    gdn([32768], 16, 16, "fp16", "tileops", "own"),
+    gdn([65536], 16, 16, "fp16", "tileops", "own long"),
+    gdn([65536], 64, 64, "fp16", "tileops", "own long"),
+    gdn([131072], 16, 16, "fp16", "tileops", "own long"),
+    gdn([131072], 32, 32, "fp16", "tileops", "own long"),
+)
+
+SIZES = ((2048, 2048, 2048), (2048, 2048, 4096), (1024, 1024, 2048), (256, 256, 512), (256, 256, 256), (128, 128, 256))
+SKEWED = (16384,) + (16,) * 63
+EVEN = (272,) * 48 + (271,) * 16  # as many tokens and sequences
+ALL = ("silu", "state", "norm", "gates")
+
+
+def conv(lens, dims, features=("silu", "state"), tags="", name=None, to_copy=0.0):
+    lens = (lens,) if isinstance(lens, int) else tuple(lens)
+    case = f"{name or 'T' + str(lens[0])}_{'_'.join(str(d) for d in dims)}"
+    return ConvRow(case, lens, *dims, features=tuple(features), tags=tuple(tags.split()), to_copy=to_copy)
+
+
+def conv_rows():
+    goal = lambda t: 0.88 if t >= 4096 else 0.0  # noqa: E731
+    main = SIZES[0]
+    rows = [
+        conv(t, main, tags="table small" if t == 2048 else "table", to_copy=goal(t))
+        for t in (512, 1024, 2048, 4096, 8192, 16384)
+    ]
+    rows += [
+        conv(t, dims, tags="sizes", to_copy=goal(t)) for dims in SIZES[1:3] for t in (512, 2048, 4096, 8192, 16384)
+    ]
+    rows += [conv(t, dims, tags="tp8") for dims in SIZES[3:] for t in (512, 2048, 8192)]
+    rows += [
+        conv(t, main, f, "features")
+        for t in (4096, 16384)
+        for f in (
+            ("silu",),
+            ("state",),
+            ("silu", "state", "bias"),
+            ("silu", "state", "norm"),
+            ("silu", "state", "gates"),
+            ALL,
+        )
+    ]
+    rows += [conv(8192, main, ("silu", "state", "pitched"), "features", to_copy=goal(8192))]
+    rows += [conv(lens, main, tags="skewed", name=name) for lens, name in ((SKEWED, "skewed64"), (EVEN, "even64"))]
+    return tuple(rows)
+
+
+CONV_ROWS = conv_rows()
+ROWS = GDN_ROWS + CONV_ROWS
+
+
+def key(row):
+    """What tells one row from another, and what a selection is matched against: 'gdn_prefill 1x1024_16 fp16 decay'."""
+    words = [row.op, row.case, row.dtype]
+    words.append(row.gates if row.op == "gdn_prefill" else "+".join(row.features))
+    return " ".join(words)
+
+
+def select(patterns="", tags=""):
+    """Rows with any of the ';'-separated texts in their key (TEXT$: at its end) and any of the ','-separated tags.
+
+    Empty takes all.
+    """
+    texts = [p for p in patterns.split(";") if p]
+    holds = lambda text, of: of.endswith(text[:-1]) if text.endswith("$") else text in of  # noqa: E731
+    wanted = {t for t in tags.split(",") if t}
+    unknown = wanted - {t for row in ROWS for t in row.tags}
+    if unknown:
+        raise ValueError(f"no row has the tag {', '.join(sorted(unknown))}")
+    return [
+        row
+        for row in ROWS
+        if (not texts or any(holds(t, key(row)) for t in texts)) and (not wanted or wanted & set(row.tags))
+    ]

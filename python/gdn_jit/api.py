@@ -1,0 +1,313 @@
+"""api.py - contexts, targets, plans and calls: the header's functions as objects. Owns handles and the life of what C
+points to.
+
+Keywords are members of the header's structs, so that a member added there is a keyword here once abi.py is
+regenerated.
+"""
+
+import ctypes
+import json
+import sys
+
+from . import abi, ctypes_abi, library, values
+
+OPERATORS = {  # name -> struct prefix, plan and execute functions, whether execute takes a workspace
+    "prefill": ("gdn_prefill", "gdn_plan_prefill", "gdn_execute_prefill"),
+    "conv1d_qkv": ("gdn_conv1d", "gdn_plan_conv1d_qkv", "gdn_execute_conv1d_qkv"),
+}
+
+
+def current_stream():
+    """torch's current stream as an integer; 0, the default stream, where torch is not loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return 0
+    return torch.cuda.current_stream().cuda_stream
+
+
+def prefill_shapes(args):
+    """num_tokens, num_seqs and has_scale where they follow from the tensors."""
+    q, cu = args.get("q"), args.get("cu_seqlens")
+    batch = None
+    if values.is_tensor(q):
+        batch = q.shape[0] if q.dim() == 4 else None
+        args.setdefault("num_tokens", q.shape[0] * q.shape[1] if batch else q.shape[0])
+    if values.is_tensor(cu):
+        args.setdefault("num_seqs", cu.shape[0] - 1)
+    elif batch is not None or "num_tokens" in args:
+        args.setdefault("num_seqs", batch or 1)
+    if args.get("scale") is not None:
+        args.setdefault("has_scale", 1)
+    else:
+        args.pop("scale", None)
+
+
+def conv_shapes(args):
+    x, cu = args.get("x"), args.get("cu_seqlens")
+    if values.is_tensor(x):
+        args.setdefault("num_tokens", x.shape[0])
+    if values.is_tensor(cu):
+        args.setdefault("num_seqs", cu.shape[0] - 1)
+    elif "num_tokens" in args:
+        args.setdefault("num_seqs", 1)
+
+
+SHAPES = {"prefill": prefill_shapes, "conv1d_qkv": conv_shapes}
+
+
+def make_args(op, given, desc, device="cuda"):
+    name, args = OPERATORS[op][0] + "_args", dict(given)
+    values.check_tensors(name, args, desc, device)
+    SHAPES[op](args)
+    if values.is_tensor(args.get("checkpoints")):
+        args.setdefault("num_checkpoints", args["checkpoints"].shape[0])
+    return values.fill(name, args)
+
+
+def make_desc(op, given):
+    return values.fill(OPERATORS[op][0] + "_desc", given)
+
+
+def takes_workspace(function):
+    """Whether the function has a workspace's address and size before its stream."""
+    return "size_t" in abi.FUNCTIONS[function]["args"]
+
+
+def workspace_arguments(function, workspace, size):
+    if not takes_workspace(function):
+        return ()
+    if workspace is None:
+        return 0, 0
+    if values.is_tensor(workspace):
+        return workspace.data_ptr(), workspace.numel() * workspace.element_size() if size is None else size
+    return int(workspace), size
+
+
+class Target:
+    """What to compile for; members of gdn_target are attributes."""
+
+    def __init__(self, struct):
+        self.struct = struct
+
+    def __getattr__(self, name):
+        if name == "struct":
+            raise AttributeError(name)
+        value = getattr(self.struct, name)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def __repr__(self):
+        return f"Target({self.gpu_name or self.arch!r}, {self.arch}, {self.num_sms} SMs)"
+
+
+class Context:
+    """gdn_ctx. Keywords are members of gdn_config; bundle_dirs is a list, log a function of (level, message)."""
+
+    def __init__(self, log=None, bundle_dirs=(), **config):
+        self.lib = library.load()
+        self._struct = values.fill("gdn_config", config)
+        self._keep = [(ctypes.c_char_p * len(bundle_dirs))(*(str(d).encode() for d in bundle_dirs))]
+        if bundle_dirs:
+            self._struct.bundle_dirs = ctypes.cast(self._keep[0], type(self._struct.bundle_dirs))
+            self._struct.num_bundle_dirs = len(bundle_dirs)
+        if log:
+            self._keep.append(ctypes_abi.CALLBACKS["gdn_log_fn"](lambda _user, level, text: log(level, text.decode())))
+            self._struct.log_fn = self._keep[-1]
+        self.handle = ctypes.c_void_p()
+        self.lib.gdn_ctx_create(ctypes.byref(self.handle), ctypes.byref(self._struct))
+        self._plans = []
+
+    def close(self):
+        """Destroys the plans made here, then the context. Nothing of it may be running."""
+        for plan in self._plans:
+            plan.close()
+        if self.handle:
+            self.lib.gdn_ctx_destroy(self.handle)
+            self.handle = ctypes.c_void_p()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def target(self, name=None, device=0):
+        """A GPU or an arch by name, which needs no GPU; else a device by its ordinal."""
+        out = ctypes_abi.new("gdn_target")
+        if name is not None:
+            self.lib.gdn_target_from_name(self.handle, name.encode(), ctypes.byref(out))
+        else:
+            self.lib.gdn_target_from_device(self.handle, device, ctypes.byref(out))
+        return Target(out)
+
+    def plan_prefill(self, target, plan_flags=0, **desc):
+        """desc: members of gdn_prefill_desc; plan_flags: GDN_PLAN_*, as a number or by name."""
+        return Plan(self, "prefill", target, plan_flags, desc)
+
+    def plan_conv1d_qkv(self, target, plan_flags=0, **desc):
+        return Plan(self, "conv1d_qkv", target, plan_flags, desc)
+
+    def prefill(self, desc, workspace=None, workspace_size=None, stream=None, **args):
+        """One call: plan for the current device, load, execute. desc: a dict of gdn_prefill_desc's members."""
+        self._one_call("prefill", "gdn_prefill", desc, workspace, workspace_size, stream, args)
+
+    def conv1d_qkv(self, desc, workspace=None, workspace_size=None, stream=None, **args):
+        self._one_call("conv1d_qkv", "gdn_conv1d_qkv", desc, workspace, workspace_size, stream, args)
+
+    def _one_call(self, op, function, desc, workspace, size, stream, args):
+        desc = make_desc(op, desc)
+        args = make_args(op, args, desc)
+        getattr(self.lib, function)(
+            self.handle,
+            ctypes.byref(desc),
+            ctypes.byref(args),
+            *workspace_arguments(function, workspace, size),
+            current_stream() if stream is None else stream,
+        )
+
+    def cache_stats(self):
+        out = ctypes_abi.new("gdn_cache_stats")
+        self.lib.gdn_cache_stat(self.handle, ctypes.byref(out))
+        return values.as_dict(out)
+
+    def cache_dir(self):
+        """The directory in use; None when cubins are kept in memory only."""
+        found = self.lib.gdn_cache_dir(self.handle)
+        return found.decode() if found else None
+
+    def cache_entries(self):
+        """The cache directory's entries, as dicts."""
+        found = []
+        kind = ctypes_abi.argument_of(abi.FUNCTIONS["gdn_cache_list"]["args"][1])
+        self.lib.gdn_cache_list(
+            self.handle, kind(lambda _user, entry: found.append(values.as_dict(entry[0])) or 0), None
+        )
+        return found
+
+    def examine(self):
+        """What this machine has and lacks: driver, NVRTC, cache."""
+        out = ctypes_abi.new("gdn_doctor")
+        self.lib.gdn_examine(self.handle, ctypes.byref(out))
+        return values.as_dict(out)
+
+
+def variant_of(variants, num_tokens, num_seqs):
+    """Of a dump's variants those of the call's bucket; of these the narrowest class of few sequences that holds it."""
+    bucket = min(b for v in variants for b in v["buckets"] if b >= num_tokens)
+    fit = [v for v in variants if bucket in v["buckets"] and num_seqs <= v.get("max_seqs", num_seqs)]
+    return min(fit, key=lambda v: v.get("max_seqs", float("inf")))
+
+
+class Plan:
+    """gdn_plan: everything that calls within its descriptor's bounds need, compiled."""
+
+    def __init__(self, context, op, target, plan_flags, desc):
+        self.context, self.op, self.lib = context, op, context.lib
+        self.handle = ctypes.c_void_p()
+        self.desc = struct = make_desc(op, desc)
+        getattr(self.lib, OPERATORS[op][1])(
+            context.handle,
+            ctypes.byref(target.struct),
+            ctypes.byref(struct),
+            values.flags_value("gdn_plan", plan_flags),
+            ctypes.byref(self.handle),
+        )
+        context._plans.append(self)
+
+    def close(self):
+        if self.handle:
+            self.lib.gdn_plan_destroy(self.handle)
+            self.handle = ctypes.c_void_p()
+
+    def load(self, device=0):
+        self.lib.gdn_plan_load(self.handle, device)
+        return self
+
+    @property
+    def workspace_size(self):
+        return self.lib.gdn_plan_workspace_size(self.handle)
+
+    def dump(self, kind="json"):
+        """bytes of one gdn_dump_kind; "json" is parsed, texts are decoded."""
+        pieces = []
+
+        def write(_user, data, size):
+            pieces.append(ctypes.string_at(data, size))
+            return 0
+
+        number = values.enum_value("gdn_dump_kind", kind)
+        self.lib.gdn_plan_dump(self.handle, number, ctypes_abi.CALLBACKS["gdn_write_fn"](write), None)
+        data = b"".join(pieces)
+        if number == abi.ENUMS["gdn_dump_kind"]["GDN_DUMP_CUBIN"]:
+            return data
+        return json.loads(data) if number == abi.ENUMS["gdn_dump_kind"]["GDN_DUMP_JSON"] else data.decode()
+
+    def variant(self, num_tokens, num_seqs):
+        """What the JSON dump says of the variant that such a call takes."""
+        return variant_of(self.dump()["variants"], num_tokens, num_seqs)
+
+    def cost(self, num_tokens, num_seqs):
+        out = ctypes_abi.new("gdn_cost")
+        self.lib.gdn_plan_cost(self.handle, num_tokens, num_seqs, ctypes.byref(out))
+        return values.as_dict(out)
+
+    def bind(self, workspace=None, workspace_size=None, **args):
+        """A call whose arguments are fixed: call it with a stream, or with nothing for torch's current one."""
+        return Call(self, workspace, workspace_size, args)
+
+    def execute(self, workspace=None, workspace_size=None, stream=None, **args):
+        """Enqueues one call. Keywords are members of the operator's args struct: tensors, addresses, None, numbers."""
+        Call(self, workspace, workspace_size, args)(stream)
+
+
+class Call:
+    """Arguments of one execute, taken once; holds the tensors, so that their memory stays."""
+
+    def __init__(self, plan, workspace, workspace_size, args):
+        function = OPERATORS[plan.op][2]
+        self._keep = (plan, workspace, args)
+        self._struct = make_args(plan.op, args, plan.desc)
+        self._function = getattr(plan.lib, function)
+        self._fixed = (
+            plan.handle,
+            ctypes.byref(self._struct),
+            *workspace_arguments(function, workspace, workspace_size),
+        )
+
+    def __call__(self, stream=None):
+        self._function(*self._fixed, current_stream() if stream is None else stream)
+
+
+def _reference(op, desc, args):
+    desc = make_desc(op, desc)
+    args = make_args(op, args, desc, "cpu")
+    getattr(library.load(), "gdn_reference_" + op)(ctypes.byref(desc), ctypes.byref(args))
+
+
+def reference_prefill(desc, **args):
+    """The operator on the host in float64; tensors and addresses are the host's."""
+    _reference("prefill", desc, args)
+
+
+def reference_conv1d_qkv(desc, **args):
+    _reference("conv1d_qkv", desc, args)
+
+
+def version():
+    number = library.load().gdn_version()
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def prefill_support(target, **desc):
+    """{"kernel", "reason"} of a descriptor on a target, before any compile; GdnError where there is no kernel."""
+    out = ctypes_abi.new("gdn_support")
+    struct = make_desc("prefill", desc)
+    library.load().gdn_prefill_support(ctypes.byref(target.struct), ctypes.byref(struct), ctypes.byref(out))
+    return values.as_dict(out)
+
+
+def target_names():
+    """(name, arch) of every GPU and arch that Context.target() knows."""
+    found = []
+    kind = ctypes_abi.argument_of(abi.FUNCTIONS["gdn_target_names"]["args"][0])
+    library.load().gdn_target_names(kind(lambda _user, name, arch: found.append((name.decode(), arch.decode()))), None)
+    return found

@@ -1,0 +1,81 @@
+"""library.py - finds and opens libgdnjit, and turns a status into an exception. One library a process.
+
+Looked for in this order: GDN_JIT_LIBRARY (a file), the package's own folder, the build folders of a source tree
+around it (build, build/release), then the loader (libgdnjit.so.<major>).
+"""
+
+import ctypes
+import os
+import pathlib
+import threading
+
+from . import abi, ctypes_abi
+
+SONAME = f"libgdnjit.so.{abi.CONSTANTS['GDN_VERSION_MAJOR']}"
+_lock = threading.Lock()
+_library = None
+
+
+class GdnError(RuntimeError):
+    """A call that failed: status (the number), name ("GDN_E_INVALID") and sentence (field, value, remedy)."""
+
+    def __init__(self, status, name, sentence):
+        super().__init__(f"{name}: {sentence}")
+        self.status, self.name, self.sentence = status, name, sentence
+
+
+def candidates():
+    """Files to try, then the name that the loader is asked for."""
+    named = os.environ.get("GDN_JIT_LIBRARY")
+    if named:
+        return [named]
+    package = pathlib.Path(__file__).resolve().parent
+    tree = package.parent.parent
+    folders = [package, tree / "build", tree / "build" / "release"]
+    return [str(f / SONAME) for f in folders if (f / SONAME).is_file()] + [SONAME]
+
+
+def _open():
+    problems = []
+    for name in candidates():
+        try:
+            return ctypes.CDLL(name)
+        except OSError as e:
+            problems.append(str(e))
+    raise OSError("libgdnjit was not found: " + "; ".join(problems) + "; name the file in GDN_JIT_LIBRARY")
+
+
+def _check_version(lib):
+    found = lib.gdn_version()
+    major, minor = abi.CONSTANTS["GDN_VERSION_MAJOR"], abi.CONSTANTS["GDN_VERSION_MINOR"]
+    if found // 100 != major * 100 + minor:
+        raise OSError(
+            f"{lib._name} is version {found // 10000}.{found // 100 % 100}, this package is written for "
+            f"{major}.{minor}: install the two together"
+        )
+
+
+def _raise_on_failure(lib):
+    def check(status, _function, _args):
+        if status:
+            raise GdnError(status, lib.gdn_status_name(status).decode(), lib.gdn_last_error().decode())
+        return status
+
+    return check
+
+
+def load():
+    """The library with every prototype set; functions that return a gdn_status raise GdnError."""
+    global _library
+    with _lock:
+        if _library is None:
+            lib = _open()
+            for name, form in abi.FUNCTIONS.items():
+                function = getattr(lib, name)
+                function.restype = ctypes_abi.result_of(form)
+                function.argtypes = [ctypes_abi.argument_of(a) for a in form["args"]]
+                if form["returns"] == "gdn_status":
+                    function.errcheck = _raise_on_failure(lib)
+            _check_version(lib)
+            _library = lib
+        return _library

@@ -1,0 +1,200 @@
+"""values.py - Python values -> struct members: enums by name, flags by name, tensors by address. Knows no function of
+the library.
+
+Never imports torch: a tensor is what has data_ptr(), stride() and is_contiguous(). Nothing is copied and nothing is
+made contiguous behind the caller's back: a tensor that the contract does not take is a ValueError.
+"""
+
+from . import abi, ctypes_abi
+
+TORCH_DTYPES = {"torch.bfloat16": "GDN_BF16", "torch.float16": "GDN_F16", "torch.float32": "GDN_F32"}
+PREFIXES = {
+    "gdn_prefill_desc": "GDN_PREFILL_",
+    "gdn_conv1d_desc": "GDN_CONV_",
+    "gdn_config": "GDN_CTX_",
+    "gdn_plan": "GDN_PLAN_",
+}
+TORCH_INDICES = {"torch.int32": "GDN_INDEX_I32", "torch.int64": "GDN_INDEX_I64"}
+# What a tensor's dtype must be: the first of the words that is a member of the descriptor, or else a torch dtype.
+DTYPES = {
+    "gdn_prefill_args": {
+        **dict.fromkeys(("q", "k", "v", "o"), ("io_type",)),
+        **dict.fromkeys(("initial_state", "final_state"), ("state_type",)),
+        **dict.fromkeys(("slot_in", "slot_out"), ("slot_type",)),
+        **dict.fromkeys(("a_log", "dt_bias"), ("float32",)),
+        **{"g": ("gate_type",), "beta": ("beta_type",), "cu_seqlens": ("cu_seqlens_type",)},
+        **{"has_initial_state": ("uint8",), "checkpoints": ("int64",)},
+    },
+    "gdn_conv1d_args": {
+        **dict.fromkeys(("x", "weight", "bias", "q", "k", "v"), ("io_type",)),
+        **dict.fromkeys(("a", "b"), ("gate_type",)),
+        **dict.fromkeys(("g", "beta"), ("float32",)),
+        **dict.fromkeys(("slots", "slot_in", "slot_out"), ("slot_type", "int32")),
+        **{"a_log": ("a_log_type",), "dt_bias": ("dt_bias_type",), "state": ("state_type", "io_type")},
+        **{"cu_seqlens": ("cu_seqlens_type", "int32"), "has_initial_state": ("uint8",), "checkpoints": ("int64",)},
+    },
+}
+# What 0 stands for in a descriptor's member, where the header lets it: another member, or a value.
+ZERO_MEANS = {
+    "gdn_conv1d_desc": {
+        "state_type": "io_type",
+        "gate_type": "io_type",
+        "a_log_type": "GDN_F32",
+        "dt_bias_type": "GDN_F32",
+    },
+    "gdn_prefill_desc": {},
+}
+DESC_OF = {"gdn_prefill_args": "gdn_prefill_desc", "gdn_conv1d_args": "gdn_conv1d_desc"}
+WITHOUT_DIM = ("g", "beta")
+MEMBERS = {struct: dict(members) for struct, members in abi.STRUCTS.items()}
+
+
+def enum_value(enum, value):
+    """A number, "GDN_STATE_VK", its last word "vk", or a torch dtype."""
+    values = abi.ENUMS[enum]
+    if isinstance(value, int):
+        return value
+    text = TORCH_DTYPES.get(str(value), str(value)).upper()
+    for name, number in values.items():
+        if text == name or name.endswith("_" + text):
+            return number
+    raise ValueError(f"{value!r} is no {enum}: {', '.join(values)}")
+
+
+def flags_value(struct, value):
+    """A number, or names of the struct's flags, with or without their prefix: ("silu", "GDN_CONV_BIAS")."""
+    if isinstance(value, int):
+        return value
+    prefix, bits = PREFIXES.get(struct, "GDN_"), 0
+    for word in [value] if isinstance(value, str) else value:
+        name = word.upper() if word.upper().startswith("GDN_") else prefix + word.upper()
+        if name not in abi.CONSTANTS:
+            known = [n for n in abi.CONSTANTS if n.startswith(prefix)]
+            raise ValueError(f"{struct} has no flag {word!r}: {', '.join(known) or 'none'}")
+        bits |= abi.CONSTANTS[name]
+    return bits
+
+
+def is_tensor(value):
+    return hasattr(value, "data_ptr")
+
+
+def check_dtype(member, tensor, wanted):
+    """wanted: a member of gdn_dtype or gdn_index_type, or the name of a torch dtype."""
+    name = str(getattr(tensor, "dtype", ""))
+    if not name:
+        return
+    if isinstance(wanted, str):
+        right = name in (f"torch.{wanted}", "torch.bool" if wanted == "uint8" else None)
+    else:
+        enum, number = wanted
+        right = abi.ENUMS[enum].get((TORCH_DTYPES if enum == "gdn_dtype" else TORCH_INDICES).get(name)) == number
+        wanted = next((n for n, v in abi.ENUMS[enum].items() if v == number), str(number))
+    if not right:
+        raise ValueError(f"{member} is {name}, and the descriptor says {wanted}")
+
+
+def rows_are_dense(tensor):
+    """Whether everything below the first index lies packed."""
+    step = 1
+    for size, stride in zip(reversed(tensor.shape[1:]), reversed(tensor.stride()[1:])):
+        if size > 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def set_strides(struct, member, tensor):
+    """`<member>_strides` from a tensor [T, H, D] or [B, T, H, D]; g and beta have no D. Packed ones stay 0."""
+    strides = list(tensor.stride())
+    if member not in WITHOUT_DIM and strides.pop() != 1:
+        raise ValueError(f"{member} has strides {tuple(tensor.stride())}: the last must be 1")
+    if len(strides) not in (2, 3):
+        raise ValueError(f"{member} has shape {tuple(tensor.shape)}: [tokens, heads, ..] or [batch, tokens, heads, ..]")
+    into = getattr(struct, f"{member}_strides")
+    into.token, into.head = strides[-2:]
+    if len(strides) == 3 and tensor.shape[0] > 1:
+        into.batch = strides[0]
+
+
+def set_layout(struct, members, member, tensor, given):
+    """Strides that the struct has members for, unless the caller gave them; any other tensor must be dense."""
+    line = f"{member.removesuffix('_state')}_slot_stride"
+    if f"{member}_strides" in members:
+        if f"{member}_strides" not in given and not tensor.is_contiguous():
+            set_strides(struct, member, tensor)
+    elif f"{member}_stride" in members and (tensor.dim() == 1 or rows_are_dense(tensor)):
+        if f"{member}_stride" not in given:
+            setattr(struct, f"{member}_stride", tensor.stride(0))
+    elif line in members and rows_are_dense(tensor):
+        if line not in given and not tensor.is_contiguous():
+            setattr(struct, line, tensor.stride(0))
+    elif not tensor.is_contiguous():
+        raise ValueError(
+            f"{member} has strides {tuple(tensor.stride())}, which the struct has no member for: pass a contiguous "
+            "tensor"
+        )
+
+
+def scalar(name, member, kind, value):
+    """Value of a member that is no address and no struct."""
+    if kind in abi.ENUMS:
+        return enum_value(kind, value)
+    if member == "flags":
+        return flags_value(name, value)
+    return value.encode() if isinstance(value, str) else value
+
+
+def fill(name, given):
+    """Struct `name` from its _INIT and the members in `given`; a member that is a struct takes a tuple or a dict."""
+    struct, members = ctypes_abi.new(name), MEMBERS[name]
+    for member, value in given.items():
+        kind = members.get(member)
+        if kind is None or member == "struct_size":
+            known = ", ".join(m for m in members if m != "struct_size")
+            raise TypeError(f"{name} has no member {member!r}; it has {known}")
+        if kind in abi.STRUCTS:
+            value = ctypes_abi.STRUCTS[kind](**value) if isinstance(value, dict) else ctypes_abi.STRUCTS[kind](*value)
+        elif kind == "gdn_devptr":
+            if is_tensor(value):
+                set_layout(struct, members, member, value, given)
+                value = value.data_ptr()
+            value = 0 if value is None else int(value)
+        else:
+            value = scalar(name, member, kind, value)
+        setattr(struct, member, value)
+    return struct
+
+
+def wanted_dtype(name, desc, words):
+    """(enum, number) from the descriptor, or a torch dtype's name."""
+    member = next((word for word in words if word in MEMBERS[name]), None)
+    if member is None:
+        return words[-1]
+    number, zero = getattr(desc, member), ZERO_MEANS[name].get(member)
+    if not number and zero in MEMBERS[name]:
+        number = getattr(desc, zero)
+    elif not number:
+        number = abi.ENUMS["gdn_dtype"][zero] if zero else abi.ENUMS["gdn_index_type"]["GDN_INDEX_I32"]
+    return MEMBERS[name][member], number
+
+
+def check_tensors(name, given, desc, device):
+    """Each tensor's dtype against what `desc`, the descriptor's struct, says, and whether it lies where it must."""
+    for member, wanted in DTYPES[name].items():
+        tensor = given.get(member)
+        if not is_tensor(tensor):
+            continue
+        check_dtype(member, tensor, wanted_dtype(DESC_OF[name], desc, wanted))
+        if getattr(tensor, "is_cuda", device == "cuda") != (device == "cuda"):
+            raise ValueError(f"{member} is on {tensor.device}: this call takes tensors on {device}")
+
+
+def as_dict(struct):
+    """Members of a struct as Python values, texts decoded, struct_size and reserved words left out."""
+    out = {}
+    for member, _ in struct._fields_:
+        value = getattr(struct, member)
+        if member not in ("struct_size", "reserved"):
+            out[member] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return out

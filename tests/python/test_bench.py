@@ -1,0 +1,258 @@
+"""test_bench.py - what of bench/ runs without torch and without a GPU: rows, schema, selection, tables from recorded
+results."""
+
+import os
+import pathlib
+import py_compile
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import support
+
+import report
+from core import rows, schema
+from impls import registry
+
+RECORDED = pathlib.Path(__file__).resolve().parent / "data" / "results.jsonl"
+FOLDERS = ("python", "bench", "tests/python")
+LINE = dict(
+    op="gdn_prefill",
+    impl="fla",
+    dtype="bf16",
+    num_seqs=1,
+    tokens=64,
+    lens=[64],
+    hq=1,
+    hk=1,
+    hv=1,
+    dk=128,
+    dv=128,
+    case="x",
+    method="graph",
+    l2="cold",
+    median_us=5.0,
+    mad_us=0.1,
+    samples=7,
+    gpu="G",
+    driver="1",
+    versions={},
+    commit="c",
+    date="d",
+)
+
+
+def recorded(**changes):
+    """The recorded lines, with members of the generic kernel's on 1x32768_16 changed."""
+    lines = schema.read([RECORDED])
+    for line in lines:
+        if line["impl"] == "gdn-jit-generic" and line["case"] == "1x32768_16" and line["method"] == "graph":
+            line.update(changes)
+    return lines
+
+
+def row_of(text, start):
+    return next(line for line in text.splitlines() if line.startswith(start))
+
+
+class Rows(unittest.TestCase):
+    def test_keys_are_unique(self):
+        keys = [rows.key(row) for row in rows.ROWS]
+        self.assertEqual(len(keys), len(set(keys)), [k for k in keys if keys.count(k) > 1])
+
+    def test_prompts_are_those_of_the_c_benchmark(self):
+        self.assertEqual((len(rows.MIXED), sum(rows.MIXED), min(rows.MIXED), max(rows.MIXED)), (32, 16384, 37, 4000))
+        text = (support.TOP / "bench/gdn_bench.c").read_text()
+        listed = re.search(r"mixed_prompts\[\] = \{([^}]*)\}", text).group(1)
+        self.assertEqual(tuple(int(n) for n in listed.replace(",", " ").split()), rows.MIXED)
+
+    def test_skewed_batch_has_its_even_twin(self):
+        self.assertEqual((len(rows.SKEWED), sum(rows.SKEWED)), (len(rows.EVEN), sum(rows.EVEN)))
+
+    def test_goals_ask_for_more_than_the_best_peer(self):
+        for row in rows.GDN_ROWS:
+            if row.goal:
+                self.assertGreater(row.best_exact / row.goal, 1.0, rows.key(row))
+
+    def test_floor_counts_each_byte_once(self):
+        row = rows.gdn([1024], 16, 64, "bf16", "decay", "")
+        self.assertTrue(row.h0)
+        self.assertEqual(row.floor_bytes(), 1024 * (2 * 16 + 2 * 64) * 128 * 2 + 1024 * 64 * 8 + 2 * 64 * 128 * 128 * 4)
+        conv = rows.conv(512, (128, 128, 256))
+        self.assertEqual(conv.floor_bytes(), 2 * 512 * 512 * 2 + 512 * 4 * 2 + 2 * 512 * 3 * 2)
+
+    def test_bytes_and_products_are_the_librarys(self):
+        """gdn_plan_cost() counts the states as read and written, so a row with h0 is what it is compared on."""
+        import gdn_jit
+
+        cases = [(rows.gdn(lens, 16, 64, "bf16", "decay", ""), "plan_prefill") for lens in ([1024], rows.MIXED)]
+        cases += [(rows.conv(lens, (256, 256, 512)), "plan_conv1d_qkv") for lens in (512, rows.SKEWED)]
+        with gdn_jit.Context(cache_dir="", flags="no_env", nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"]) as ctx:
+            for row, make in cases:
+                heads = (row.hk, row.hk, row.hv) if row.op == "gdn_prefill" else (2, 2, 4)
+                desc = dict(zip(("num_q_heads", "num_k_heads", "num_v_heads"), heads), head_dim_qk=128, head_dim_v=128)
+                plan = getattr(ctx, make)(ctx.target("H200"), max_tokens=row.tokens, max_seqs=len(row.lens), **desc)
+                cost = plan.cost(row.tokens, len(row.lens))
+                self.assertEqual((cost["bytes"], cost["flops"]), (row.floor_bytes(), row.flops()), rows.key(row))
+
+    def test_chunk_cost_of_a_full_gpu(self):
+        """132 heads on 132 SMs: the time divided by the chunks of one sequence."""
+        row = rows.gdn([32768], 132, 132, "bf16", "decay", "")
+        self.assertAlmostEqual(row.chunk_us(2.45 * 512, 132), 2.45)
+
+    def test_selection(self):
+        self.assertEqual({r.case for r in rows.select("1x256_16_64;mixed32_16_64")}, {"1x256_16_64", "mixed32_16_64"})
+        self.assertEqual(len(rows.select("T4096_2048_2048_2048 bf16 silu+state$")), 1)
+        self.assertTrue(all("steady" in r.tags for r in rows.select("", "steady")))
+        self.assertEqual(len(rows.select()), len(rows.ROWS))
+        with self.assertRaisesRegex(ValueError, "no row has the tag stead"):
+            rows.select("", "stead")
+
+
+class Schema(unittest.TestCase):
+    def test_committed_results_are_valid(self):
+        for path in [*(support.TOP / "bench/results").glob("*.jsonl"), RECORDED]:
+            for number, line in enumerate(schema.read([path]), 1):
+                self.assertEqual(
+                    schema.problems(line, strict="first_version" not in path.name), [], f"{path.name}:{number}"
+                )
+
+    def test_what_is_wrong_is_named(self):
+        self.assertEqual(schema.problems(LINE), [])
+        for change, said in (
+            ({"impl": "flaa"}, "impl is 'flaa'"),
+            ({"median_us": -1.0}, "positive"),
+            ({"speed": 1}, "unknown field"),
+            ({"method": "guess"}, "method is"),
+            ({"tokens": "many"}, "wrong type"),
+            ({"h0": 1}, "wrong type"),
+            ({"samples": True}, "wrong type"),
+        ):
+            self.assertTrue(any(said in p for p in schema.problems({**LINE, **change})), change)
+        for name in ("hv", "median_us", "commit"):
+            self.assertIn(f"{name} is missing", schema.problems({k: v for k, v in LINE.items() if k != name}))
+
+    def test_a_failure_needs_no_time(self):
+        line = {k: v for k, v in LINE.items() if k not in schema.MEASURED}
+        self.assertEqual(schema.problems({**line, "error": "RuntimeError: no"}), [])
+
+    def test_write_then_read(self):
+        with tempfile.TemporaryDirectory() as room:
+            path = pathlib.Path(room) / "r.jsonl"
+            schema.write(
+                path,
+                {**LINE, "err_o": float("inf"), "err_state": None, "maxabs_o": float("nan"), "median_us": 1.23456789},
+            )
+            found = schema.read([path])[0]
+            self.assertEqual((found["err_o"], found["median_us"]), (float("inf"), 1.2346))
+            self.assertNotIn("err_state", found)
+            self.assertNotIn("maxabs_o", found)
+            with self.assertRaisesRegex(ValueError, "unknown field 'speed'"):
+                schema.write(path, {**LINE, "speed": 1})
+            self.assertEqual(len(schema.read([path])), 1)
+
+    def test_long_lists_of_lengths_are_hashed_as_in_c(self):
+        """FNV-1a over 32-bit words: the offset basis, then (h ^ n) * prime each, modulo 2^64."""
+        self.assertEqual(schema.lens_field([1] * 64), [1] * 64)
+        wanted = 14695981039346656037
+        for n in (7,) * 65:
+            wanted = ((wanted ^ n) * 1099511628211) % 2**64
+        self.assertEqual(schema.lens_field((7,) * 65), f"{wanted:016x}")
+
+
+class Report(unittest.TestCase):
+    def test_best_exact_peer_and_ratio(self):
+        """FlashQLA 382.53 us sustained; TileOPs is faster and does not count."""
+        line = row_of(report.tables(recorded(sustained_us=191.265)), "| 1x32768_16 fp16 decay")
+        self.assertIn("| flashqla:auto | 2.00 of 2.03: missed |", line)
+        line = row_of(report.tables(recorded(sustained_us=180.0)), "| 1x32768_16 fp16 decay")
+        self.assertIn("| 2.13 of 2.03: reached |", line)
+
+    def test_losing_rows_are_shown(self):
+        text = report.tables(recorded())
+        self.assertIn("0.21 of 2.03: missed", row_of(text, "| 1x32768_16 fp16 decay"))
+        self.assertIn("1.790 (1.793)", row_of(text, "| 1x32768_16 fp16 decay"))
+
+    def test_generic_beside_fla(self):
+        text = report.tables(recorded()).split("## The generic kernel beside FLA")[1]
+        self.assertIn("0.69 of 1.00: missed", row_of(text, "| 1x32768_16 fp16 decay"))
+        self.assertIn("2.89 of 1.00: reached", row_of(text, "| 1x256_16_64 bf16 decay"))
+
+    def test_conv_beside_the_copy(self):
+        line = row_of(report.tables(recorded()), "| T8192_2048_2048_2048")
+        self.assertIn("134.3 / 135.0 (0.37) | 49.7 / 50.1 | 60.1 / 60.3 (0.83)", line)
+        self.assertTrue(line.endswith("| 0.83 of 0.88: missed |"), line)
+
+    def test_a_peer_with_broken_numbers_is_not_the_best(self):
+        lines = recorded()
+        for line in lines:
+            if line["impl"] == "flashqla":
+                line["err_o"] = float("inf")
+        self.assertIn("| flashinfer-cp |", row_of(report.tables(lines), "| 1x32768_16 fp16 decay"))
+
+    def test_later_lines_replace_earlier_ones_and_failures_are_listed(self):
+        broken = {k: v for k, v in recorded()[-1].items() if k not in (*schema.MEASURED, "sustained_us", "l2")}
+        broken.update(case="T512_2048_2048_2048", error="RuntimeError: out of luck")
+        text = report.tables([*recorded(sustained_us=1.0), *recorded(sustained_us=180.0), broken])
+        self.assertIn("2.13 of 2.03", row_of(text, "| 1x32768_16 fp16 decay"))
+        self.assertIn("out of luck", text.split("## What failed")[1])
+
+    def test_command_line_without_torch(self):
+        """A torch that cannot be imported stands in front of any other."""
+        with tempfile.TemporaryDirectory() as room:
+            for name in ("torch", "triton", "numpy", "matplotlib"):
+                (pathlib.Path(room) / f"{name}.py").write_text(f"raise ImportError('{name} was asked for')")
+            env = {**os.environ, "PYTHONPATH": room, "PYTHONDONTWRITEBYTECODE": "1"}
+            for command in (
+                [str(support.TOP / "bench/report.py"), str(RECORDED)],
+                [str(support.TOP / "bench/run.py"), "--list"],
+            ):
+                done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("1x32768_16 fp16 decay", done.stdout)
+            done = subprocess.run(
+                [sys.executable, str(support.TOP / "bench/run.py"), "--rows", "no such row"],
+                env=env,
+                capture_output=True,
+                text=True,
+            )
+            self.assertIn("no row matches", done.stderr)
+
+
+class Sources(unittest.TestCase):
+    def sources(self):
+        return sorted(p for f in FOLDERS for p in (support.TOP / f).rglob("*.py"))
+
+    def test_every_file_compiles(self):
+        with tempfile.TemporaryDirectory() as room:
+            for path in self.sources():
+                py_compile.compile(str(path), cfile=str(pathlib.Path(room) / "x.pyc"), doraise=True)
+
+    def test_form(self):
+        """Lines of at most 120 columns, no tabs, no trailing blanks; a first docstring that names the file."""
+        found = []
+        for path in self.sources():
+            lines = path.read_text().splitlines()
+            found += [
+                f"{path}:{i}"
+                for i, line in enumerate(lines, 1)
+                if len(line) > 120 or "\t" in line or line != line.rstrip()
+            ]
+            head = "\n".join(lines[:2])
+            if path.name != "__init__.py" and f'"""{path.name} - ' not in head:
+                found.append(f'{path}:1: does not begin with """{path.name} - what it owns')
+        self.assertEqual(found, [])
+
+    def test_every_implementation_has_its_file_and_name(self):
+        for name, place in registry.MODULES.items():
+            module, cls = place.split(":")
+            text = (support.TOP / "bench/impls" / f"{module}.py").read_text()
+            self.assertIn(f"class {cls}(", text)
+            self.assertIn(f'name = "{name}"', text)
+            self.assertIn(name, schema.IMPLS)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,306 @@
+"""test_binding.py - python/gdn_jit without torch and without a GPU: its structs are the header's, its values reach
+the library."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import support
+
+import gdn_jit
+from gdn_jit import abi, library, values
+
+import abi_layout
+
+COMPILER = os.environ.get("CC", "cc")
+INCLUDE = support.TOP / "include"
+DESC = dict(
+    io_type="f16", num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=64, head_dim_v=64, max_tokens=64, max_seqs=2
+)
+
+
+def context(**config):
+    return gdn_jit.Context(cache_dir="", flags="no_env", **config)
+
+
+class Header(unittest.TestCase):
+    def test_table_is_what_the_header_says(self):
+        done = subprocess.run(
+            [sys.executable, str(support.TOP / "python/make_abi.py"), "--check"], capture_output=True, text=True
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_sizes_offsets_numbers_and_initial_values_are_the_compilers(self):
+        self.assertEqual(abi_layout.differences(COMPILER, str(INCLUDE)), [])
+
+    def test_a_member_that_moved_is_seen(self):
+        with tempfile.TemporaryDirectory() as room:
+            shutil.copytree(INCLUDE, pathlib.Path(room) / "include")
+            header = pathlib.Path(room) / "include/gdn_jit/gdn_jit.h"
+            text, count = re.subn(
+                r"\n    int64_t max_tokens;",
+                "\n    int32_t sneaked_in[2];\n    int64_t max_tokens;",
+                header.read_text(),
+                count=1,
+            )
+            self.assertEqual(count, 1)
+            header.write_text(text)
+            found = abi_layout.differences(COMPILER, str(header.parents[1]))
+        self.assertTrue(any("gdn_prefill_desc.max_tokens" in line for line in found), found)
+
+    def test_every_function_of_the_header_is_bound(self):
+        lib = library.load()
+        for name in abi.FUNCTIONS:
+            self.assertIsNotNone(getattr(lib, name).argtypes, name)
+
+
+class Values(unittest.TestCase):
+    def test_enums_take_numbers_names_and_torch_dtypes(self):
+        for given in (2, "GDN_F16", "f16", "torch.float16"):
+            self.assertEqual(values.enum_value("gdn_dtype", given), 2, given)
+        with self.assertRaisesRegex(ValueError, "GDN_BF16"):
+            values.enum_value("gdn_dtype", "float8")
+
+    def test_flags_by_name(self):
+        self.assertEqual(values.flags_value("gdn_conv1d_desc", ("silu", "GDN_CONV_BIAS")), 3)
+        with self.assertRaisesRegex(ValueError, "no flag 'sillu'"):
+            values.flags_value("gdn_conv1d_desc", "sillu")
+
+    def test_unknown_member_is_refused_with_the_known_ones(self):
+        with self.assertRaisesRegex(TypeError, "no member 'num_heads'.*num_q_heads"):
+            values.fill("gdn_prefill_desc", dict(num_heads=3))
+
+    def test_a_tensor_with_strides_nobody_reads_is_refused(self):
+        checkpoints = support.HostTensor((4, 3), "q", [0] * 16, stride=(4, 1))
+        with self.assertRaisesRegex(ValueError, "checkpoints has strides"):
+            values.fill("gdn_prefill_args", dict(checkpoints=checkpoints))
+
+    def test_strides_come_from_the_tensor(self):
+        def strides(**args):
+            (name,) = args
+            found = getattr(values.fill("gdn_prefill_args", args), f"{name}_strides")
+            return found.batch, found.token, found.head
+
+        def view(shape, stride):
+            return support.HostTensor(shape, "H", [0], stride=stride)
+
+        self.assertEqual(strides(q=support.HostTensor((4, 2, 64), "H")), (0, 0, 0))
+        self.assertEqual(strides(q=view((4, 2, 64), (512, 64, 1))), (0, 512, 64))
+        self.assertEqual(strides(k=view((3, 4, 2, 64), (512, 64, 256, 1))), (512, 64, 256))  # [B, H, T, D], transposed
+        self.assertEqual(strides(k=view((1, 4, 2, 64), (512, 64, 256, 1))), (0, 64, 256))  # batch is 0 with cu_seqlens
+        self.assertEqual(strides(g=view((4, 2), (16, 1))), (0, 16, 1))
+        with self.assertRaisesRegex(ValueError, "the last must be 1"):
+            strides(v=view((4, 2, 64), (128, 1, 2)))
+
+    def test_a_pool_of_states_may_have_padded_lines(self):
+        pool = support.HostTensor((3, 1, 64, 64), "f", [0], stride=(5000, 4096, 64, 1))
+        args = values.fill("gdn_prefill_args", dict(initial_state=pool, final_state=pool))
+        self.assertEqual((args.initial_slot_stride, args.final_slot_stride), (5000, 5000))
+        torn = support.HostTensor((3, 1, 64, 64), "f", [0], stride=(8192, 4096, 1, 64))
+        with self.assertRaisesRegex(ValueError, "final_state has strides"):
+            values.fill("gdn_prefill_args", dict(final_state=torn))
+
+    def test_every_tensor_of_a_call_has_a_dtype(self):
+        """A member added to the header needs a line in values.DTYPES, and what that line names must be there."""
+        for name, dtypes in values.DTYPES.items():
+            tensors = {member for member, kind in abi.STRUCTS[name] if kind == "gdn_devptr"}
+            self.assertEqual(tensors - set(dtypes), set(), name)
+            for member in tensors:
+                last = dtypes[member][-1]
+                self.assertTrue(
+                    last in values.MEMBERS[values.DESC_OF[name]] or last in ("float32", "uint8", "int32", "int64"),
+                    member,
+                )
+
+    def test_a_dtype_that_the_descriptor_does_not_say_is_refused(self):
+        desc = values.fill("gdn_prefill_desc", DESC)
+        check = lambda **args: values.check_tensors("gdn_prefill_args", args, desc, "cuda")  # noqa: E731
+        check(
+            q=support.HostTensor((1,), "H", dtype="torch.float16"),
+            g=support.HostTensor((1,), "f", dtype="torch.float32"),
+        )
+        check(has_initial_state=support.HostTensor((1,), "B", dtype="torch.bool"))
+        for member, dtype, said in (
+            ("q", "torch.bfloat16", "GDN_F16"),
+            ("final_state", "torch.float16", "GDN_F32"),
+            ("cu_seqlens", "torch.int64", "GDN_INDEX_I32"),
+            ("checkpoints", "torch.int32", "int64"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"{member} is {dtype}, and the descriptor says {said}"):
+                check(**{member: support.HostTensor((1,), "f", dtype=dtype)})
+
+    def test_row_pitch_comes_from_the_tensor(self):
+        x = support.HostTensor((4, 96), "H", [0] * 512, stride=(128, 1))
+        args = values.fill("gdn_conv1d_args", dict(x=x))
+        self.assertEqual((args.x, args.x_stride), (x.data_ptr(), 128))
+        self.assertEqual(values.fill("gdn_conv1d_args", dict(x=x, x_stride=256)).x_stride, 256)
+
+
+class Calls(unittest.TestCase):
+    def test_errors_carry_status_name_and_sentence(self):
+        with context() as ctx, self.assertRaises(gdn_jit.GdnError) as caught:
+            ctx.plan_prefill(ctx.target("NVIDIA H200"), **{**DESC, "head_dim_qk": 100})
+        self.assertEqual(caught.exception.status, abi.ENUMS["gdn_status"]["GDN_E_UNSUPPORTED"])
+        self.assertEqual(caught.exception.name, "GDN_E_UNSUPPORTED")
+        self.assertIn("head_dim_qk", caught.exception.sentence)
+
+    def test_targets(self):
+        with context() as ctx:
+            target = ctx.target("H200")
+            self.assertEqual((target.gpu_name, target.arch, target.num_sms), ("NVIDIA H200", "sm_90a", 132))
+        self.assertIn(("NVIDIA H200", "sm_90a"), gdn_jit.target_names())
+
+    def test_log_reaches_python(self):
+        said = []
+        with context(
+            nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"],
+            log=lambda level, text: said.append((level, text)),
+            log_level=abi.CONSTANTS["GDN_LOG_INFO"],
+        ) as ctx:
+            ctx.plan_prefill(ctx.target("H200"), **DESC)
+        self.assertTrue(any("compile" in text for _, text in said), said)
+
+    def test_plan_load_and_execute_launch_once_with_the_tensors_addresses(self):
+        driver = support.FakeDriver()
+        driver.reset()
+        with context(driver_path=driver.path, nvrtc_path=os.environ.get("GDN_JIT_NVRTC")) as ctx:
+            if ctx.examine()["nvrtc_problem"]:
+                self.skipTest(ctx.examine()["nvrtc_problem"])  # the fake driver wants a cubin as ptxas makes it
+            plan = ctx.plan_prefill(ctx.target(device=0), **DESC)
+            self.assertEqual(ctx.cache_stats()["compiles"], ctx.cache_stats()["misses"])
+            self.assertGreater(ctx.cache_stats()["compiles"], 0)
+            self.assertGreater(plan.cost(64, 1)["bytes"], 0)
+            self.assertEqual(plan.dump()["op"], "gdn_prefill")
+            self.assertIn("gdn-jit key", plan.dump("key"))
+            driver.make_current(0)
+            tensors = dict(q=16, k=32, v=48, o=64, final_state=80)
+            with self.assertRaises(gdn_jit.GdnError) as caught:
+                plan.execute(workspace=256, workspace_size=plan.workspace_size, num_tokens=8, num_seqs=1, **tensors)
+            self.assertEqual(caught.exception.name, "GDN_E_NOT_LOADED")
+            plan.load(0)
+            call = plan.bind(workspace=256, workspace_size=plan.workspace_size, num_tokens=8, num_seqs=1, **tensors)
+            call()
+            call()
+            self.assertEqual(driver.num_launches(), 2)
+            ctx.prefill(DESC, workspace=256, workspace_size=1 << 30, num_tokens=8, num_seqs=1, **tensors)
+            self.assertEqual(driver.num_launches(), 3)
+            with self.assertRaisesRegex(gdn_jit.GdnError, "num_tokens"):
+                plan.execute(workspace=256, workspace_size=plan.workspace_size, num_tokens=65, num_seqs=1, **tensors)
+
+    def test_the_variant_of_a_call(self):
+        """The smallest bucket that holds its tokens, the narrowest class of few sequences that holds its sequences."""
+        variants = [
+            {"kernel": "pair", "buckets": [256, 1024], "max_seqs": 2},
+            {"kernel": "one", "buckets": [1024], "max_seqs": 1},
+            {"kernel": "any", "buckets": [256, 1024]},
+            {"kernel": "long", "buckets": [4096]},
+        ]
+        for tokens, seqs, kernel in (
+            (256, 1, "pair"),
+            (257, 1, "one"),
+            (257, 2, "pair"),
+            (1024, 3, "any"),
+            (1025, 1, "long"),
+        ):
+            self.assertEqual(gdn_jit.api.variant_of(variants, tokens, seqs)["kernel"], kernel, (tokens, seqs))
+
+    def test_support_is_told_before_a_plan(self):
+        with context() as ctx:
+            found = gdn_jit.prefill_support(ctx.target("H200"), **DESC)
+            self.assertTrue(found["kernel"].startswith("gdn_prefill") and found["reason"], found)
+            with self.assertRaisesRegex(gdn_jit.GdnError, "head_dim"):
+                gdn_jit.prefill_support(ctx.target("H200"), **{**DESC, "head_dim_qk": 1})
+
+    def test_nothing_imports_torch(self):
+        code = "import sys, gdn_jit; gdn_jit.version(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+        env = {**os.environ, "PYTHONPATH": str(support.TOP / "python")}
+        self.assertEqual(subprocess.run([sys.executable, "-c", code], env=env).returncode, 0)
+
+
+class Reference(unittest.TestCase):
+    def test_prefill_of_two_sequences_is_the_recurrence(self):
+        """Two sequences of 2 and 1 tokens, one k head, two v heads; counts and scale follow from the tensors."""
+        d, tokens, hv = 64, 3, 2
+        number = lambda i: ((i * 37) % 101 - 50) / 128  # noqa: E731, exact in fp16
+        q, k = ([number(i + s) for i in range(tokens * d)] for s in (0, 7))
+        v = [number(i + 3) for i in range(tokens * hv * d)]
+        g, beta = [-0.25 * (i % 3) for i in range(tokens * hv)], [0.5 + 0.25 * (i % 2) for i in range(tokens * hv)]
+        half = lambda shape, x: support.HostTensor(shape, "H", support.fp16(x))  # noqa: E731
+        o, state = support.HostTensor((tokens, hv, d), "H"), support.HostTensor((2, hv, d, d), "f")
+        gdn_jit.reference_prefill(
+            DESC,
+            q=half((tokens, 1, d), q),
+            k=half((tokens, 1, d), k),
+            v=half((tokens, hv, d), v),
+            o=o,
+            final_state=state,
+            g=support.HostTensor((tokens, hv), "f", g),
+            beta=support.HostTensor((tokens, hv), "f", beta),
+            scale=0.5,
+            cu_seqlens=support.HostTensor((3,), "i", [0, 2, 3]),
+        )
+        import math
+
+        for n, (first, last) in enumerate(((0, 2), (2, 3))):
+            for h in range(hv):
+                s = [[0.0] * d for _ in range(d)]
+                for t in range(first, last):
+                    kt, qt, decay = k[t * d : (t + 1) * d], q[t * d : (t + 1) * d], math.exp(g[t * hv + h])
+                    for j in range(d):
+                        column = [s[i][j] * decay for i in range(d)]
+                        u = beta[t * hv + h] * (v[(t * hv + h) * d + j] - sum(a * b for a, b in zip(kt, column)))
+                        for i in range(d):
+                            s[i][j] = column[i] + kt[i] * u
+                        wanted = 0.5 * sum(qt[i] * s[i][j] for i in range(d))
+                        found = support.from_fp16([o.memory[(t * hv + h) * d + j]])[0]
+                        self.assertAlmostEqual(
+                            found, wanted, delta=abs(wanted) * 2**-10 + 1e-7, msg=f"o t={t} h={h} j={j}"
+                        )
+                for i in range(d):
+                    for j in range(d):
+                        found = state.memory[((n * hv + h) * d + i) * d + j]
+                        self.assertAlmostEqual(
+                            found, s[i][j], delta=abs(s[i][j]) * 1e-6 + 1e-9, msg=f"state n={n} h={h}"
+                        )
+
+    def test_conv_of_a_pitched_row(self):
+        """Width 2, weights 1 and 2, no SiLU: y[t] = x[t-1] + 2 x[t]; columns past the channels are not read."""
+        desc = dict(
+            io_type="f16", num_q_heads=1, num_k_heads=1, num_v_heads=1, head_dim_qk=16, head_dim_v=16, width=2, flags=0
+        )
+        rows, pitch, channels = 3, 64, 48
+        x = [(t * 8 + c % 8) / 16 if c < channels else 9.0 for t in range(rows) for c in range(pitch)]
+        outs = {n: support.HostTensor((rows, 1, 16), "H") for n in "qkv"}
+        gdn_jit.reference_conv1d_qkv(
+            desc,
+            x=support.HostTensor((rows, channels), "H", support.fp16(x), stride=(pitch, 1)),
+            weight=support.HostTensor((channels, 2), "H", support.fp16([1.0, 2.0] * channels)),
+            **outs,
+        )
+        for i, n in enumerate("qkv"):
+            found = support.from_fp16(outs[n].memory)
+            wanted = [
+                (x[(t - 1) * pitch + c] if t else 0.0) + 2 * x[t * pitch + c]
+                for t in range(rows)
+                for c in range(16 * i, 16 * i + 16)
+            ]
+            self.assertEqual(found, wanted, n)
+
+
+class Finding(unittest.TestCase):
+    def test_the_named_file_is_the_one_that_is_tried(self):
+        code = "import gdn_jit; gdn_jit.version()"
+        env = {**os.environ, "PYTHONPATH": str(support.TOP / "python"), "GDN_JIT_LIBRARY": "/nonexistent/libgdnjit.so"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("/nonexistent/libgdnjit.so", done.stderr)
+        self.assertIn("GDN_JIT_LIBRARY", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
