@@ -50,7 +50,7 @@ repeats() {
         step "repeat_prefill_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
             --bounds "$bounds"
         step "repeat_contract_$dtype" "$build/tests/gpu/test_contract" --repeat 300 --filter "$dtype d=128"
-        step "repeat_conv1d_$dtype" "$build/tests/gpu/test_conv1d" --repeat 1000 --filter "halo $dtype width=4"
+        step "repeat_conv1d_$dtype" "$build/tests/gpu/test_conv1d" --repeat 10000 --filter "conv1d halo $dtype"
     done
 }
 
