@@ -871,34 +871,28 @@ struct StateWarp {
     __device__ __forceinline__ void keys(TokenPart &x, const KeyPart &S) const
     {
         const bool fits = !IO_F16 || in_range(sm.s(), lane);
-        bool scaled = false;
+        clear(x);
+        mma_keys(x, sm.s().data, k_rows, lane);
+        if (fits) return;
         Scales scales;
-#pragma unroll 1
-        for (;;) {
-            clear(x);
-            mma_keys(x, sm.s().data, k_rows, lane);
-            if (fits || scaled) break;
-            publish_scaled<KEY_BLOCKS, true>(sm.s().data, sm.early_scratch(), scales, S, warp, lane);
-            scaled = true;
-        }
-        if (scaled) apply_scales(x, scales);
+        publish_scaled<KEY_BLOCKS, true>(sm.s().data, sm.early_scratch(), scales, S, warp, lane);
+        clear(x);
+        mma_keys(x, sm.s().data, k_rows, lane);
+        apply_scales(x, scales);
     }
 
     /* V'^T from W^T. */
     __device__ __forceinline__ void solve(TokenPart &v, const TokenPart &w, const TriangleOperand &t) const
     {
         const bool fits = in_range(sm.w(), lane);
-        bool scaled = false;
+        clear(v);
+        mma_triangle(v, sm.w().data, t, warp, lane);
+        if (fits) return;
         Scales scales;
-#pragma unroll 1
-        for (;;) {
-            clear(v);
-            mma_triangle(v, sm.w().data, t, warp, lane);
-            if (fits || scaled) break;
-            publish_scaled<TOKEN_BLOCKS, false>(sm.w().data, sm.early_scratch(), scales, w, warp, lane);
-            scaled = true;
-        }
-        if (scaled) apply_scales(v, scales);
+        publish_scaled<TOKEN_BLOCKS, false>(sm.w().data, sm.early_scratch(), scales, w, warp, lane);
+        clear(v);
+        mma_triangle(v, sm.w().data, t, warp, lane);
+        apply_scales(v, scales);
     }
 
     /* S^T += (d V')^T K */
