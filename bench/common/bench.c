@@ -218,8 +218,8 @@ static long long max_seqs_of(const char *at, const char *end)
 }
 
 /*
- * The dump lists, for each variant, "params", "buckets" (the token counts up to which it is chosen) and, where it is for calls of
- * few sequences, "max_seqs". Of those that fit, the fewest sequences win.
+ * The dump lists, for each variant, "params", "buckets" (the token counts up to which it is chosen) and, where it is for
+ * calls of few sequences, "max_seqs". Of those that fit, the fewest sequences win.
  */
 char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs)
 {

@@ -314,8 +314,8 @@ static const struct argp_option shape_options[] = {
     { "op", KEY_OP, "OP", 0, "Only this operator: gdn_prefill or conv1d_qkv", 0 },
     { "dtype", KEY_DTYPE, "LIST", 0, "Of activations: bf16, fp16 (default: the model's)", 0 },
     { "state-layout", KEY_STATE_LAYOUT, "LIST", 0, "Of the GDN state: kv [DK, DV] (default), vk [DV, DK]", 0 },
-    { "conv-state-layout", KEY_CONV_STATE_LAYOUT, "LIST", 0, "Of the conv state: cw [C, W-1] (default), wc [W-1, C], cw_strided",
-      0 },
+    { "conv-state-layout", KEY_CONV_STATE_LAYOUT, "LIST", 0, "Of the conv state: cw [C, W-1] (default), "
+      "wc [W-1, C], cw_strided", 0 },
     { "x-alignment", KEY_X_ALIGNMENT, "LIST", 0,
       "Bytes that rows of the conv's input are aligned to: 16 (default), 8, 4, 2", 0 },
     { "max-tokens", KEY_MAX_TOKENS, "T", 0, "Most tokens of one call (default 1048576: every kernel variant)", 0 },

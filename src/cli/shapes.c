@@ -86,7 +86,7 @@ static struct common common_defaults(void)
 
 static int read_flags(const char *where, const cJSON *array, const struct cli_word *words, uint32_t *out)
 {
-    char list[96];
+    char list[192];
     cli_word_list(words, list, sizeof list);
     *out = 0;
     for (const cJSON *item = array->child; item; item = item->next) {

@@ -36,8 +36,4 @@ gdn_status gdni_check_pointers(const struct gdni_pointer *pointers, size_t count
 /* Of a call: within the desc's bounds, and without cu_seqlens a uniform batch. */
 gdn_status gdni_check_sizes(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, gdn_devptr cu_seqlens);
 
-/* Elements from one group of an interleaved x to the next, and of a state line, as args say or imply. */
-int64_t gdni_conv1d_group_stride(const struct gdni_problem *p, const gdn_conv1d_args *a);
-int64_t gdni_conv1d_line_size(const struct gdni_problem *p, const gdn_conv1d_args *a);
-
 #endif

@@ -58,6 +58,10 @@ int64_t gdni_problem_state_size(const struct gdni_problem *p);
 /* Strides of a call's tensor with every default filled in. head: the elements of one head's row; 1 for gates. */
 gdn_strides gdni_strides_filled(const gdn_strides *given, int64_t heads, int64_t head, int64_t uniform_len);
 
+/* Elements from one group of an interleaved x to the next, and of a state line, as args say or imply. */
+int64_t gdni_conv1d_group_stride(const struct gdni_problem *p, const gdn_conv1d_args *a);
+int64_t gdni_conv1d_line_size(const struct gdni_problem *p, const gdn_conv1d_args *a);
+
 /* Channels of a packed conv row: Q + K + V. */
 int64_t gdni_problem_channels(const struct gdni_problem *p);
 

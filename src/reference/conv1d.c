@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/half.h"
-#include "codegen/check.h"
 #include "reference/reference.h"
 
 enum { MAX_WIDTH = 4, MAX_DIM = 256, CHECKPOINT_COLUMNS = 3 };

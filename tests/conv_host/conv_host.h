@@ -23,7 +23,7 @@ bool conv_host_register(int row, int lanes, conv_host_thread thread, int smem_by
 /* NULL: not among those that were compiled. */
 const struct conv_host_kernel *conv_host_find(int row, int lanes);
 
-/* Runs the 32 lanes of one warp to their end: side by side where the kernel shuffles, else one by one, last first if backwards. */
+/* Runs the 32 lanes of one warp to their end: side by side where the kernel shuffles, else one by one, maybe backwards. */
 void conv_host_run_warp(const struct conv_host_kernel *kernel, const struct gdni_conv1d_params *params, uint32_t block,
                         uint32_t warp, bool backwards);
 

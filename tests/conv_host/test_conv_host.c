@@ -243,7 +243,8 @@ Test(conv_kernel, grid_has_a_thread_per_item_and_stays_in_32_bits)
     cr_expect_eq(grid[0], 512 * 6, "512 tiles of 768 lanes in CTAs of 128, not %u", grid[0]);
     cr_expect_eq(grid_status(4, 1, (int64_t)1 << 30, grid), GDN_E_INVALID, "2^28 tiles of 32 lanes");
     cr_expect(strstr(gdni_error_text(), "num_tokens is 1073741824"), "%s", gdni_error_text());
-    cr_expect_eq(grid_status(16, 1, (int64_t)1 << 30, grid), GDN_OK, "2^26 tiles of 32 lanes");
+    cr_expect_eq(grid_status(16, 1, (int64_t)1 << 29, grid), GDN_OK, "2^25 tiles of 32 lanes");
+    cr_expect_eq(grid_status(16, 1, (int64_t)1 << 30, grid), GDN_E_INVALID, "2^31 items");
 }
 
 /* Of channel 15, while channel 14 is `neighbour`. */

@@ -38,6 +38,11 @@ tests() {
     step test_serving "$build/tests/gpu/test_serving"
     step test_chunked "$build/tests/gpu/test_chunked" --out "$out" --bounds "$bounds"
     step test_prefill "$build/tests/gpu/test_prefill" --out "$out" --bounds "$bounds"
+    # The kernel of few sequences is the plan's choice for most small cases: as if there were few SMs, and no arch's own kernel.
+    step test_prefill_few_sms "$build/tests/gpu/test_prefill" --num-sms 4 --bounds "$bounds"
+    step test_contract_few_sms "$build/tests/gpu/test_contract" --num-sms 4
+    step test_prefill_generic "$build/tests/gpu/test_prefill" --num-sms 4 --generic --bounds "$bounds"
+    step test_contract_generic "$build/tests/gpu/test_contract" --num-sms 4 --generic
 }
 
 repeats() {
@@ -45,7 +50,7 @@ repeats() {
         step "repeat_prefill_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
             --bounds "$bounds"
         step "repeat_contract_$dtype" "$build/tests/gpu/test_contract" --repeat 300 --filter "$dtype d=128"
-        step "repeat_conv1d_$dtype" "$build/tests/gpu/test_conv1d" --repeat 1000 --filter "halo $dtype width=4"
+        step "repeat_conv1d_$dtype" "$build/tests/gpu/test_conv1d" --repeat 10000 --filter "conv1d halo $dtype"
     done
 }
 

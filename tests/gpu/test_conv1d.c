@@ -262,7 +262,8 @@ static void run_case(const struct job *j, const char *name)
     if (!*trouble) trouble = compare_replay(plan, &c, &out);
     if (!*trouble) trouble = compare_repeats(plan, &c, &out);
     const bool passed = right && !*trouble;
-    snprintf(detail, sizeof detail, "worst %.2f of the allowed interval, %lld outputs, %lld gates, %lld state, %lld touched  %s %s",
+    snprintf(detail, sizeof detail,
+             "worst %.2f of the allowed interval, %lld outputs, %lld gates, %lld state, %lld touched  %s %s",
              report.worst, (long long)report.wrong_outputs, (long long)report.wrong_gates, (long long)report.wrong_state,
              (long long)report.touched, report.first, trouble);
     gpu_report(passed, name, detail);
@@ -372,7 +373,8 @@ int main(int argc, char **argv)
     gpu_require_device(&options);
     ctx = gpu_context();
     results = gpu_results_open(&options, "conv1d.tsv",
-                               "case\tvariant\tseed\tworst_of_interval\twrong_outputs\twrong_gates\twrong_state\ttouched\tresult");
+                               "case\tvariant\tseed\tworst_of_interval\twrong_outputs\twrong_gates\twrong_state\ttouched\t"
+                               "result");
     gpu_parallel(&options, count, run_job, jobs);
     if (results) fclose(results);
     gdn_ctx_destroy(ctx);

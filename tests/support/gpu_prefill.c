@@ -88,7 +88,7 @@ gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *des
     wide.max_seqs = desc->max_seqs > MAX_SEQS ? desc->max_seqs : MAX_SEQS;
     GDN(gdn_target_from_device(ctx, device, &target));
     if (gpu_num_sms) target.num_sms = gpu_num_sms;
-    GDN(gdn_plan_prefill(ctx, &target, &wide, 0, &plan));
+    GDN(gdn_plan_prefill(ctx, &target, &wide, gpu_plan_flags, &plan));
     GDN(gdn_plan_load(plan, device));
     return plan;
 }

@@ -13,6 +13,7 @@
 static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 static int num_passed, num_failed;
 int gpu_num_sms;
+uint32_t gpu_plan_flags;
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
@@ -22,6 +23,7 @@ static const struct option long_options[] = {
     { "repeat", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
     { "device", required_argument, NULL, 'd' }, { "small", no_argument, NULL, 'm' },
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
+    { "generic", no_argument, NULL, 'g' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -29,7 +31,7 @@ static void usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
-            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N]\n",
+            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic]\n",
             program);
     exit(2);
 }
@@ -80,6 +82,9 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             break;
         case 'n':
             gpu_num_sms = parse_int(argv[0], optarg, 1, 1 << 20);
+            break;
+        case 'g':
+            gpu_plan_flags = GDN_PLAN_GENERIC;
             break;
         case 'm':
             options.small = true;

@@ -191,7 +191,8 @@ Test(reference_conv1d, unrounded_outputs_round_to_the_rounded_ones)
     args.v = address(wide + c.q_count + c.k_count);
     cr_assert_eq(gdni_reference_conv1d_qkv_f64(&c.desc, &args), GDN_OK, "%s", gdn_last_error());
     for (int64_t i = 0; i < c.v_count; ++i)
-        cr_assert_eq(gdni_f16_from_double(wide[c.q_count + c.k_count + i]), ((uint16_t *)out.v.data)[i], "element %lld", (long long)i);
+        cr_assert_eq(gdni_f16_from_double(wide[c.q_count + c.k_count + i]), ((uint16_t *)out.v.data)[i], "element %lld",
+                     (long long)i);
     free(wide);
     conv_outputs_free(&out);
     conv_case_free(&c);
