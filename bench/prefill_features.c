@@ -111,11 +111,18 @@ static gdn_plan *plan_for(const struct feature *f, int64_t tokens, int64_t seqs)
     return plan;
 }
 
-static gdn_devptr upload_starts(int32_t seqs, int32_t len)
+enum { MAX_SEQS = 15 };
+
+static void fill_starts(int32_t starts[MAX_SEQS + 1], int32_t seqs, int32_t len)
 {
-    int32_t starts[16];
     for (int n = 0; n <= seqs; ++n)
         starts[n] = n * len;
+}
+
+static gdn_devptr upload_starts(int32_t seqs, int32_t len)
+{
+    int32_t starts[MAX_SEQS + 1];
+    fill_starts(starts, seqs, len);
     return cu_upload(starts, (size_t)(seqs + 1) * sizeof *starts);
 }
 
@@ -193,6 +200,7 @@ static void run(const char *shape, int32_t seqs, int32_t len, const struct featu
     const int64_t tokens = (int64_t)seqs * len;
     static gdn_prefill_args args[MAX_SETS];
     char list[64];
+    int32_t starts[MAX_SEQS + 1];
     gdn_cost cost = GDN_COST_INIT;
     struct bench_line line = bench_line_init();
     gdn_plan *plan = plan_for(f, tokens, seqs);
@@ -203,7 +211,8 @@ static void run(const char *shape, int32_t seqs, int32_t len, const struct featu
         args[i] = args_for(f, seqs, len);
     snprintf(list, sizeof list, "[\"final_state\",\"%s\"]", f->name);
     line.op = "gdn_prefill", line.impl = "gdn-jit", line.name = shape, line.dtype = "bf16";
-    line.num_seqs = seqs, line.tokens = line.capacity = tokens;
+    fill_starts(starts, seqs, len);
+    line.num_seqs = seqs, line.tokens = line.capacity = tokens, line.cu_seqlens = starts;
     line.hq = line.hk = HK, line.hv = HV, line.dk = line.dv = DIM, line.h0 = 1;
     line.state_dtype = f->state_type == GDN_F32 ? "f32" : "bf16", line.layout = f->head_major ? "htd" : "thd";
     line.gates = "decay", line.features = list, line.method = "graph", line.l2 = "cold", line.params = params;

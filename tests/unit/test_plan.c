@@ -297,7 +297,7 @@ Test(plan, the_json_dump_has_target_and_variants)
         "\"spill_bytes\": 0",
         "\"local_bytes\": 0",
         "\"static_smem\": ",
-        "\"dynamic_smem\": 0",
+        "\"dynamic_smem\": ",
         "\"threads\": ",
         "\"cubin_bytes\": ",
         "\"origin\": \"compiler\"",
