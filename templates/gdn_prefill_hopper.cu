@@ -1,8 +1,8 @@
 /*
  * gdn_prefill_hopper.cu - chunked gated delta rule, forward, exact; Hopper (sm_90a): wgmma, TMA, warp-specialised, persistent.
  *
- * A CTA walks items (sequence, state head), each in chunks of C = 64 tokens. With c_i the cumulated log2 decay inside the chunk,
- * e_i = 2^c_i, d_i = 2^(c_63 - c_i), G_ij = 2^(c_i - c_j) for i >= j:
+ * A CTA walks items (sequence, state head), each in chunks of C = 64 tokens. With c_i the cumulated log2 decay inside the
+ * chunk, e_i = 2^c_i, d_i = 2^(c_63 - c_i), G_ij = 2^(c_i - c_j) for i >= j:
  *
  *     T  = (I + tril(beta_i G_ij (K K^T)_ij, -1))^-1 diag(beta)        P  = tril(G_ij (Q K^T)_ij)
  *     W  = V - e K S                                                   V' = T W
@@ -19,8 +19,9 @@
  * while the state warpgroups finish the last one. What a chunk is (which item, its first, its last, the end) stands in its
  * gate table.
  *
- * Rounding: as gdn_prefill_generic.cu; the gate factors of blocks off the diagonal are fp16 as well. Tokens past the end of a
- * tail chunk are zeros with g = 0 and beta = 0.
+ * Rounding: as gdn_prefill_generic.cu, but beta stands in T (a rounding of its own: too much for fp16 I/O, hence bf16 only), and
+ * gate factors of blocks off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0.
+ * docs/prefill_hopper.md: budgets, barriers, what was measured and tried.
  */
 #include "gdn_spec.cuh"
 

@@ -6,7 +6,7 @@ import math
 OPS = ("gdn_prefill", "conv1d_qkv", "ceiling")
 IMPLS = (  # in the order of a table's columns
     "fla", "flashqla", "flashinfer", "flashinfer-cp", "tileops", "tokenspeed", "sglang", "gemm", "copy",
-    "bare-launch", "empty-kernel", "empty", "gdn-jit-generic", "gdn-jit",
+    "bare-launch", "empty-kernel", "empty", "gdn-jit-generic", "gdn-jit-hopper", "gdn-jit",
 )
 WORDS = {
     "dtype": ("bf16", "fp16", "f32"),

@@ -143,24 +143,40 @@ class Default(Impl):
         return dict(params=params, nvrtc=self.context.examine()["nvrtc"] or None)
 
 
-class Generic(Default):
-    """The generic kernel, forced: by GDN_PLAN_GENERIC where the header has it, else by giving no workspace, without
-    which calls of few sequences take the bucket's own kernel."""
+class Bucket(Default):
+    """The bucket's own kernel, whatever the number of sequences: without a workspace no call takes a kernel of few."""
 
-    name = "gdn-jit-generic"
     ops = ("gdn_prefill",)
-    plan_flags = ("GDN_PLAN_GENERIC",) if "GDN_PLAN_GENERIC" in abi.CONSTANTS else ()
+    kernel = None
 
     def gdn_desc(self, row):
         return dict(super().gdn_desc(row), max_seqs=max(MANY_SEQS, len(row.lens)))  # the plan is not for few alone
 
     def workspace(self, plan):
-        return super().workspace(plan) if self.plan_flags else dict(workspace=0, workspace_size=0)
+        return dict(workspace=0, workspace_size=0)
 
     def chosen(self, row):
-        return self.plan(row).variant(row.tokens, len(row.lens) if self.plan_flags else MANY_SEQS)
+        return self.plan(row).variant(row.tokens, MANY_SEQS)
+
+    def label(self, row, variant):
+        return self.name
 
     def check(self, row, variant):
         kernel = self.chosen(row)["kernel"]
-        if GENERIC_KERNEL not in kernel:
-            raise Unsupported(f"this library has no GDN_PLAN_GENERIC and chooses {kernel}")
+        if self.kernel not in kernel:
+            raise Unsupported(f"this row runs on {kernel}")
+
+
+class Generic(Bucket):
+    """The generic kernel, forced."""
+
+    name = "gdn-jit-generic"
+    kernel = GENERIC_KERNEL
+
+
+class Hopper(Bucket):
+    """The Hopper kernel, asked for."""
+
+    name = "gdn-jit-hopper"
+    kernel = "hopper"
+    plan_flags = ("GDN_PLAN_HOPPER",)

@@ -5,6 +5,7 @@ import importlib
 MODULES = {
     "gdn-jit": "ours:Default",
     "gdn-jit-generic": "ours:Generic",
+    "gdn-jit-hopper": "ours:Hopper",
     "copy": "copy:Copy",
     "fla": "fla:Fla",
     "flashqla": "flashqla:FlashQla",

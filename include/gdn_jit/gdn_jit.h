@@ -405,7 +405,12 @@ typedef struct gdn_conv1d_args {
 
 enum {
     GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
-    GDN_PLAN_GENERIC = 2u      /* prefill: the kernels that every arch has, where this one has its own: to compare, a way out */
+    /*
+     * Prefill: Hopper's own kernel where it serves (sm_90a, bf16, head dims of 128, no GDN_PREFILL_QK_L2NORM; the generic one
+     * elsewhere, and the plan's dump says why). A preview: more than twice as fast where heads fill the GPU, but not yet
+     * through every test of the contract; docs/prefill_hopper.md says which. It will become the default.
+     */
+    GDN_PLAN_HOPPER = 2u
 };
 
 /*

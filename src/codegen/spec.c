@@ -41,9 +41,10 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
 /* Why a prefill does not run on Hopper's own kernel; NULL when it does. */
 static const char *why_generic(const struct gdni_problem *p, const struct gdni_arch *arch)
 {
-    if (p->generic) return "the generic kernel: the plan's flag GDN_PLAN_GENERIC asks for it";
     if (!arch->wgmma)
         return "the kernel of every arch from sm_80 on, which takes every descriptor; this arch has no other";
+    if (!p->hopper) return "the generic kernel; the plan's flag GDN_PLAN_HOPPER asks for the one for Hopper's wgmma and TMA";
+    if (p->io_type != GDN_BF16) return "the generic kernel: the Hopper kernel has io_type GDN_BF16 only";
     if (p->head_dim_qk != 128 || p->head_dim_v != 128)
         return "the generic kernel: the Hopper kernel has head_dim_qk and head_dim_v of 128 only";
     if (p->flags & GDN_PREFILL_QK_L2NORM)

@@ -190,11 +190,11 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY | GDN_PLAN_GENERIC,
-                       "GDN_PLAN_CACHED_ONLY and GDN_PLAN_GENERIC are", out));
+    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY | GDN_PLAN_HOPPER,
+                       "GDN_PLAN_CACHED_ONLY and GDN_PLAN_HOPPER are", out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
+    problem.hopper = (flags & GDN_PLAN_HOPPER) != 0;
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 

@@ -36,7 +36,8 @@ template <int N> __device__ __forceinline__ void settled(float (&x)[N])
  * Descriptors of 64-column halves of 16-bit tiles: rows of 128 bytes in 128-byte swizzle, base aligned to 1024.
  * K-major (the product sums along a row): 1024 bytes between groups of 8 rows.
  * MN-major (the product sums over rows): also `next_half` bytes between groups of 64 columns.
- * PTX ISA, "Matrix descriptor": address / 16 in bits 0-13, leading offset / 16 in 16-29, stride / 16 in 32-45, swizzle in 62-63.
+ * PTX ISA, "Matrix descriptor": address / 16 in bits 0-13, leading offset / 16 in 16-29, stride / 16 in 32-45, swizzle in
+ * 62-63.
  */
 __device__ __forceinline__ u64 descriptor(u32 low)
 {

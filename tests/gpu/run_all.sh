@@ -38,11 +38,12 @@ tests() {
     step test_serving "$build/tests/gpu/test_serving"
     step test_chunked "$build/tests/gpu/test_chunked" --out "$out" --bounds "$bounds"
     step test_prefill "$build/tests/gpu/test_prefill" --out "$out" --bounds "$bounds"
-    # The kernel of few sequences is the plan's choice for most small cases: as if there were few SMs, and no arch's own kernel.
+    # The kernel of few sequences is the plan's choice for most small cases: as if there were few SMs, and the Hopper kernel too.
     step test_prefill_few_sms "$build/tests/gpu/test_prefill" --num-sms 4 --bounds "$bounds"
     step test_contract_few_sms "$build/tests/gpu/test_contract" --num-sms 4
-    step test_prefill_generic "$build/tests/gpu/test_prefill" --num-sms 4 --generic --bounds "$bounds"
-    step test_contract_generic "$build/tests/gpu/test_contract" --num-sms 4 --generic
+    step test_prefill_hopper "$build/tests/gpu/test_prefill" --num-sms 4 --hopper --filter "bf16 d=128" --bounds "$bounds"
+    step test_contract_hopper "$build/tests/gpu/test_contract" --num-sms 4 --hopper --filter "bf16 d=128"
+    step test_serving_hopper "$build/tests/gpu/test_serving" --num-sms 4 --hopper
 }
 
 repeats() {

