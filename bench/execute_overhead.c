@@ -145,11 +145,12 @@ static double time_bare(const struct subject *s)
 
 static void write_line(const struct subject *s, const char *impl, double *ns, double *median_ns)
 {
+    static const int32_t cu_seqlens[] = { 0, TOKENS };
     struct bench_line line = bench_line_init();
     double mad_ns = 0.0;
     bench_median(ns, BURSTS, median_ns, &mad_ns);
     line.op = s->op, line.impl = impl, line.name = "execute_overhead", line.method = "host", line.dtype = "bf16";
-    line.num_seqs = 1, line.tokens = TOKENS, line.capacity = 1 << 20;
+    line.num_seqs = 1, line.tokens = TOKENS, line.cu_seqlens = cu_seqlens, line.capacity = 1 << 20;
     if (s->gdn.q)
         line.hq = line.hk = line.hv = HEADS, line.dk = line.dv = DIM;
     else

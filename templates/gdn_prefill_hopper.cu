@@ -19,8 +19,8 @@
  * while the state warpgroups finish the last one. What a chunk is (which item, its first, its last, the end) stands in its
  * gate table.
  *
- * Rounding: as gdn_prefill_generic.cu, but beta stands in T (a rounding of its own: too much for fp16 I/O, hence bf16 only), and
- * gate factors of blocks off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0.
+ * Rounding: as gdn_prefill_generic.cu, but beta stands in T (a rounding of its own: too much for fp16 I/O, hence bf16 only),
+ * and gate factors of blocks off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0.
  * docs/prefill_hopper.md: budgets, barriers, what was measured and tried.
  */
 #include "gdn_spec.cuh"

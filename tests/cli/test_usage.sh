@@ -42,7 +42,7 @@ usage "--tp has \"\"" warm $m --tp 1,
 usage "--tp has \"99999999999999999999\"" warm $m --tp 99999999999999999999
 usage "--dtype has \"fp8\": must be bf16 or fp16" warm $m --dtype bf16,fp8
 usage "--state-layout has \"cw\": must be kv or vk" warm $m --state-layout cw
-usage "--conv-state-layout has \"kv\": must be cw or wc" warm $m --conv-state-layout kv
+usage "--conv-state-layout has \"kv\": must be cw, wc or cw_strided" warm $m --conv-state-layout kv
 usage "--x-alignment has \"32\": must be 16, 8, 4 or 2" warm $m --x-alignment 32
 usage "--op is \"conv\": must be gdn_prefill or conv1d_qkv" warm $m --op conv
 usage "--max-tokens is \"0\": must be a number from 1 to 2147483647" warm $m --max-tokens 0
