@@ -14,8 +14,11 @@
 #include "runtime/compile.h"
 #include "specs.h"
 
-/* The Hopper kernel wants 1.3 to 2 s of a quiet core. */
-enum { NUM_ARCHS = 8, MAX_COMPILE_MS = 1500, MAX_HOPPER_COMPILE_MS = 3000 };
+/*
+ * CPU time on a shared core, which has been seen to take 1.6 times what a quiet one does: 1.4 s for the dearest variants of the
+ * generic kernels, 1.9 s for the Hopper kernel. What these catch is a compile that has doubled.
+ */
+enum { NUM_ARCHS = 8, MAX_COMPILE_MS = 2500, MAX_HOPPER_COMPILE_MS = 3500 };
 
 static struct gdni_nvrtc *nvrtc;
 static const struct gdni_nvrtc_api *api;
