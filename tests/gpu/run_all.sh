@@ -43,6 +43,10 @@ tests() {
     step test_contract_few_sms "$build/tests/gpu/test_contract" --num-sms 4
     step test_prefill_hopper "$build/tests/gpu/test_prefill" --num-sms 4 --hopper --filter "bf16 d=128" --bounds "$bounds"
     step test_contract_hopper "$build/tests/gpu/test_contract" --num-sms 4 --hopper --filter "bf16 d=128"
+    # And as if there were SMs without end: then every call is one of few sequences.
+    step test_prefill_split "$build/tests/gpu/test_prefill" --num-sms 1000000 --bounds "$bounds"
+    step test_contract_split "$build/tests/gpu/test_contract" --num-sms 1000000
+    step test_serving_split "$build/tests/gpu/test_serving" --num-sms 1000000
     step test_serving_hopper "$build/tests/gpu/test_serving" --num-sms 4 --hopper
 }
 
