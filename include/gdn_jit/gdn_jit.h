@@ -65,6 +65,7 @@ typedef enum gdn_status {
     GDN_E_NO_DEVICE = 32,
     GDN_E_COMPILE = 40,
     GDN_E_NOT_CACHED = 41, /* strict mode, and the cubin is in no cache */
+    GDN_E_NOT_TUNED = 42,  /* GDN_PLAN_TUNED_ONLY, and no table has an entry */
     GDN_E_CUDA = 50,
     GDN_E_NOT_LOADED = 51, /* gdn_plan_load() has not run for the current device */
     GDN_E_WORKSPACE = 52,
@@ -104,9 +105,18 @@ typedef struct gdn_config {
     gdn_log_fn log_fn;        /* NULL: silent */
     void *log_user;
     int log_level; /* 0: GDN_JIT_LOG, else GDN_LOG_WARN */
-    int32_t reserved;
+    /*
+     * Stampede guard: a process that is about to compile first waits up to so long for another process of this machine and
+     * user that compiles the same key, and takes its cubin. 0: GDN_JIT_COMPILE_WAIT_MS, else no waiting; -1: no waiting. Past
+     * the time it compiles on its own: the guard saves work, nothing depends on it.
+     */
+    int32_t compile_wait_ms;
+    const char *record_path; /* NULL: GDN_JIT_RECORD, else nothing; "": nothing. A file to which every plan that is asked for
+                                appends one line, for gdn-jit-cache warm --from */
+    const char *tuning_path; /* NULL: GDN_JIT_TUNING_PATH, else none; "": none. ':'-separated tuning files (gdn-jit-tuning(5)),
+                                each as by gdn_tuning_load(); one that cannot be read is a warning in the log */
 } gdn_config;
-#define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0 }
+#define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
 
 /*
  * Makes a context. Reads the environment (once, here, unless GDN_CTX_NO_ENV); opens neither the driver nor NVRTC, which are
@@ -525,10 +535,69 @@ typedef struct gdn_cache_entry {
     uint64_t bytes;
     int64_t mtime; /* seconds since 1970: last use, at the resolution of an hour */
     int32_t registers, spill_bytes, local_bytes, static_smem;
-    int32_t valid; /* 0: damaged; only path, bytes and mtime are set */
+    int32_t valid;       /* 0: damaged; only path, bytes, mtime and problem are set */
+    const char *options; /* the compiler's, as they were given to it */
+    const char *problem; /* what is wrong with it, in a few words; "" when valid */
 } gdn_cache_entry;
+typedef int (*gdn_cache_entry_fn)(void *user, const gdn_cache_entry *entry);
 /* Calls fn for each entry of the cache directory, sorted by path; a nonzero return stops with GDN_E_CANCELLED. */
-GDN_API gdn_status gdn_cache_list(gdn_ctx *ctx, int (*fn)(void *user, const gdn_cache_entry *entry), void *user);
+GDN_API gdn_status gdn_cache_list(gdn_ctx *ctx, gdn_cache_entry_fn fn, void *user);
+
+/* What verify, prune and pack went through. */
+typedef struct gdn_cache_report {
+    size_t struct_size;
+    uint64_t entries, bytes;    /* looked at, damaged ones included */
+    uint64_t damaged;           /* refused, whatever the reason: what gdn_cache_entry.problem says */
+    uint64_t missing, unlisted; /* of a bundle: in its manifest and not there, there and not in its manifest */
+    uint64_t removed, removed_bytes;
+    uint64_t temporaries; /* left by publishers that were killed; removed ones included */
+} gdn_cache_report;
+#define GDN_CACHE_REPORT_INIT { sizeof(gdn_cache_report), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+enum { GDN_VERIFY_REMOVE = 1u /* damaged entries and temporary files older than an hour; not of a bundle */ };
+/*
+ * Reads every byte of every entry of the cache directory (bundle NULL), or of a bundle against its manifest, and calls fn (may
+ * be NULL) for each damaged, missing or unlisted one. GDN_OK whatever was found: out tells. GDN_E_CANCELLED: fn returned
+ * nonzero. GDN_E_IO: the directory or the manifest cannot be read, or cubins are kept in memory only.
+ */
+GDN_API gdn_status gdn_cache_verify(gdn_ctx *ctx, const char *bundle, uint32_t flags, gdn_cache_entry_fn fn, void *user,
+                                    gdn_cache_report *out);
+
+enum {
+    GDN_PRUNE_DRY_RUN = 1u,        /* removes nothing, reports what it would */
+    GDN_PRUNE_OTHER_COMPILERS = 2u /* also entries that this context's NVRTC did not make; GDN_E_NO_NVRTC without one */
+};
+typedef struct gdn_prune_options {
+    size_t struct_size;
+    uint64_t max_bytes; /* least recently used entries go until so many bytes are left; UINT64_MAX: no limit */
+    int64_t max_age;    /* seconds since the last use, from which on an entry goes; 0: no limit */
+    const char *arch;   /* only entries of this arch; NULL: of all */
+    uint32_t flags;     /* GDN_PRUNE_* */
+    int32_t reserved;
+} gdn_prune_options;
+#define GDN_PRUNE_OPTIONS_INIT { sizeof(gdn_prune_options), UINT64_MAX, 0, NULL, 0, 0 }
+/*
+ * Removes entries of the cache directory, damaged ones and old temporary files always; fn (may be NULL) is called for each
+ * that goes. Safe beside processes that use the directory: what they loaded stays loaded, what they need again they compile.
+ */
+GDN_API gdn_status gdn_cache_prune(gdn_ctx *ctx, const gdn_prune_options *options, gdn_cache_entry_fn fn, void *user,
+                                   gdn_cache_report *out);
+
+typedef struct gdn_pack_options {
+    size_t struct_size;
+    const char *dir;          /* the bundle: made, or an empty directory */
+    const char *const *keys;  /* 32 hex digits each, as plan dumps and gdn_cache_list() have them; NULL: every entry */
+    size_t num_keys;
+    const char *const *contents; /* lines for people in the manifest, sorted by pack: "qwen3-next-80b-a3b tp4, NVIDIA H200" */
+    size_t num_contents;
+} gdn_pack_options;
+#define GDN_PACK_OPTIONS_INIT { sizeof(gdn_pack_options), NULL, NULL, 0, NULL, 0 }
+/*
+ * Copies entries from the cache directory (and this context's bundles) into a new bundle: a read-only directory that may be
+ * moved, with a manifest, whose bytes depend on the entries and contents alone. All or nothing: written beside `dir` and moved
+ * there when whole. GDN_E_NOT_CACHED: a key that is in no cache, named. GDN_E_INVALID: dir is not empty.
+ */
+GDN_API gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options, gdn_cache_report *out);
 
 /* What a context can do here. Each text is one line; what is empty is not available, and its `_problem` says why. */
 typedef struct gdn_doctor {
