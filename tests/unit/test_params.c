@@ -209,7 +209,6 @@ static struct gdni_spec hopper_spec(void)
     const struct gdni_arch *arch = NULL;
     struct gdni_params params;
     struct gdni_spec spec;
-    p.hopper = 1;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_heuristic(&params, &p, arch, 132, 3);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
