@@ -312,6 +312,30 @@ Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
     gdn_plan_destroy(plan);
 }
 
+Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    desc.max_tokens = 65536, desc.max_seqs = 40;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    struct gdni_prefill_hopper_params p;
+    const size_t size = gdn_plan_workspace_size(plan);
+    cr_assert_geq(size, 256u);
+    a.num_tokens = 65536, a.num_seqs = 40;
+    for (int given = 0; given < 2; ++given) {
+        const int memsets = host.cuda->calls("cuMemsetD32Async");
+        cr_assert_eq(gdn_execute_prefill(plan, &a, given ? 0xf00000 : 0, given ? size : 0, NULL), GDN_OK, "%s",
+                     gdn_last_error());
+        const struct fake_launch launch = last_launch();
+        cr_assert_eq(launch.params_size, sizeof p);
+        memcpy(&p, launch.params, sizeof p);
+        cr_expect_eq(p.control, given ? 0xf00000u : 0u);
+        cr_expect_eq(host.cuda->calls("cuMemsetD32Async") - memsets, given);
+        cr_expect_eq(launch.grid[0], 132u, "CTAs walk 320 items");
+    }
+    gdn_plan_destroy(plan);
+}
+
 Test(execute, hopper_maps_of_a_uniform_batch_have_its_sequences_as_a_dimension)
 {
     const gdn_prefill_desc desc = fake_prefill_desc();
