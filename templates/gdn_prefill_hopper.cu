@@ -882,7 +882,8 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
     const BlockLane l = block_lane(l_tile);
     const u32 to = (l.b ^ (band << 5)) - l_tile + t_tile + 2048 * band, betas = table + BETA + 64 * band + 4 * l.g;
     const u32 row = 2048 * band; /* of block row I = band + d: + 2048 d */
-    const float b0 = BETA_IN_T ? load_shared_float(betas) : 1.0f, b1 = BETA_IN_T ? load_shared_float(betas + 32) : 1.0f;
+    const float b0 = BETA_IN_T ? load_shared_float(betas) : 1.0f;
+    const float b1 = BETA_IN_T ? load_shared_float(betas + 32) : 1.0f;
     u32 x[4], b[4];
     float sum[4][2][4] = {};
     ldmatrix_x4(x, (l.a ^ (band << 5)) + row);
@@ -1282,8 +1283,9 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 }
 
 /*
- * From K S to T W the state warpgroups take turns: half a chunk apart, one's products run while the other packs. (Only there, or
- * over less of it, or without a barrier but with a late start: no gain.) Whoever waits needs nothing that is not there already.
+ * From K S to T W the state warpgroups take turns: half a chunk apart, one's products run while the other packs. Turns that end
+ * earlier (K S issued, or done, or Q S issued) gained nothing, nor did a late start alone. Whoever waits for its turn holds up
+ * nothing that the other needs.
  */
 __device__ __forceinline__ void take_turn(int group)
 {
