@@ -14,6 +14,7 @@ static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 static int num_passed, num_failed;
 int gpu_num_sms;
 uint32_t gpu_plan_flags;
+bool gpu_no_workspace;
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
@@ -23,7 +24,7 @@ static const struct option long_options[] = {
     { "repeat", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
     { "device", required_argument, NULL, 'd' }, { "small", no_argument, NULL, 'm' },
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
-    { "hopper", no_argument, NULL, 'g' },
+    { "generic", no_argument, NULL, 'g' },      { "no-workspace", no_argument, NULL, 'w' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -31,7 +32,7 @@ static void usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
-            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--hopper]\n",
+            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace]\n",
             program);
     exit(2);
 }
@@ -84,7 +85,10 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             gpu_num_sms = parse_int(argv[0], optarg, 1, 1 << 20);
             break;
         case 'g':
-            gpu_plan_flags = GDN_PLAN_HOPPER;
+            gpu_plan_flags = GDN_PLAN_GENERIC;
+            break;
+        case 'w':
+            gpu_no_workspace = true;
             break;
         case 'm':
             options.small = true;

@@ -156,6 +156,41 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     cr_expect_eq(w.num_producers, 3 * 16 / 2, "no more than there is work for, two images at a time");
 }
 
+static struct gdni_spec hopper_spec(void)
+{
+    struct gdni_problem p = prefill_problem();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_heuristic(&params, &p, arch, 132, 3);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
+    return spec;
+}
+
+Test(workspace, is_a_counter_where_the_persistent_kernel_has_many_unequal_items)
+{
+    static const struct {
+        int64_t tokens, seqs;
+        size_t words;
+        const char *why;
+    } cases[] = { { 32768, 5, 1, "160 items" },
+                  { 32768, 4, 0, "128 items: each SM has one at most" },
+                  { 1 << 20, 1, 0, "one sequence" },
+                  { 64 * 127, 5, 1, "132 chunks of 32 heads: 32 for each of 132 SMs" },
+                  { 64 * 126, 5, 0, "a chunk less: the memset would not pay" } };
+    const struct gdni_problem p = prefill_problem();
+    const struct gdni_spec spec = hopper_spec();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct gdni_workspace w;
+        gdni_workspace_of(&w, &spec, &p, 132, cases[i].tokens, cases[i].seqs);
+        cr_expect_eq(w.control_words, cases[i].words, "%s", cases[i].why);
+        cr_expect_eq(w.size, cases[i].words * 256, "%s", cases[i].why);
+        cr_expect_eq(w.num_producers, 0);
+    }
+}
+
 Test(params, narrow_blocks_need_two_kinds_of_ctas)
 {
     const struct gdni_problem p = prefill_problem();
@@ -201,20 +236,6 @@ Test(params, json_holds_the_operators_own_parameters)
     gdni_params_json(&sb, &params, GDNI_OP_PREFILL);
     cr_expect_str_eq(sb.text, "{\"chunk\": 64, \"cta_kinds\": 1, \"block_dv\": 64, \"stages\": 3}");
     gdni_sb_free(&sb);
-}
-
-static struct gdni_spec hopper_spec(void)
-{
-    struct gdni_problem p = prefill_problem();
-    const struct gdni_arch *arch = NULL;
-    struct gdni_params params;
-    struct gdni_spec spec;
-    p.hopper = 1;
-    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    gdni_params_heuristic(&params, &p, arch, 132, 3);
-    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
-    return spec;
 }
 
 Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refuses)
