@@ -14,8 +14,9 @@ function(gdn_test_program name)
         add_dependencies(${name} fakecuda)
     endif()
     if(TARGET fakenvrtc)
-        target_compile_definitions(${name} PRIVATE GDN_FAKE_NVRTC_PATH="$<TARGET_FILE:fakenvrtc>")
-        add_dependencies(${name} fakenvrtc)
+        target_compile_definitions(${name} PRIVATE GDN_FAKE_NVRTC_PATH="$<TARGET_FILE:fakenvrtc>"
+                                                   GDN_FAKE_NVRTC_NEXT_PATH="$<TARGET_FILE:fakenvrtc_next>")
+        add_dependencies(${name} fakenvrtc fakenvrtc_next)
     endif()
 endfunction()
 
