@@ -69,23 +69,28 @@ function(gdn_criterion_tests folder)
     endforeach()
 endfunction()
 
-# abuse/: tests and soak programs over a file system that fails when told to. The calls that the shim stands before are read
-# from its own files: one list, for the linker, for the shim and for test_calls.sh.
-function(gdn_abuse_program name)
+# abuse/: tests and a soak over a file system that fails when told to. The calls that the shim stands before are read from its
+# own table: one list, for the shim, for the linker and for test_calls.sh.
+function(gdn_wrapped_calls out)
     set(calls open openat stat fstat fstatat read pread write utimensat time clock_gettime)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS abuse/fs_calls.def)
     file(STRINGS abuse/fs_calls.def rows REGEX "^FS_CALL")
     foreach(row IN LISTS rows)
         string(REGEX REPLACE "^FS_CALL\\([^,]*, ([a-z]+),.*" "\\1" call "${row}")
         list(APPEND calls ${call})
     endforeach()
-    list(TRANSFORM calls PREPEND "-Wl,--wrap=" OUTPUT_VARIABLE wraps)
+    set(${out} ${calls} PARENT_SCOPE)
+endfunction()
+
+function(gdn_abuse_program name)
+    gdn_wrapped_calls(calls)
+    list(TRANSFORM calls PREPEND "-Wl,--wrap=")
     gdn_test_program(${name} ${ARGN} abuse/fs_shim.c)
-    target_link_options(${name} PRIVATE ${wraps})
+    target_link_options(${name} PRIVATE ${calls})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/abuse)
 endfunction()
 
 function(gdn_abuse_tests)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS abuse/fs_calls.def)
     file(GLOB sources CONFIGURE_DEPENDS abuse/test_*.c)
     foreach(source IN LISTS sources)
         get_filename_component(name ${source} NAME_WE)
@@ -95,6 +100,11 @@ function(gdn_abuse_tests)
     endforeach()
     gdn_abuse_program(soak_cache abuse/soak_cache.c)
     gdn_register(soak_cache_few_rounds stress 300 soak_cache --rounds 12)
+    if(NOT GDN_SANITIZE) # a sanitizer's library has calls of its own
+        gdn_wrapped_calls(calls)
+        gdn_register(abuse_calls_are_behind_the_shim abuse 60 bash ${CMAKE_CURRENT_SOURCE_DIR}/abuse/test_calls.sh
+                     $<TARGET_FILE:gdnjit_static> ${calls})
+    endif()
 endfunction()
 
 # fuzz/fuzz_<name>.c with the corpus in fuzz/corpus/<name>/: replayed in every build; with GDN_FUZZ also fuzzed for a while.
