@@ -4,7 +4,8 @@
 #   2. getenv, malloc, cJSON, dlopen, printf, and what ends the process: each in the files that may;
 #   3. no CUDA header anywhere; templates include nothing but their own headers;
 #   4. functions of at most 60 lines (tests/lint/long_functions.txt holds the exceptions, with reasons);
-#   5. lines of at most 128 columns, no tabs, no trailing blanks, a header comment that names the file.
+#   5. lines of at most 128 columns, no tabs, no trailing blanks, a header comment that names the file;
+#   6. no line that a merge left, in any text.
 #
 #   layers.sh [ROOT]      prints one line a violation; exit 1 when there is one
 set -euo pipefail
@@ -117,6 +118,11 @@ for file in $(files src include | grep '\.[ch]$'); do
     head -n 2 "$file" | grep -qF "$(basename "$file") - " ||
         report "$file:1: starts without a comment '$(basename "$file") - what it owns'"
 done
+
+# ---- 6. What merges leave ----------------------------------------------------------------------------------------------
+while IFS=: read -r file number _; do
+    report "${file#./}:$number: a merge was not finished here"
+done < <(grep -rnIE '^(<{7} |>{7} |={7}$)' --exclude-dir=.git --exclude-dir='build*' --exclude-dir=.deps . || true)
 
 cat "$violations"
 [ ! -s "$violations" ] || { echo "$(wc -l <"$violations") violations" >&2; exit 1; }

@@ -89,6 +89,9 @@ refuses src/runtime/plan.c 'more than 128 columns' "/* $(printf 'x%.0s' $(seq 13
 refuses src/runtime/plan.c 'a tab' $'int\tx;'
 refuses src/runtime/plan.c 'blanks at the end' 'int x; '
 
+refuses docs/architecture.md 'a merge was not finished' "<<<""<<<< HEAD"
+refuses CMakeLists.txt 'a merge was not finished' "===""===="
+
 echo 'int x;' >"$room/clean/src/runtime/plan.c"
 refuses src/runtime/plan.c "starts without a comment 'plan.c - " 'int y;'
 
