@@ -125,7 +125,7 @@ struct query {
     const struct gdni_cache_dir *dir;
     const struct gdni_key *key;
     const char *arch;
-    int folder; /* v1/<arch>/<2 hex> of dir */
+    int folder; /* v2/<arch>/<2 hex> of dir */
     bool writable;
 };
 
@@ -155,7 +155,8 @@ static void refuse(struct gdni_cache *cache, const struct query *q, const char *
     atomic_fetch_add_explicit(&cache->counters->corrupt, 1, memory_order_relaxed);
     const bool gone = q->writable && unlinkat(q->folder, name, 0) == 0;
     if (!atomic_flag_test_and_set(&cache->warned_bad))
-        gdni_log(cache->log, GDN_LOG_WARN, "cache entry %s/v1/%s/%.2s/%s is refused%s: %s; later ones are only counted",
+        gdni_log(cache->log, GDN_LOG_WARN,
+                 "cache entry %s/" GDNI_CACHE_FOLDER "/%s/%.2s/%s is refused%s: %s; later ones are only counted",
                  q->dir->path, q->arch, name, name, gone ? " and removed" : "", wrong);
 }
 

@@ -51,7 +51,7 @@ struct listing {
     void *user;
 };
 
-/* "v1/<arch>/<2 hex>/<key>.<tag>.gdnk", as gdni_cache_scan() made it. */
+/* "v2/<arch>/<2 hex>/<key>.<tag>.gdnk", as gdni_cache_scan() made it. */
 static const char *name_of(const struct gdni_cache_file *file)
 {
     return strrchr(file->path, '/') + 1;

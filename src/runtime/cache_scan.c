@@ -110,9 +110,9 @@ gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_s
 {
     *out = (struct gdni_cache_scan){ 0 };
     int fd;
-    if (dir->fd < 0 || gdni_fs_open_folder(dir->fd, "v1", false, 0, &fd) != 0)
+    if (dir->fd < 0 || gdni_fs_open_folder(dir->fd, GDNI_CACHE_FOLDER, false, 0, &fd) != 0)
         return GDN_OK; /* nothing was ever kept */
-    if (!walk(out, fd, "v1", 0)) {
+    if (!walk(out, fd, GDNI_CACHE_FOLDER, 0)) {
         gdni_free(out->files);
         *out = (struct gdni_cache_scan){ 0 };
         return GDN_FAIL(GDN_E_NOMEM, "out of memory: the list of entries in %s", dir->path);

@@ -12,7 +12,7 @@
 #include "runtime/cache_dir.h"
 
 struct gdni_cache_file {
-    char path[96]; /* below the root: v1/<arch>/<2 hex>/<name> */
+    char path[96]; /* below the root: v2/<arch>/<2 hex>/<name> */
     uint64_t bytes;
     struct timespec mtime;
     bool temporary; /* left by a publish that was killed */
