@@ -90,9 +90,9 @@ static gdn_status find_on_disk(struct job *job)
 static gdn_status not_cached(const struct job *job)
 {
     return GDN_FAIL(GDN_E_NOT_CACHED,
-                    "key %s (%s for %s) is in no cache and %s forbids to compile: run gdn-jit-cache warm for "
-                    "this shape with --arch %s, or add a bundle that has it",
-                    job->key->hex, job->unit->entry, job->arch, job->strict, job->arch);
+                    "key %s (%s for %s) is in no cache and %s forbids to compile: add a bundle that has it, or run "
+                    "gdn-jit-cache warm for its shape",
+                    job->key->hex, job->unit->entry, job->arch, job->strict);
 }
 
 static gdn_status not_rebuilt(struct job *job)
