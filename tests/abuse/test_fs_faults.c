@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,7 +36,7 @@
 /* What the folder has in it when the context comes. */
 enum folder { EMPTY, FULL, DAMAGED, MANY };
 /* What the context does in it. */
-enum deed { GET, GET_STRICT, REBUILD, LIST };
+enum deed { GET, GET_STRICT, GET_BUNDLE, REBUILD, LIST, VERIFY, PRUNE, PACK };
 
 struct scenario {
     const char *name;
@@ -59,13 +60,19 @@ static const struct scenario scenarios[] = {
     { "a folder over its cap", MANY, GET, 3000, false, false, 30 },
     { "a list", MANY, LIST, 0, false, false, 30 },
     { "a cold key, NVRTC not loaded", EMPTY, GET, 0, false, true, 20 },
+    { "a bundle", FULL, GET_BUNDLE, 0, false, false, 7 },
+    { "verify", MANY, VERIFY, 0, false, false, 40 },
+    { "prune", MANY, PRUNE, 0, false, false, 40 },
+    { "pack", MANY, PACK, 0, false, false, 60 },
 };
 enum { NUM_SCENARIOS = sizeof scenarios / sizeof scenarios[0], MANY_ENTRIES = 4 };
 
 static struct gdn_ctx *open_ctx(const char *dir, const struct scenario *s, struct store_log *log)
 {
     gdn_config cfg = GDN_CONFIG_INIT;
-    cfg.cache_dir = dir;
+    cfg.cache_dir = s->deed == GET_BUNDLE ? "" : dir;
+    cfg.bundle_dirs = s->deed == GET_BUNDLE ? &dir : NULL;
+    cfg.num_bundle_dirs = s->deed == GET_BUNDLE;
     cfg.flags = GDN_CTX_NO_ENV | (s->deed == GET_STRICT ? GDN_CTX_NO_COMPILE : 0);
     cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
     cfg.cache_max_bytes = s->max_bytes;
@@ -76,24 +83,38 @@ static struct gdn_ctx *open_ctx(const char *dir, const struct scenario *s, struc
     return ctx;
 }
 
+static void check_program(const struct gdni_program *program, const char *source, const struct gdni_key *key)
+{
+    CHECK(strcmp(program->key_text, key->text) == 0, "the program of another key: %s", program->key_text);
+    CHECK(program->cubin_size == 64 + strlen(source) &&
+              memcmp((const char *)program->cubin + 64, source, strlen(source)) == 0,
+          "another cubin than that of \"%s\"", source);
+}
+
+/* As after a driver refused program, which goes. */
+static gdn_status build_again(gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
+                              struct gdni_program **program, enum gdni_origin *origin)
+{
+    struct gdni_program *fresh = NULL;
+    const gdn_status status = gdni_programs_rebuild(ctx, unit, key, 0, *program, &fresh, origin);
+    gdni_program_release(*program);
+    *program = fresh;
+    return status;
+}
+
 /* Ends the test when a program comes that is not the one of source. */
 static gdn_status get(gdn_ctx *ctx, const char *source, bool rebuild, enum gdni_origin *origin)
 {
     const struct gdni_unit unit = store_unit("sm_90a", source);
     struct gdni_key key = store_key(&unit);
     struct gdni_program *program = NULL;
-    *origin = GDNI_FROM_COMPILER;
-    const gdn_status status = rebuild ? gdni_programs_rebuild(ctx, &unit, &key, &program)
-                                      : gdni_programs_get(ctx, &unit, &key, 0, &program, origin);
+    gdn_status status = gdni_programs_get(ctx, &unit, &key, 0, &program, origin);
+    if (status == GDN_OK && rebuild) status = build_again(ctx, &unit, &key, &program, origin);
     if (status == GDN_OK) {
-        CHECK(strcmp(program->key_text, key.text) == 0, "the program of another key: %s", program->key_text);
-        CHECK(program->cubin_size == 64 + strlen(source) &&
-                  memcmp((const char *)program->cubin + 64, source, strlen(source)) == 0,
-              "another cubin than that of \"%s\"", source);
+        check_program(program, source, &key);
         gdni_program_release(program);
-    } else {
+    } else
         CHECK(!program && *gdni_error_text(), "%s without a sentence, or with a program", gdn_status_name(status));
-    }
     gdni_key_free(&key);
     return status;
 }
@@ -111,11 +132,34 @@ static gdn_status list(gdn_ctx *ctx, int *valid)
     return gdn_cache_list(ctx, count_valid, valid);
 }
 
-static gdn_status act(gdn_ctx *ctx, const struct scenario *s)
+/* ---- what is done with a folder ---- */
+
+static char bundle_dir[600]; /* where PACK packs to, beside the folder */
+
+static gdn_status pack(gdn_ctx *ctx, gdn_cache_report *report)
 {
+    gdn_pack_options options = GDN_PACK_OPTIONS_INIT;
+    options.dir = bundle_dir;
+    return gdn_cache_pack(ctx, &options, report);
+}
+
+static gdn_status act(gdn_ctx *ctx, const struct scenario *s, gdn_cache_report *report)
+{
+    const gdn_prune_options nothing_to_prune = GDN_PRUNE_OPTIONS_INIT;
     enum gdni_origin origin;
     int valid;
-    return s->deed == LIST ? list(ctx, &valid) : get(ctx, "wanted", s->deed == REBUILD, &origin);
+    switch (s->deed) {
+    case LIST:
+        return list(ctx, &valid);
+    case VERIFY:
+        return gdn_cache_verify(ctx, NULL, GDN_VERIFY_REMOVE, NULL, NULL, report);
+    case PRUNE:
+        return gdn_cache_prune(ctx, &nothing_to_prune, NULL, NULL, report);
+    case PACK:
+        return pack(ctx, report);
+    default:
+        return get(ctx, "wanted", s->deed == REBUILD, &origin);
+    }
 }
 
 /* ---- folders to start from ---- */
@@ -146,15 +190,26 @@ static void damage(const char *dir)
     free(path);
 }
 
-/* A new folder as the scenario wants it. */
+static char *room; /* of one case: the folder and, for PACK, the bundle beside it */
+
+/* A new folder as the scenario wants it; remove_folder(). */
 static char *make_folder(enum folder kind)
 {
-    char *dir = store_scratch();
+    char *dir;
+    room = store_scratch();
+    CHECK(asprintf(&dir, "%s/cache", room) > 0 && mkdir(dir, 0700) == 0, "%s: %s", room, strerror(errno));
+    snprintf(bundle_dir, sizeof bundle_dir, "%s/bundle", room);
     fs_without_tmpfile(false);
     if (kind == FULL || kind == DAMAGED) fill(dir, true, 0);
     if (kind == MANY) fill(dir, false, MANY_ENTRIES);
     if (kind == DAMAGED) damage(dir);
     return dir;
+}
+
+static void remove_folder(char *dir)
+{
+    free(dir);
+    store_remove(room);
 }
 
 /* ---- what must hold after ---- */
@@ -221,14 +276,15 @@ static const struct {
 enum { NUM_FAULTS = sizeof faults / sizeof faults[0] };
 
 /* The life under the fault; the number of its calls. */
-static int live(const struct scenario *s, const struct fs_fault *fault, const char *dir, gdn_status *status)
+static int live(const struct scenario *s, const struct fs_fault *fault, const char *dir, gdn_status *status,
+                gdn_cache_report *report)
 {
     struct store_log log = { 0 };
     enum gdni_origin origin;
     fs_without_tmpfile(s->no_tmpfile);
     fs_arm(*fault);
     gdn_ctx *ctx = open_ctx(dir, s, &log);
-    *status = act(ctx, s);
+    *status = act(ctx, s, report);
     const int calls = fs_disarm();
     if (s->deed != GET_STRICT) /* the same context goes on */
         CHECK(get(ctx, "next", false, &origin) == GDN_OK, "%s: %s", s->name, gdni_error_text());
@@ -257,10 +313,60 @@ static int in_process(const struct scenario *s, int (*fn)(const struct scenario 
     return result;
 }
 
-/* A program is to be had whatever the disk does, where one may be compiled. */
+/* Whether a deed may end so, under a fault: a program is always to be had where one may be compiled. */
 static bool may_end_so(const struct scenario *s, gdn_status status)
 {
-    return status == GDN_OK || (s->deed == GET_STRICT && status == GDN_E_NOT_CACHED);
+    switch (s->deed) {
+    case GET:
+    case GET_BUNDLE:
+    case REBUILD:
+        return status == GDN_OK;
+    case GET_STRICT:
+        return status == GDN_OK || status == GDN_E_NOT_CACHED;
+    case PACK:
+        return status == GDN_OK || status == GDN_E_IO || status == GDN_E_INVALID || status == GDN_E_NOT_CACHED;
+    default:
+        return status == GDN_OK || status == GDN_E_IO;
+    }
+}
+
+/* Faults that say of an entry that it is not there, or not for us, rather than that the disk fails. */
+static bool hides(const struct fs_fault *fault)
+{
+    return fault->kind == FS_ERROR && (fault->err == ENOENT || fault->err == ESTALE || fault->err == EACCES);
+}
+
+/* A bundle is whole, but for what it says that it left out, or is not there. */
+static void check_bundle(const char *dir, gdn_status status, const struct fs_fault *fault,
+                         const gdn_cache_report *packed, const char *when)
+{
+    const struct scenario plain = { .name = when };
+    struct store_log log = { 0 };
+    gdn_cache_report found = GDN_CACHE_REPORT_INIT;
+    if (status != GDN_OK) {
+        CHECK(access(bundle_dir, F_OK) != 0, "%s: a bundle is there that was not finished", when);
+        return;
+    }
+    gdn_ctx *ctx = open_ctx(dir, &plain, &log);
+    CHECK(gdn_cache_verify(ctx, bundle_dir, 0, NULL, NULL, &found) == GDN_OK, "%s: %s", when, gdni_error_text());
+    CHECK(!found.damaged && !found.missing && !found.unlisted && found.entries == packed->entries,
+          "%s: %d damaged, %d missing, %d unlisted", when, (int)found.damaged, (int)found.missing, (int)found.unlisted);
+    CHECK(found.entries + packed->damaged == MANY_ENTRIES || hides(fault), "%s: %d entries and %d damaged", when,
+          (int)found.entries, (int)packed->damaged);
+    gdn_ctx_destroy(ctx);
+}
+
+/* What was good before is there after, unless the fault was one that damage looks like. */
+static void check_entries(const char *dir, const struct fs_fault *fault, const char *when)
+{
+    const struct scenario plain = { .name = when };
+    struct store_log log = { 0 };
+    int valid;
+    const bool like_damage = fault->kind == FS_ZERO || (fault->kind == FS_ERROR && fault->err == EIO);
+    gdn_ctx *ctx = open_ctx(dir, &plain, &log);
+    CHECK(list(ctx, &valid) == GDN_OK, "%s: %s", when, gdni_error_text());
+    CHECK(valid >= MANY_ENTRIES || like_damage, "%s: %d entries are left", when, valid); /* and "next" may be there */
+    gdn_ctx_destroy(ctx);
 }
 
 static int fail_at(const struct scenario *s, int f, int nth)
@@ -268,15 +374,18 @@ static int fail_at(const struct scenario *s, int f, int nth)
     struct fs_fault fault = faults[f].fault;
     char when[160];
     gdn_status status;
+    gdn_cache_report report = GDN_CACHE_REPORT_INIT;
     char *dir = make_folder(s->folder);
     const int before = open_descriptors();
     fault.nth = nth;
-    live(s, &fault, dir, &status);
+    live(s, &fault, dir, &status, &report);
     snprintf(when, sizeof when, "%s, %s at call %d (%s)", s->name, faults[f].name, nth, fs_struck());
     CHECK(may_end_so(s, status), "%s: %s: %s", when, gdn_status_name(status), gdni_error_text());
     CHECK(open_descriptors() == before, "%s: descriptors are left open", when);
+    if (s->deed == PACK) check_bundle(dir, status, &fault, &report, when);
+    if (s->deed >= LIST) check_entries(dir, &fault, when);
     expect_works(dir, when);
-    store_remove(dir);
+    remove_folder(dir);
     return 0;
 }
 
@@ -285,10 +394,11 @@ static int count_calls(const struct scenario *s, int fault, int nth)
     (void)fault, (void)nth;
     gdn_status status;
     char *dir = make_folder(s->folder);
-    const int calls = live(s, &(struct fs_fault){ 0 }, dir, &status);
+    gdn_cache_report report = GDN_CACHE_REPORT_INIT;
+    const int calls = live(s, &(struct fs_fault){ 0 }, dir, &status, &report);
     CHECK(status == GDN_OK, "%s: %s", s->name, gdni_error_text());
     CHECK(calls >= s->least_calls, "%s: the shim saw %d calls", s->name, calls);
-    store_remove(dir);
+    remove_folder(dir);
     return calls;
 }
 
@@ -328,6 +438,10 @@ FAULTS_OF(a_refused_cubin_without_unnamed_files, 7)
 FAULTS_OF(a_folder_over_its_cap, 8)
 FAULTS_OF(a_list, 9)
 FAULTS_OF(a_cold_key_before_nvrtc_is_loaded, 10)
+FAULTS_OF(a_bundle, 11)
+FAULTS_OF(verify, 12)
+FAULTS_OF(prune, 13)
+FAULTS_OF(pack, 14)
 
 /* ---- kill -9 at every call ---- */
 
@@ -353,14 +467,19 @@ static void kill_at(const struct scenario *s, int nth)
     const pid_t child = fork();
     if (child == 0) {
         gdn_status status;
-        live(s, &(struct fs_fault){ FS_KILL, 0, nth, 1 }, dir, &status);
+        gdn_cache_report report = GDN_CACHE_REPORT_INIT;
+        live(s, &(struct fs_fault){ FS_KILL, 0, nth, 1 }, dir, &status, &report);
         _exit(0);
     }
     CHECK(waitpid(child, &ended, 0) == child, "waitpid: %s", strerror(errno));
     CHECK(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL, "%s: it ended with %x", when, ended);
     if (s->folder != DAMAGED) expect_whole(s, dir, when);
+    if (s->deed == PACK && access(bundle_dir, F_OK) == 0) {
+        const gdn_cache_report whole = { .entries = MANY_ENTRIES };
+        check_bundle(dir, GDN_OK, &(struct fs_fault){ 0 }, &whole, when);
+    }
     expect_works(dir, when);
-    store_remove(dir);
+    remove_folder(dir);
 }
 
 Test(fs_faults, killed_at_every_call_leaves_a_folder_that_works, .timeout = 300)
