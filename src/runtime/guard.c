@@ -2,10 +2,10 @@
  * guard.c - owns the locks by which processes take turns at a compile. Must not know: the cache, the compiler.
  *
  * One file for all keys, in this node's memory: $XDG_RUNTIME_DIR/gdn-jit/compile.lock, else
- * /dev/shm/gdn-jit-<uid>/compile.lock; never in the cache directory, which may be on NFS. A turn is a lock (F_OFD_SETLK) on one byte of it, at an offset that is a
- * hash of key and cache directory: no file is left behind for a key, and two keys that share a byte only wait for each other.
- * Such a lock belongs to the open file, so that two contexts of one process exclude each other too, and ends with it: a
- * process that is killed holds nobody up. There is no lock inside the process.
+ * /dev/shm/gdn-jit-<uid>/compile.lock; never in the cache directory, which may be on NFS. A turn is a lock (F_OFD_SETLK) on
+ * one byte of it, at an offset that is a hash of key and cache directory: no file is left behind for a key, and two keys that
+ * share a byte only wait for each other. Such a lock belongs to the open file, so that two contexts of one process exclude
+ * each other too, and ends with it: a process that is killed holds nobody up. There is no lock inside the process.
  */
 #include "runtime/guard.h"
 
