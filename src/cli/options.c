@@ -161,6 +161,32 @@ static int opt_x_alignment(struct cli_options *o, const char *arg)
     return take_list("--x-alignment", arg, x_alignment_words, &o->how.x_alignments);
 }
 
+static int opt_prologue(struct cli_options *o, const char *arg)
+{
+    o->model_option = "--prologue";
+    return take_list("--prologue", arg, cli_prologue_words, &o->how.prologues);
+}
+
+static int opt_dt_bias_type(struct cli_options *o, const char *arg)
+{
+    o->model_option = "--dt-bias-type";
+    return take_list("--dt-bias-type", arg, cli_float_words, &o->how.dt_bias_types);
+}
+
+static int opt_with(struct cli_options *o, const char *arg)
+{
+    o->model_option = "--with";
+    return take_list("--with", arg, cli_feature_words, &o->how.features);
+}
+
+static int opt_hopper(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->model_option = "--hopper";
+    o->how.hopper = true;
+    return CLI_OK;
+}
+
 static int opt_max_tokens(struct cli_options *o, const char *arg)
 {
     o->model_option = "--max-tokens";
@@ -268,6 +294,10 @@ enum key {
     KEY_STATE_LAYOUT,
     KEY_CONV_STATE_LAYOUT,
     KEY_X_ALIGNMENT,
+    KEY_PROLOGUE,
+    KEY_DT_BIAS_TYPE,
+    KEY_WITH,
+    KEY_HOPPER,
     KEY_MAX_TOKENS,
     KEY_MAX_SEQS,
     KEY_PRESETS,
@@ -288,6 +318,10 @@ static const struct handler handlers[] = {
     { KEY_STATE_LAYOUT, opt_state_layout },
     { KEY_CONV_STATE_LAYOUT, opt_conv_state_layout },
     { KEY_X_ALIGNMENT, opt_x_alignment },
+    { KEY_PROLOGUE, opt_prologue },
+    { KEY_DT_BIAS_TYPE, opt_dt_bias_type },
+    { KEY_WITH, opt_with },
+    { KEY_HOPPER, opt_hopper },
     { KEY_MAX_TOKENS, opt_max_tokens },
     { KEY_MAX_SEQS, opt_max_seqs },
     { KEY_PRESETS, opt_presets },
@@ -306,7 +340,7 @@ static const struct handler handlers[] = {
 };
 
 static const struct argp_option shape_options[] = {
-    { "model", 'm', "NAME", 0, "A model preset, or a preset file; repeatable. Without any shape the presets are listed",
+    { "model", 'm', "NAME", 0, "A model preset, a preset file, or all; repeatable. Without any shape the presets are listed",
       0 },
     { "tp", KEY_TP, "LIST", 0, "Tensor-parallel sizes, such as 1,2,4", 0 },
     { "shapes", KEY_SHAPES, "FILE", 0,
@@ -317,7 +351,14 @@ static const struct argp_option shape_options[] = {
     { "conv-state-layout", KEY_CONV_STATE_LAYOUT, "LIST", 0, "Of the conv state: cw [C, W-1] (default), "
       "wc [W-1, C], cw_strided", 0 },
     { "x-alignment", KEY_X_ALIGNMENT, "LIST", 0,
-      "Bytes that rows of the conv's input are aligned to: 16 (default), 8, 4, 2", 0 },
+      "Bytes that rows of the conv's input are aligned to: 16, 8, 4, 2 (default: 16, and what rows have that end in b and a)",
+      0 },
+    { "prologue", KEY_PROLOGUE, "LIST", 0, "How the layer is put together: fused, conv, logits (default: all three; "
+      "gdn-jit-cache(1) says what they are)", 0 },
+    { "dt-bias-type", KEY_DT_BIAS_TYPE, "LIST", 0, "Of the fused prologue's dt_bias: fp32, bf16, fp16 (default: fp32 and "
+      "that of activations)", 0 },
+    { "with", KEY_WITH, "LIST", 0, "What every call may ask for: checkpoints, zero_padding (default: neither)", 0 },
+    { "hopper", KEY_HOPPER, NULL, 0, "Also what GDN_PLAN_HOPPER plans", 0 },
     { "max-tokens", KEY_MAX_TOKENS, "T", 0, "Most tokens of one call (default 1048576: every kernel variant)", 0 },
     { "max-seqs", KEY_MAX_SEQS, "N", 0, "Most sequences of one call (default 1024: every kernel variant)", 0 },
     { "presets", KEY_PRESETS, "DIR", 0, "Folder of the model presets", 0 },
@@ -418,16 +459,30 @@ void cli_options_free(struct cli_options *options)
     cli_names_free(&options->gpus);
 }
 
+/* "all" is every preset; without any it stays a name that is not known, and is refused with where they were looked for. */
+static void add_models(struct cli_names *out, const struct cli_names *dirs, const char *model)
+{
+    struct cli_names known = { 0 };
+    if (strcmp(model, "all") == 0) cli_preset_names(&known, dirs);
+    for (size_t i = 0; i < known.count; ++i)
+        cli_names_add(out, known.items[i], strlen(known.items[i]));
+    if (!known.count) cli_names_add(out, model, strlen(model));
+    cli_names_free(&known);
+}
+
 static int expand_models(const struct cli_options *o, struct cli_shapes *out)
 {
-    struct cli_names dirs = { 0 };
+    struct cli_names dirs = { 0 }, names = { 0 };
     int code = CLI_OK;
     cli_preset_dirs(&dirs, o->presets_dir);
-    for (size_t i = 0; i < o->models.count && code == CLI_OK; ++i) {
+    for (size_t i = 0; i < o->models.count; ++i)
+        add_models(&names, &dirs, o->models.items[i]);
+    for (size_t i = 0; i < names.count && code == CLI_OK; ++i) {
         struct cli_preset preset;
-        code = cli_preset_find(&preset, &dirs, o->models.items[i]);
+        code = cli_preset_find(&preset, &dirs, names.items[i]);
         if (code == CLI_OK) code = cli_preset_expand(out, &preset, &o->how);
     }
+    cli_names_free(&names);
     cli_names_free(&dirs);
     return code;
 }

@@ -6,7 +6,7 @@
 
 #include <argp.h>
 
-#include "cli/presets.h"
+#include "cli/expand.h"
 
 enum { CLI_WHAT_SUMMARY = 0 }; /* any other --what is a gdn_dump_kind */
 

@@ -11,7 +11,8 @@ enum cli_op { CLI_PREFILL, CLI_CONV1D, CLI_NUM_OPS };
 
 struct cli_shape {
     enum cli_op op;
-    char label[96]; /* "qwen3-next-80b-a3b tp4", "shapes.json[2]" */
+    char label[96];      /* "qwen3-next-80b-a3b tp4", "shapes.json[2]" */
+    uint32_t plan_flags; /* GDN_PLAN_*, of prefill only */
     union {
         gdn_prefill_desc prefill;
         gdn_conv1d_desc conv1d;
@@ -23,7 +24,8 @@ struct cli_shapes {
     size_t count;
 };
 
-extern const struct cli_word cli_op_words[], cli_io_type_words[], cli_state_layout_words[], cli_conv_layout_words[];
+extern const struct cli_word cli_op_words[], cli_io_type_words[], cli_float_words[], cli_state_layout_words[],
+    cli_conv_layout_words[], cli_x_layout_words[];
 
 /* What a shape that says nothing about its calls is built for: every bucket of the library. */
 enum { CLI_DEFAULT_MAX_TOKENS = 1 << 20, CLI_DEFAULT_MAX_SEQS = 1024 };

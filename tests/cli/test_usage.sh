@@ -44,6 +44,9 @@ usage "--dtype has \"fp8\": must be bf16 or fp16" warm $m --dtype bf16,fp8
 usage "--state-layout has \"cw\": must be kv or vk" warm $m --state-layout cw
 usage "--conv-state-layout has \"kv\": must be cw, wc or cw_strided" warm $m --conv-state-layout kv
 usage "--x-alignment has \"32\": must be 16, 8, 4 or 2" warm $m --x-alignment 32
+usage "--prologue has \"both\": must be fused, conv or logits" warm $m --prologue both
+usage "--dt-bias-type has \"int8\": must be fp32, bf16 or fp16" warm $m --dt-bias-type int8
+usage "--with has \"speed\": must be checkpoints or zero_padding" warm $m --with speed
 usage "--op is \"conv\": must be gdn_prefill or conv1d_qkv" warm $m --op conv
 usage "--max-tokens is \"0\": must be a number from 1 to 2147483647" warm $m --max-tokens 0
 usage "--max-tokens is \"2147483648\"" warm $m --max-tokens 2147483648
@@ -58,6 +61,8 @@ usage "--gpu is empty" warm $m -g ""
 usage "--cache-dir is empty" warm $m -d ""
 usage "--nvrtc is empty" warm $m --nvrtc ""
 usage "--tp changes what --model expands to, and no --model is given: say it in x.json" warm --shapes x.json --tp 2
+usage "--hopper changes what --model expands to, and no --model is given" warm --shapes x.json --hopper
+usage "--model \"all\": no presets found in /nowhere" warm -m all --presets /nowhere -a sm_90a
 usage "cannot open x.json: No such file" warm --shapes x.json -a sm_90a
 usage "--shapes is given twice (a, b)" warm --shapes a --shapes b
 usage "no GPU here" warm $m
