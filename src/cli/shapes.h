@@ -28,7 +28,7 @@ extern const struct cli_word cli_op_words[], cli_io_type_words[], cli_float_word
     cli_conv_layout_words[], cli_x_layout_words[];
 
 /* What a shape that says nothing about its calls is built for: every bucket of the library. */
-enum { CLI_DEFAULT_MAX_TOKENS = 1 << 20, CLI_DEFAULT_MAX_SEQS = 1024 };
+enum { CLI_DEFAULT_MAX_TOKENS = INT32_MAX, CLI_DEFAULT_MAX_SEQS = 1024 };
 
 void cli_shapes_add(struct cli_shapes *list, const struct cli_shape *shape);
 void cli_shapes_free(struct cli_shapes *list);
