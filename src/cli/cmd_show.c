@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
+#include "cli/resolve.h"
 #include "cli/say.h"
 #include "cli/targets.h"
 
@@ -327,7 +328,7 @@ static int show_named(gdn_ctx *ctx, const struct cli_options *o)
 {
     struct cli_shapes shapes = { 0 };
     struct cli_targets targets = { 0 };
-    int code = cli_options_shapes(o, &shapes);
+    int code = cli_resolve_shapes(o, &shapes);
     if (code == CLI_OK) code = check_one_shape(o, &shapes);
     if (code == CLI_OK) code = cli_targets_find(ctx, o, false, &targets);
     if (code == CLI_OK) code = check_one_target(&targets);
@@ -343,7 +344,7 @@ int cli_cmd_show(int argc, char **argv)
     gdn_ctx *ctx = NULL;
     cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_SHOW, doc, argc, argv);
     int code = check_options(&options);
-    if (code == CLI_OK) code = (options.key ? cli_options_context_to_read : cli_options_context)(&options, &ctx);
+    if (code == CLI_OK) code = (options.key ? cli_resolve_context_to_read : cli_resolve_context)(&options, &ctx);
     if (code == CLI_OK) code = options.key ? show_entry(ctx, &options) : show_named(ctx, &options);
     gdn_ctx_destroy(ctx);
     cli_options_free(&options);

@@ -246,6 +246,12 @@ static int read_op(const char *where, const cJSON *object, enum cli_op *op)
 typedef int (*read_fn)(const char *where, const cJSON *object, struct cli_shape *out);
 static const read_fn readers[CLI_NUM_OPS] = { [CLI_PREFILL] = read_prefill, [CLI_CONV1D] = read_conv1d };
 
+int cli_shape_from_json(struct cli_shape *out, const char *where, const cJSON *object)
+{
+    CLI_TRY(read_op(where, object, &out->op));
+    return readers[out->op](where, object, out);
+}
+
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -262,8 +268,7 @@ int cli_shapes_from_json(struct cli_shapes *list, const char *name, const cJSON 
         char where[256];
         snprintf(where, sizeof where, "%s, shape %d", name, index + 1);
         snprintf(shape.label, sizeof shape.label, "%.80s[%d]", base_name(name), index);
-        CLI_TRY(read_op(where, item, &shape.op));
-        CLI_TRY(readers[shape.op](where, item, &shape));
+        CLI_TRY(cli_shape_from_json(&shape, where, item));
         cli_shapes_add(list, &shape);
     }
     return index ? CLI_OK : cli_fail(CLI_USAGE, "%s: holds no shape: list at least one", name);
@@ -273,7 +278,7 @@ int cli_shapes_read(struct cli_shapes *list, const char *path)
 {
     cJSON *root = NULL;
     CLI_TRY(cli_json_read(path, &root));
-    const int code = cli_shapes_from_json(list, strcmp(path, "-") == 0 ? "standard input" : path, root);
+    const int code = cli_shapes_from_json(list, cli_file_name(path), root);
     cJSON_Delete(root);
     return code;
 }

@@ -36,6 +36,8 @@ void cli_shapes_free(struct cli_shapes *list);
 /* Appends the shapes of a JSON file (format: gdn-jit-cache(1)); "-" is standard input. */
 int cli_shapes_read(struct cli_shapes *list, const char *path);
 int cli_shapes_from_json(struct cli_shapes *list, const char *name, const cJSON *root);
+/* One shape; the label is left to the caller. */
+int cli_shape_from_json(struct cli_shape *out, const char *where, const cJSON *object);
 
 enum { CLI_SHAPE_TEXT = 256 };
 /* "gdn_prefill bf16 heads 16/16/32 dims 128/128 state kv" */
