@@ -1,5 +1,5 @@
-# libgdnjit: compiled once, linked twice (shared and static). Needs libc, libm, libdl and pthread, nothing else: CUDA and
-# NVRTC are opened at run time, xxHash is used as a header.
+# libgdnjit: compiled once, linked twice (shared and static). Needs libc, libm, libdl and pthread, and cJSON where that is
+# there as a shared library only: CUDA and NVRTC are opened at run time, xxHash is used as a header.
 include_guard()
 
 find_package(Threads REQUIRED)
@@ -7,6 +7,8 @@ find_path(XXHASH_INCLUDE_DIR xxhash.h)
 if(NOT XXHASH_INCLUDE_DIR)
     message(FATAL_ERROR "xxhash.h not found: install xxHash 0.8 or newer (Debian, Ubuntu: libxxhash-dev).")
 endif()
+
+include(${CMAKE_CURRENT_LIST_DIR}/CJson.cmake)
 
 file(GLOB sources CONFIGURE_DEPENDS src/base/*.c src/codegen/*.c src/runtime/*.c src/reference/*.c)
 file(GLOB templates CONFIGURE_DEPENDS templates/*.cu templates/include/*.cuh)
@@ -21,7 +23,7 @@ add_custom_command(
 
 add_library(gdnjit_objects OBJECT ${sources} ${embedded})
 target_include_directories(gdnjit_objects PRIVATE src include)
-target_include_directories(gdnjit_objects SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR})
+target_include_directories(gdnjit_objects SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR} ${CJSON_INCLUDE_DIR})
 target_compile_options(gdnjit_objects PRIVATE ${GDN_C_WARNINGS})
 
 add_library(gdnjit SHARED $<TARGET_OBJECTS:gdnjit_objects>)
@@ -35,6 +37,9 @@ foreach(library gdnjit gdnjit_static)
                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${library} PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
 endforeach()
+# An absolute path would bind the installed package to this machine.
+target_link_libraries(gdnjit PRIVATE ${CJSON_LIBRARY})
+target_link_libraries(gdnjit_static PRIVATE $<BUILD_INTERFACE:${CJSON_LIBRARY}> $<INSTALL_INTERFACE:cjson>)
 target_compile_definitions(gdnjit_static INTERFACE GDN_STATIC)
 
 set(version_script ${PROJECT_SOURCE_DIR}/cmake/gdnjit.map)

@@ -23,8 +23,8 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(CJSON IMPORTED_TARGET libcjson)
 pkg_check_modules(SMARTCOLS IMPORTED_TARGET smartcols)
 if(NOT CJSON_FOUND OR NOT SMARTCOLS_FOUND)
-    message(FATAL_ERROR "gdn-jit-cache needs cJSON and libsmartcols: install them (Debian, Ubuntu: libcjson-dev "
-                        "libsmartcols-dev) or configure with -DGDN_BUILD_TOOLS=OFF.")
+    message(FATAL_ERROR "gdn-jit-cache needs cJSON's pkg-config file and libsmartcols: install them (Debian, Ubuntu: "
+                        "libcjson-dev libsmartcols-dev) or configure with -DGDN_BUILD_TOOLS=OFF.")
 endif()
 
 add_executable(gdn-jit-cache ${sources})

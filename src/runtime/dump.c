@@ -24,27 +24,16 @@ struct view {
 
 /* ---- JSON ---- */
 
-static void text_member(struct gdni_strbuf *sb, const char *name, const char *value)
-{
-    gdni_sb_fmt(sb, ", \"%s\": ", name);
-    gdni_sb_json_str(sb, value);
-}
-
-static void int_member(struct gdni_strbuf *sb, const char *name, int64_t value)
-{
-    gdni_sb_fmt(sb, ", \"%s\": %lld", name, (long long)value);
-}
-
 static void json_target(struct gdni_strbuf *sb, const gdn_target *target)
 {
     gdni_sb_str(sb, ", \"target\": {\"gpu_name\": ");
     gdni_sb_json_str(sb, target->gpu_name);
-    text_member(sb, "arch", target->arch);
-    int_member(sb, "num_sms", target->num_sms);
-    int_member(sb, "smem_per_block", target->smem_per_block);
-    int_member(sb, "l2_bytes", target->l2_bytes);
-    int_member(sb, "dram_gbps", target->dram_gbps);
-    int_member(sb, "tensor_tflops", target->tensor_tflops);
+    gdni_sb_json_text(sb, "arch", target->arch);
+    gdni_sb_json_int(sb, "num_sms", target->num_sms);
+    gdni_sb_json_int(sb, "smem_per_block", target->smem_per_block);
+    gdni_sb_json_int(sb, "l2_bytes", target->l2_bytes);
+    gdni_sb_json_int(sb, "dram_gbps", target->dram_gbps);
+    gdni_sb_json_int(sb, "tensor_tflops", target->tensor_tflops);
     gdni_sb_str(sb, "}");
 }
 
@@ -64,7 +53,7 @@ static void json_max_seqs(struct gdni_strbuf *sb, const struct view *v)
     int64_t most = 0;
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
         most = most_seqs(v, bucket) > most ? most_seqs(v, bucket) : most;
-    if (most < INT64_MAX) int_member(sb, "max_seqs", most);
+    if (most < INT64_MAX) gdni_sb_json_int(sb, "max_seqs", most);
 }
 
 /* Of each bucket that the variant serves, the most tokens that a call of this plan can have there. */
@@ -125,29 +114,30 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     const struct gdni_facts *facts = &v->program->facts;
     gdni_sb_str(sb, v->index ? ",\n  {\"kernel\": " : "\n  {\"kernel\": ");
     gdni_sb_json_str(sb, v->program->entry);
-    text_member(sb, "arch", v->program->arch);
+    gdni_sb_json_text(sb, "arch", v->program->arch);
     const char *reason = "";
     gdni_kernel_choose(&v->plan->problem, v->plan->arch, &reason);
     if (v->spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
         reason = "few (sequence, head) pairs: T and P are made by CTAs of their own, on SMs that had nothing to do";
-    text_member(sb, "kernel_reason", reason);
+    gdni_sb_json_text(sb, "kernel_reason", reason);
     gdni_sb_str(sb, ", \"params\": ");
     gdni_params_json(sb, &v->spec->params, v->plan->problem.op);
-    text_member(sb, "params_origin", "heuristic");
+    gdni_sb_json_text(sb, "params_origin", "heuristic");
     json_buckets(sb, v);
     json_max_seqs(sb, v);
     json_calls(sb, v);
-    int_member(sb, "registers", facts->registers);
-    int_member(sb, "spill_bytes", facts->spill_bytes);
-    int_member(sb, "local_bytes", facts->local_bytes);
-    int_member(sb, "static_smem", facts->static_smem);
-    int_member(sb, "dynamic_smem", v->spec->smem_bytes);
-    int_member(sb, "threads", v->spec->threads);
-    int_member(sb, "cubin_bytes", (int64_t)v->program->cubin_size);
-    text_member(sb, "origin", origin_name(v->origin));
-    int_member(sb, "compile_ms", facts->compile_ms);
-    text_member(sb, "compiler", facts->compiler);
-    text_member(sb, "key", v->program->key_hex);
+    gdni_sb_json_int(sb, "registers", facts->registers);
+    gdni_sb_json_int(sb, "spill_bytes", facts->spill_bytes);
+    gdni_sb_json_int(sb, "local_bytes", facts->local_bytes);
+    gdni_sb_json_int(sb, "static_smem", facts->static_smem);
+    gdni_sb_json_int(sb, "dynamic_smem", v->spec->smem_bytes);
+    gdni_sb_json_int(sb, "threads", v->spec->threads);
+    gdni_sb_json_int(sb, "cubin_bytes", (int64_t)v->program->cubin_size);
+    gdni_sb_json_text(sb, "origin", origin_name(v->origin));
+    gdni_sb_json_int(sb, "compile_ms", facts->compile_ms);
+    gdni_sb_json_text(sb, "compiler", facts->compiler);
+    gdni_sb_json_text(sb, "options", v->program->options);
+    gdni_sb_json_text(sb, "key", v->program->key_hex);
     gdni_sb_str(sb, "}");
     return GDN_OK;
 }
