@@ -123,7 +123,8 @@ static int opt_shapes(struct cli_options *o, const char *arg)
 
 static int opt_from(struct cli_options *o, const char *arg)
 {
-    if (o->from) return cli_fail(CLI_USAGE, "--from is given twice (%s, %s): put all lines into one file", o->from, arg);
+    if (o->from)
+        return cli_fail(CLI_USAGE, "--from is given twice (%s, %s): put all lines into one file", o->from, arg);
     o->from = arg;
     return CLI_OK;
 }
@@ -281,8 +282,8 @@ static int take_scaled(const char *option, const char *text, const struct unit *
     while (u->letter && u->letter != text[digits])
         ++u;
     int64_t value;
-    if (u->factor == 0 || (text[digits] && text[digits + 1]) || !cli_parse_int(text, digits, &value) ||
-        value > INT64_MAX / u->factor)
+    if (u->letter != text[digits] || u->factor == 0 || (text[digits] && text[digits + 1]) ||
+        !cli_parse_int(text, digits, &value) || value > INT64_MAX / u->factor)
         return cli_fail(CLI_USAGE, "%s is \"%s\": must be a number, %s", option, text, words);
     *out = value * u->factor;
     return CLI_OK;
@@ -299,7 +300,8 @@ static int opt_max_bytes(struct cli_options *o, const char *arg)
 
 static int opt_max_age(struct cli_options *o, const char *arg)
 {
-    static const struct unit units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 }, { 'w', 604800 }, { 0, 0 } };
+    static const struct unit units[] = { { 's', 1 },     { 'm', 60 },     { 'h', 3600 },
+                                         { 'd', 86400 }, { 'w', 604800 }, { 0, 0 } };
     CLI_TRY(take_scaled("--max-age", arg, units, "with s, m, h, d or w behind it: 30d", &o->max_age));
     return o->max_age > 0 ? CLI_OK : cli_fail(CLI_USAGE, "--max-age is \"%s\": must be more than 0", arg);
 }
@@ -437,23 +439,30 @@ static const struct handler handlers[] = {
 };
 
 static const struct argp_option shape_options[] = {
-    { "model", 'm', "NAME", 0, "A model preset, a preset file, or all; repeatable. Without any shape the presets are listed",
-      0 },
+    { "model", 'm', "NAME", 0,
+      "A model preset, a preset file, or all; repeatable. Without any shape the presets are listed", 0 },
     { "tp", KEY_TP, "LIST", 0, "Tensor-parallel sizes, such as 1,2,4", 0 },
     { "shapes", KEY_SHAPES, "FILE", 0,
       "JSON array of shapes, for what no preset covers (format: gdn-jit-cache(1)); - is standard input", 0 },
     { "op", KEY_OP, "OP", 0, "Only this operator: gdn_prefill or conv1d_qkv", 0 },
     { "dtype", KEY_DTYPE, "LIST", 0, "Of activations: bf16, fp16 (default: the model's)", 0 },
     { "state-layout", KEY_STATE_LAYOUT, "LIST", 0, "Of the GDN state: kv [DK, DV] (default), vk [DV, DK]", 0 },
-    { "conv-state-layout", KEY_CONV_STATE_LAYOUT, "LIST", 0, "Of the conv state: cw [C, W-1] (default), "
-      "wc [W-1, C], cw_strided", 0 },
-    { "x-alignment", KEY_X_ALIGNMENT, "LIST", 0,
-      "Bytes that rows of the conv's input are aligned to: 16, 8, 4, 2 (default: 16, and what rows have that end in b and a)",
+    { "conv-state-layout", KEY_CONV_STATE_LAYOUT, "LIST", 0,
+      "Of the conv state: cw [C, W-1] (default), "
+      "wc [W-1, C], cw_strided",
       0 },
-    { "prologue", KEY_PROLOGUE, "LIST", 0, "How the layer is put together: fused, conv, logits (default: all three; "
-      "gdn-jit-cache(1) says what they are)", 0 },
-    { "dt-bias-type", KEY_DT_BIAS_TYPE, "LIST", 0, "Of the fused prologue's dt_bias: fp32, bf16, fp16 (default: fp32 and "
-      "that of activations)", 0 },
+    { "x-alignment", KEY_X_ALIGNMENT, "LIST", 0,
+      "Bytes that rows of the conv's input are aligned to: 16, 8, 4, 2 (default: 16, and what rows have that end in b "
+      "and a)",
+      0 },
+    { "prologue", KEY_PROLOGUE, "LIST", 0,
+      "How the layer is put together: fused, conv, logits (default: all three; "
+      "gdn-jit-cache(1) says what they are)",
+      0 },
+    { "dt-bias-type", KEY_DT_BIAS_TYPE, "LIST", 0,
+      "Of the fused prologue's dt_bias: fp32, bf16, fp16 (default: fp32 and "
+      "that of activations)",
+      0 },
     { "with", KEY_WITH, "LIST", 0, "What every call may ask for: checkpoints, zero_padding (default: neither)", 0 },
     { "hopper", KEY_HOPPER, NULL, 0, "Also what GDN_PLAN_HOPPER plans", 0 },
     { "max-tokens", KEY_MAX_TOKENS, "T", 0, "Most tokens of one call (default 2147483647: every kernel variant)", 0 },
@@ -469,8 +478,10 @@ static const struct argp_option target_options[] = {
 };
 
 static const struct argp_option build_options[] = {
-    { "from", KEY_FROM, "FILE", 0, "A recorded list: what a process with GDN_JIT_RECORD=FILE asked for, for the GPUs that it "
-      "asked for; - is standard input", 0 },
+    { "from", KEY_FROM, "FILE", 0,
+      "A recorded list: what a process with GDN_JIT_RECORD=FILE asked for, for the GPUs that it "
+      "asked for; - is standard input",
+      0 },
     { "jobs", 'j', "N", 0, "Plans worked on at a time (default: processors)", 0 },
     { 0 },
 };

@@ -99,7 +99,7 @@ int cli_resolve_context(const struct cli_options *o, gdn_ctx **out)
 int cli_resolve_context_to_read(const struct cli_options *o, gdn_ctx **out)
 {
     struct stat st;
-    if (o->cache_dir && stat(o->cache_dir, &st) != 0)
+    if (o->cache_dir && o->cache_dir[0] && stat(o->cache_dir, &st) != 0)
         return cli_fail(CLI_FAILED, "--cache-dir %s cannot be read: %s", o->cache_dir, strerror(errno));
     return cli_resolve_context(o, out);
 }

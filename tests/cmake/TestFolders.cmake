@@ -110,7 +110,8 @@ function(gdn_cli_support)
     list(FILTER parts EXCLUDE REGEX "gdn_jit_cache\\.c$")
     add_library(gdn_cli_parts STATIC ${parts})
     target_include_directories(gdn_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/src)
-    target_link_libraries(gdn_cli_parts PUBLIC gdnjit_static PkgConfig::CJSON PkgConfig::SMARTCOLS Threads::Threads)
+    target_link_libraries(gdn_cli_parts PUBLIC gdnjit_static PkgConfig::CJSON PkgConfig::SMARTCOLS
+                          PkgConfig::ARCHIVE Threads::Threads)
     target_compile_options(gdn_cli_parts PRIVATE ${GDN_C_WARNINGS})
     target_compile_definitions(gdn_cli_parts PUBLIC GDN_JIT_PRESET_DIR="${PROJECT_SOURCE_DIR}/tuning/presets")
 
