@@ -104,7 +104,8 @@ function(gdn_gpu_programs)
 endfunction()
 
 # What cli/ needs besides the tool: its parts as a library for cli/test_*.c, and, for the scripts, a driver with one GPU
-# that is found as libcuda.so.1, and an engine that finds its kernels or fails.
+# that is found as libcuda.so.1, an engine that finds its kernels or fails, and what fills
+# a cache.
 function(gdn_cli_support)
     file(GLOB parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
     list(FILTER parts EXCLUDE REGEX "gdn_jit_cache\\.c$")
@@ -126,11 +127,13 @@ function(gdn_cli_support)
     target_include_directories(preset_engine PRIVATE .)
     target_link_libraries(preset_engine PRIVATE gdnjit ${CMAKE_DL_LIBS})
     target_compile_options(preset_engine PRIVATE ${GDN_C_WARNINGS})
-    set_target_properties(preset_engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
+    gdn_test_program(many_entries cli/many_entries.c)
+    set_target_properties(preset_engine many_entries PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
 endfunction()
 
 # cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in
-# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, the engine in GDN_PRESET_ENGINE.
+# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, the engine in GDN_PRESET_ENGINE,
+# and what fills a cache in GDN_MANY_ENTRIES.
 function(gdn_cli_tests)
     if(NOT TARGET gdn-jit-cache)
         return()
@@ -151,7 +154,11 @@ function(gdn_cli_tests)
         get_filename_component(name ${script} NAME_WE)
         gdn_register(cli_${name} cli 600 bash ${script})
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
-                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>")
+                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
+                     "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>")
+        if(GDN_SANITIZE) # a time that is promised is that of the tool as it is shipped
+            set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_LIST_MS=60000")
+        endif()
     endforeach()
 endfunction()
 
