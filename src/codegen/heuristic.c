@@ -211,8 +211,8 @@ static void first_choice(struct gdni_params *params, int32_t kernel)
 }
 
 /* What a plan would use for the slot. */
-static void answer(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
-                   struct gdni_slot slot)
+static void answer(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                   int num_sms, struct gdni_slot slot)
 {
     if (slot.seq_class != GDNI_ANY_SEQS &&
         gdni_params_heuristic_few(out, problem, arch, num_sms, slot.bucket, slot.seq_class))
