@@ -566,7 +566,8 @@ enum { GDN_VERIFY_REMOVE = 1u /* damaged entries and temporary files older than 
 /*
  * Reads every byte of every entry of the cache directory (bundle NULL), or of a bundle against its manifest, and calls fn (may
  * be NULL) for each damaged, missing or unlisted one. GDN_OK whatever was found: out tells. GDN_E_CANCELLED: fn returned
- * nonzero. GDN_E_IO: the directory or the manifest cannot be read, or cubins are kept in memory only.
+ * nonzero, before that entry was removed; out has the counts so far. GDN_E_IO: the directory or the manifest cannot be read or
+ * is no manifest, or cubins are kept in memory only. GDN_E_VERSION: a manifest of another version.
  */
 GDN_API gdn_status gdn_cache_verify(gdn_ctx *ctx, const char *bundle, uint32_t flags, gdn_cache_entry_fn fn, void *user,
                                     gdn_cache_report *out);
@@ -586,15 +587,16 @@ typedef struct gdn_prune_options {
 #define GDN_PRUNE_OPTIONS_INIT { sizeof(gdn_prune_options), UINT64_MAX, 0, NULL, 0, 0 }
 /*
  * Removes entries of the cache directory, damaged ones and old temporary files always; fn (may be NULL) is called for each
- * that goes. Safe beside processes that use the directory: what they loaded stays loaded, what they need again they compile.
+ * that goes, before it does: nonzero keeps it and stops with GDN_E_CANCELLED. Safe beside processes that use the directory:
+ * what they loaded stays loaded, what they used meanwhile stays, what they need again they compile.
  */
 GDN_API gdn_status gdn_cache_prune(gdn_ctx *ctx, const gdn_prune_options *options, gdn_cache_entry_fn fn, void *user,
                                    gdn_cache_report *out);
 
 typedef struct gdn_pack_options {
     size_t struct_size;
-    const char *dir;          /* the bundle: made, or an empty directory */
-    const char *const *keys;  /* 32 hex digits each, as plan dumps and gdn_cache_list() have them; NULL: every entry */
+    const char *dir;          /* the bundle: made, or an empty directory; its parent is there */
+    const char *const *keys;  /* 32 hex digits each, as plan dumps and gdn_cache_list() have them; NULL: every key */
     size_t num_keys;
     const char *const *contents; /* lines for people in the manifest, sorted by pack: "qwen3-next-80b-a3b tp4, NVIDIA H200" */
     size_t num_contents;
@@ -602,8 +604,9 @@ typedef struct gdn_pack_options {
 #define GDN_PACK_OPTIONS_INIT { sizeof(gdn_pack_options), NULL, NULL, 0, NULL, 0 }
 /*
  * Copies entries from the cache directory (and this context's bundles) into a new bundle: a read-only directory that may be
- * moved, with a manifest, whose bytes depend on the entries and contents alone. All or nothing: written beside `dir` and moved
- * there when whole. GDN_E_NOT_CACHED: a key that is in no cache, named. GDN_E_INVALID: dir is not empty.
+ * moved, with a manifest, whose bytes depend on the entries and contents alone. One entry a key: of this context's compiler if
+ * there is one. All or nothing: written beside `dir`, under a name .gdnk-tmp-*, and moved there when whole. GDN_E_NOT_CACHED:
+ * a key that is in no cache, named; or nothing to pack. GDN_E_INVALID: dir is not empty, or no place. GDN_E_IO: cannot be made.
  */
 GDN_API gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options, gdn_cache_report *out);
 

@@ -185,6 +185,7 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_json_text(sb, "origin", origin_name(v->origin));
     gdni_sb_json_int(sb, "compile_ms", facts->compile_ms);
     gdni_sb_json_text(sb, "compiler", facts->compiler);
+    gdni_sb_json_text(sb, "options", v->program->options);
     gdni_sb_json_text(sb, "key", v->program->key_hex);
     gdni_sb_str(sb, "}");
     return GDN_OK;
