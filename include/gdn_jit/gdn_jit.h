@@ -423,7 +423,7 @@ enum {
     GDN_PLAN_HOPPER = 2u,
     /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */
     GDN_PLAN_HEURISTIC = 4u,
-    /* Parameters that were measured, or GDN_E_NOT_TUNED; a call of few sequences has a kernel of its own only if a table says so. */
+    /* Parameters that were measured, or GDN_E_NOT_TUNED; few sequences have a kernel of their own only if a table says so. */
     GDN_PLAN_TUNED_ONLY = 8u
 };
 
@@ -434,9 +434,9 @@ enum {
  *   GDN_E_INVALID, GDN_E_UNSUPPORTED  desc; the sentence says which member     GDN_E_NO_NVRTC  compile needed, none found
  *   GDN_E_NOT_CACHED  strict mode; the sentence names the key                   GDN_E_COMPILE   log tail in the sentence
  *   GDN_E_NOT_TUNED   GDN_PLAN_TUNED_ONLY, and no table has an entry
- * Parameters come from what was measured, as ctx knows it now (section 9): the entry of desc on target's GPU, else one for calls
- * near in size, else one of another GPU of the arch; else from the library's model. A dump says which. No result depends on it
- * beyond rounding within the kernel's error bounds.
+ * Parameters come from what was measured, as ctx knows it now (section 9): the entry of desc on target's GPU, else one for
+ * calls near in size, else one of another GPU of the arch; else from the library's model. A dump says which. No result depends
+ * on it beyond rounding within the kernel's error bounds.
  */
 GDN_API gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags,
                                     gdn_plan **out);
@@ -626,10 +626,10 @@ GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
 
 /*
  * Measured choices of parameters: values, in JSON files that people can read and merge (gdn-jit-tuning(5), docs/tuning.md). A
- * context starts with the tables that are built in, then takes gdn_config.tuning_path in turn; what comes later goes before what
- * was there. Plans that exist are not changed. A plan of a slot, which is a bucket of tokens and a class of sequences, asks for
- * the entry of its GPU and slot, then of its GPU and the nearest slot, then of another GPU of its arch, then the model.
- * Nothing here measures, and no plan ever does. Thread-safe.
+ * context starts with the tables that are built in, then takes gdn_config.tuning_path in turn; what comes later goes before
+ * what was there. Plans that exist are not changed. For each slot, which is a bucket of tokens and a class of sequences, a plan
+ * asks for the entry of its GPU, then for that of its GPU and a slot beside it, then for another GPU's of its arch, then the
+ * model. Nothing here measures, and no plan ever does. Thread-safe.
  */
 typedef struct gdn_tuning_entry {
     size_t struct_size;
@@ -639,7 +639,7 @@ typedef struct gdn_tuning_entry {
     gdn_dtype io_type;
     int32_t head_dim_qk, head_dim_v, num_q_heads, num_k_heads, num_v_heads;
     int32_t l2norm, width;  /* width: conv; prefill 0 */
-    int64_t tokens, seqs;   /* at most, of a call; 4194304 tokens: any number above 1048576; 0 seqs: any number */
+    int64_t tokens, seqs;   /* most of a call; 4194304 tokens: any number above 1048576; 0 seqs: any number */
     const char *params;     /* JSON: {"chunk": 64, ...} */
     int64_t median_ns, mad_ns, heuristic_ns; /* heuristic_ns: of what the model would have chosen, in the same run */
     int32_t samples;
@@ -666,17 +666,17 @@ enum {
 };
 /*
  * Takes a file in, all of it or nothing. fn (may be NULL) is called for each entry before anything changes, so that one that
- * returns nonzero makes it a rehearsal; it must not call this library. out may be NULL. A file of another GPU or arch is legal:
- * it serves plans of that arch.
+ * returns nonzero at the end makes it a rehearsal; it must not call this library. out may be NULL. A file of another GPU or
+ * arch is legal: it serves plans of that arch.
  *   GDN_E_IO  cannot be read, or no regular file      GDN_E_VERSION  another schema, or another version's parameters
- *   GDN_E_INVALID  anything else that is wrong with it; the sentence has the line or entry      GDN_E_UNSUPPORTED  its arch
+ *   GDN_E_INVALID  anything else that is wrong; the sentence has the line or entry     GDN_E_UNSUPPORTED  its arch
  */
 GDN_API gdn_status gdn_tuning_load(gdn_ctx *ctx, const char *path, uint32_t flags, gdn_tuning_entry_fn fn, void *user,
                                    gdn_tuning_report *out);
 
 /*
- * Writes what ctx knows of target's GPU, which is all that a plan for it finds first. Whole or not at all, in place of a file of
- * that name. Equal entries give equal bytes. GDN_E_NOT_TUNED: nothing is known of it.
+ * Writes what ctx knows of target's GPU (by name and SM count). Whole or not at all, in place of a file of that name. Equal
+ * entries give equal bytes. GDN_E_NOT_TUNED: nothing is known of it.
  */
 GDN_API gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const char *path);
 

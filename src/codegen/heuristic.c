@@ -27,7 +27,7 @@ static gdn_status check_workspace(const struct gdni_spec *spec, const struct gdn
 {
     struct gdni_workspace needs;
     gdni_workspace_of(&needs, spec, problem, num_sms, slot_tokens(problem, slot), slot_seqs(slot));
-    if (slot.seq_class == GDNI_ANY_SEQS && needs.size)
+    if (slot.seq_class == GDNI_ANY_SEQS && spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs a workspace: it serves calls of few sequences only",
                         gdni_kernel_info((enum gdni_kernel)spec->kernel)->name);
     if (needs.size > GDNI_MOST_WORKSPACE)

@@ -1,6 +1,6 @@
 /*
- * tuning_api.c - owns tuning files as files, and the public view of what is measured: load, save, list. Must not know: the form of
- * a file, lookups. No lock: tuning_db.h has one.
+ * tuning_api.c - owns tuning files as files, and the public view of what is measured: load, save, list. Must not know: the
+ * form of a file, lookups. No lock: tuning_db.h has one.
  */
 #include "runtime/tuning_api.h"
 

@@ -1,6 +1,6 @@
 /*
- * tuning_db.c - owns the measured tables of a context: taking them in, the chain of lookups. Must not know: JSON's form (but that
- * the tables which are built in have it), files, plans.
+ * tuning_db.c - owns the measured tables of a context: taking them in, the chain of lookups. Must not know: the form of a
+ * file, how one is opened, plans.
  *
  * One mutex guards the array of tables and all that they point to. Tables are never changed in place: an import makes a new
  * array of entries and swaps it in, so that a failure leaves everything as it was.

@@ -1,6 +1,6 @@
 /*
- * tuning_json.c - owns the file format of measured tables: bytes <-> struct gdni_tuning_table. Pure: no files, no contexts (it is
- * a fuzz target). Everything in a file is a stranger's until gdni_tuning_parse() has said otherwise.
+ * tuning_json.c - owns the file format of measured tables: bytes <-> struct gdni_tuning_table. Pure: no files, no contexts
+ * (it is a fuzz target). Everything in a file is a stranger's until gdni_tuning_parse() has said otherwise.
  *
  *   {"schema": 1, "space": "<hash>", "arch": "sm_90a", "gpu": "NVIDIA H200", "num_sms": 132, "entries": [
  *     {"key": {..}, "params": {..}, "measured": {..}, "env": {..}},          one a line, sorted by key
