@@ -5,7 +5,7 @@
  *   {"schema": 1, "space": "<hash>", "arch": "sm_90a", "gpu": "NVIDIA H200", "num_sms": 132, "runs": [
  *     {"id": 1, "driver": "..", ..}],                                       where the numbers came from
  *   "problems": [
- *     {"kernel": "..", "io_type": "..", .., "slots": [                      sorted; what stands above is said once, not per entry
+ *     {"kernel": "..", "io_type": "..", .., "slots": [                      what entries share is said once
  *       {"tokens": 4096, "seqs": 1, "params": {..}, .., "run": 1},          an entry: one a line
  *       ..]},
  *     ..]}

@@ -1,6 +1,6 @@
 /*
- * fuzz_tuning.c - gdni_tuning_parse() on any bytes: no crash, nothing outside them, nothing kept of what is refused; and what it
- * believes is legal, sorted, and is written and believed again, the same.
+ * fuzz_tuning.c - gdni_tuning_parse() on any bytes: no crash, nothing outside them, nothing kept of what is refused; and what
+ * it believes is legal, sorted, and is written and believed again, the same.
  *
  * A random text has no right space hash, behind which all entries lie: each input is tried as it is, and with the hash of this
  * version in place of the word SPACE.

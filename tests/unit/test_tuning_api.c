@@ -99,12 +99,15 @@ Test(tuning_api, a_plan_takes_what_was_measured_and_its_dump_says_so)
         cr_expect_eq(plan->specs[plan->variant_of_bucket[b]].params.tile_tokens, tiles[b], "bucket %d", b);
     char *dump = fake_dump(plan, GDN_DUMP_JSON);
     static const char *const said[] = {
-        "{\"tokens\": 256, \"seqs\": 0, \"by\": \"exact\", \"gpu\": \"NVIDIA H200\", \"measured_tokens\": 256, \"measured_seqs\": 0}",
-        "{\"tokens\": 4096, \"seqs\": 0, \"by\": \"bucket\", \"gpu\": \"NVIDIA H200\", \"measured_tokens\": 1024, \"measured_seqs\": 0}",
+        "{\"tokens\": 256, \"seqs\": 0, \"by\": \"exact\", \"gpu\": \"NVIDIA H200\", \"measured_tokens\": 256, "
+        "\"measured_seqs\": 0}",
+        "{\"tokens\": 4096, \"seqs\": 0, \"by\": \"bucket\", \"gpu\": \"NVIDIA H200\", \"measured_tokens\": 1024, "
+        "\"measured_seqs\": 0}",
         "{\"tokens\": 16384, \"seqs\": 0, \"by\": \"heuristic\"}",
         "\"params_origin\": \"exact\"", "\"params_origin\": \"exact, bucket\"", "\"params_origin\": \"heuristic\"",
     };
-    for (size_t i = 0; i < sizeof said / sizeof said[0]; ++i) cr_expect(strstr(dump, said[i]), "%s is not in %s", said[i], dump);
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; ++i)
+        cr_expect(strstr(dump, said[i]), "%s is not in %s", said[i], dump);
     free(dump);
     gdn_plan_destroy(plan);
     leave(&r);
@@ -130,7 +133,8 @@ Test(tuning_api, few_sequences_get_a_kernel_of_their_own_where_a_table_says_so)
 {
     struct room r;
     enter(&r);
-    struct gdni_tuning_entry entries[] = { prefill_entry(0, GDNI_ANY_SEQS), prefill_entry(0, 3), prefill_entry(1, GDNI_ANY_SEQS) };
+    struct gdni_tuning_entry entries[] = { prefill_entry(0, GDNI_ANY_SEQS), prefill_entry(0, 3),
+                                           prefill_entry(1, GDNI_ANY_SEQS) };
     entries[1].params.block_dv = 16;
     entries[1].params.ctas_per_producer = 8;
     write_table(r.file, "NVIDIA H200", 132, entries, 3);
