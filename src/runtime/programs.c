@@ -11,6 +11,7 @@
 #include "runtime/cache_entry.h"
 #include "runtime/compile.h"
 #include "runtime/context.h"
+#include "runtime/guard.h"
 #include "runtime/nvrtc.h"
 #include "runtime/program.h"
 #include "runtime/registry.h"
@@ -23,6 +24,7 @@ struct job {
     const char *arch;
     const char *strict;                 /* what forbids to compile, in the user's words; NULL: compiling is allowed */
     const struct gdni_program *refused; /* by the driver; NULL: none yet */
+    int turn;                           /* at compiling, among processes; see guard.h */
     struct gdni_program *program;
     enum gdni_origin origin;
 };
@@ -165,11 +167,24 @@ static gdn_status rebuild(struct job *job)
     return job->strict ? not_rebuilt(job) : compile(job);
 }
 
+/* Another process may have published the key while this one waited, or between its look and its turn. */
+static gdn_status take_turn(struct job *job)
+{
+    struct gdn_ctx *ctx = job->ctx;
+    job->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), job->key->hex);
+    if (job->turn == GDNI_GUARD_NONE) return GDN_OK;
+    GDN_TRY(find_own(job));
+    if (job->program) count(&ctx->counters.disk_hits, 1);
+    return GDN_OK;
+}
+
 static gdn_status find_or_compile(struct job *job)
 {
     GDN_TRY(find_on_disk(job));
     if (job->program) return GDN_OK;
-    return job->strict ? not_cached(job) : compile(job);
+    if (job->strict) return not_cached(job);
+    GDN_TRY(take_turn(job));
+    return job->program ? GDN_OK : compile(job);
 }
 
 /* ---- requests ---- */
@@ -188,15 +203,19 @@ static gdn_status request(struct job *job, gdn_status (*produce)(struct job *))
     const gdn_status status = produce(job);
     gdni_registry_settle(job->ctx->registry, flight, status, job->program);
     if (status == GDN_OK) publish(job, job->refused != NULL);
+    gdni_guard_leave(job->turn); /* not before others find what was published */
     return status;
 }
 
 gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                              uint32_t flags, struct gdni_program **out, enum gdni_origin *origin)
 {
-    struct job job = {
-        .ctx = ctx, .unit = unit, .key = key, .arch = unit->spec.arch->name, .strict = strict_by(ctx, flags)
-    };
+    struct job job = { .ctx = ctx,
+                       .unit = unit,
+                       .key = key,
+                       .arch = unit->spec.arch->name,
+                       .strict = strict_by(ctx, flags),
+                       .turn = GDNI_GUARD_NONE };
     GDN_TRY(request(&job, find_or_compile));
     *out = job.program;
     *origin = job.origin;
@@ -212,7 +231,8 @@ gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *un
                        .key = key,
                        .arch = unit->spec.arch->name,
                        .strict = strict_by(ctx, flags),
-                       .refused = refused };
+                       .refused = refused,
+                       .turn = GDNI_GUARD_NONE };
     GDN_TRY(request(&job, rebuild));
     *out = job.program;
     *origin = job.origin;
