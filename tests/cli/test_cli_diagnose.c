@@ -151,7 +151,7 @@ Test(cli_diagnose, room_is_never_exceeded)
         memset(f->devices[i].target.gpu_name, 'g', 63);
     }
     for (size_t i = 1; i < f->num_probes; ++i) {
-        snprintf(f->probes[i].arch, 16, "sm_%zu", i);
+        memset(f->probes[i].arch, 'a', 15);
         memset(f->probes[i].problem, 'p', sizeof f->probes[i].problem - 1);
     }
     for (size_t i = 0; i < f->num_tuned; ++i)
