@@ -14,6 +14,7 @@
 #include "runtime/onecall.h"
 #include "runtime/record.h"
 #include "runtime/registry.h"
+#include "runtime/tuning_api.h"
 
 enum { KNOWN_FLAGS = GDN_CTX_NO_COMPILE | GDN_CTX_NO_ENV | GDN_CTX_SHARED_CACHE };
 
@@ -70,6 +71,8 @@ static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
            (ctx->guard = gdni_guard_create(cfg->compile_wait_ms, &ctx->env, &ctx->log)) != NULL &&
            (ctx->record = gdni_record_create(cfg->record_path ? cfg->record_path : ctx->env.record, &ctx->log)) !=
                NULL &&
+           (ctx->tuning = gdni_tuning_create(gdni_shipped_tables, gdni_num_shipped_tables, &ctx->log)) != NULL &&
+           gdni_tuning_load_path(ctx, cfg->tuning_path ? cfg->tuning_path : ctx->env.tuning_path) &&
            (ctx->onecall = gdni_onecall_create()) != NULL;
 }
 
@@ -94,6 +97,7 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
     gdni_onecall_destroy(ctx->onecall); /* unloads through the driver's table and logs */
     gdni_record_destroy(ctx->record);
     gdni_guard_destroy(ctx->guard);
+    gdni_tuning_destroy(ctx->tuning);
     gdni_driver_destroy(ctx->driver);
     gdni_registry_destroy(ctx->registry);
     gdni_cache_destroy(ctx->cache);
