@@ -72,7 +72,7 @@ endfunction()
 # abuse/: tests and a soak over a file system that fails when told to. The calls that the shim stands before are read from its
 # own table: one list, for the shim, for the linker and for test_calls.sh.
 function(gdn_wrapped_calls out)
-    set(calls open openat stat fstat fstatat read pread write utimensat time clock_gettime)
+    set(calls open openat fcntl stat fstat fstatat read pread write utimensat time clock_gettime)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS abuse/fs_calls.def)
     file(STRINGS abuse/fs_calls.def rows REGEX "^FS_CALL")
     foreach(row IN LISTS rows)
