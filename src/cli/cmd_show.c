@@ -267,7 +267,8 @@ static int show_entry(gdn_ctx *ctx, const struct cli_options *o)
 
 static int check_key_options(const struct cli_options *o)
 {
-    if (o->models.count || o->shapes_file || o->model_option || o->ops || o->archs.count || o->gpus.count || o->tokens)
+    if (o->models.count || o->shapes_file || o->model_option || o->ops || o->archs.count || o->gpus.count ||
+        o->tunings.count || o->tokens)
         return cli_fail(CLI_USAGE,
                         "--key names an entry, and the other options a shape or a target: give one or the other");
     if (!is_summary(o))

@@ -112,6 +112,13 @@ static int opt_gpu(struct cli_options *o, const char *arg)
     return CLI_OK;
 }
 
+static int opt_tuning(struct cli_options *o, const char *arg)
+{
+    if (!arg[0]) return cli_fail(CLI_USAGE, "--tuning is empty: name a tuning file");
+    cli_names_add(&o->tunings, arg, strlen(arg));
+    return CLI_OK;
+}
+
 static int opt_shapes(struct cli_options *o, const char *arg)
 {
     if (o->shapes_file)
@@ -396,7 +403,8 @@ enum key {
     KEY_MAX_BYTES,
     KEY_MAX_AGE,
     KEY_OTHER_COMPILERS,
-    KEY_TAR
+    KEY_TAR,
+    KEY_TUNING
 };
 
 static const struct handler handlers[] = {
@@ -436,6 +444,7 @@ static const struct handler handlers[] = {
     { 'n', opt_dry_run },
     { 'o', opt_output },
     { KEY_TAR, opt_tar },
+    { KEY_TUNING, opt_tuning },
 };
 
 static const struct argp_option shape_options[] = {
@@ -474,6 +483,7 @@ static const struct argp_option shape_options[] = {
 static const struct argp_option target_options[] = {
     { "gpu", 'g', "NAME", 0, "A GPU as the driver prints it, \"NVIDIA H200\"; needs not be here; repeatable", 0 },
     { "arch", 'a', "LIST", 0, "An arch, sm_90a; warm: for every known GPU of that arch; repeatable", 0 },
+    { "tuning", KEY_TUNING, "FILE", 0, "A tuning file that the engine will have; repeatable", 0 },
     { 0 },
 };
 
@@ -595,4 +605,5 @@ void cli_options_free(struct cli_options *options)
     cli_names_free(&options->models);
     cli_names_free(&options->archs);
     cli_names_free(&options->gpus);
+    cli_names_free(&options->tunings);
 }

@@ -96,8 +96,8 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
     if (!ctx) return;
     gdni_onecall_destroy(ctx->onecall); /* unloads through the driver's table and logs */
     gdni_record_destroy(ctx->record);
-    gdni_guard_destroy(ctx->guard);
     gdni_tuning_destroy(ctx->tuning);
+    gdni_guard_destroy(ctx->guard);
     gdni_driver_destroy(ctx->driver);
     gdni_registry_destroy(ctx->registry);
     gdni_cache_destroy(ctx->cache);

@@ -157,7 +157,7 @@ endfunction()
 
 # What cli/ needs besides the tool: its parts as a library for cli/test_*.c, and, for the scripts, a driver with one GPU
 # that is found as libcuda.so.1, an engine that finds its kernels or fails, and what fills
-# a cache.
+# a cache and a tuning file.
 function(gdn_cli_support)
     file(GLOB parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
     list(FILTER parts EXCLUDE REGEX "gdn_jit_cache\\.c$")
@@ -180,12 +180,14 @@ function(gdn_cli_support)
     target_link_libraries(preset_engine PRIVATE gdnjit ${CMAKE_DL_LIBS})
     target_compile_options(preset_engine PRIVATE ${GDN_C_WARNINGS})
     gdn_test_program(many_entries cli/many_entries.c)
-    set_target_properties(preset_engine many_entries PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
+    gdn_test_program(make_tuning cli/make_tuning.c)
+    set_target_properties(preset_engine many_entries make_tuning PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
 endfunction()
 
 # cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in
 # GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, the engine in GDN_PRESET_ENGINE,
-# and what fills a cache in GDN_MANY_ENTRIES.
+# what fills a cache in GDN_MANY_ENTRIES, and what
+# writes a tuning file in GDN_MAKE_TUNING.
 function(gdn_cli_tests)
     if(NOT TARGET gdn-jit-cache)
         return()
@@ -207,7 +209,7 @@ function(gdn_cli_tests)
         gdn_register(cli_${name} cli 600 bash ${script})
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
                      "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
-                     "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>")
+                     "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>")
         if(GDN_SANITIZE) # a time that is promised is that of the tool as it is shipped
             set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_LIST_MS=60000")
         endif()
