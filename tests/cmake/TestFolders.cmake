@@ -90,6 +90,21 @@ function(gdn_abuse_program name)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/abuse)
 endfunction()
 
+# The driver's failures once more under valgrind, where there is one, with the small runner: Criterion's own process would be
+# watched too.
+function(gdn_valgrind_test)
+    find_program(VALGRIND valgrind)
+    if(NOT VALGRIND OR GDN_SANITIZE)
+        return()
+    endif()
+    gdn_abuse_program(test_driver_paths_plain abuse/test_driver_paths.c sanitizers/runner.c)
+    target_include_directories(test_driver_paths_plain BEFORE PRIVATE sanitizers)
+    gdn_register(valgrind_driver_paths abuse 900 ${VALGRIND} -q --error-exitcode=9 --leak-check=full
+                 --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=no
+                 $<TARGET_FILE:test_driver_paths_plain>)
+    set_property(TEST valgrind_driver_paths APPEND PROPERTY ENVIRONMENT "GDN_TEST_SLOW_MACHINE=1")
+endfunction()
+
 function(gdn_abuse_tests)
     file(GLOB sources CONFIGURE_DEPENDS abuse/test_*.c)
     foreach(source IN LISTS sources)
@@ -98,6 +113,7 @@ function(gdn_abuse_tests)
         target_link_libraries(${name} PRIVATE test_framework)
         gdn_register(${name} abuse 600 ${name})
     endforeach()
+    gdn_valgrind_test()
     gdn_abuse_program(soak_cache abuse/soak_cache.c)
     gdn_register(soak_cache_few_rounds stress 300 soak_cache --rounds 12)
     if(NOT GDN_SANITIZE) # a sanitizer's library has calls of its own
@@ -175,6 +191,14 @@ function(gdn_cli_support)
     set_target_properties(fake_driver PROPERTIES C_VISIBILITY_PRESET default OUTPUT_NAME cuda SUFFIX .so.1
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli/driver)
 
+    add_library(env_nvrtc SHARED cli/env_nvrtc.c fakenvrtc/fakenvrtc.c)
+    target_include_directories(env_nvrtc PRIVATE . ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(env_nvrtc PRIVATE Threads::Threads)
+    target_compile_options(env_nvrtc PRIVATE ${GDN_C_WARNINGS})
+    target_link_options(env_nvrtc PRIVATE -Wl,--build-id)
+    set_target_properties(env_nvrtc PROPERTIES C_VISIBILITY_PRESET default
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
+
     add_executable(preset_engine cli/preset_engine.c)
     target_include_directories(preset_engine PRIVATE .)
     target_link_libraries(preset_engine PRIVATE gdnjit ${CMAKE_DL_LIBS})
@@ -187,7 +211,7 @@ endfunction()
 # cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in
 # GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, the engine in GDN_PRESET_ENGINE,
 # what fills a cache in GDN_MANY_ENTRIES, and what
-# writes a tuning file in GDN_MAKE_TUNING.
+# writes a tuning file in GDN_MAKE_TUNING; the fake libnvrtc is GDN_FAKE_NVRTC.
 function(gdn_cli_tests)
     if(NOT TARGET gdn-jit-cache)
         return()
@@ -209,7 +233,8 @@ function(gdn_cli_tests)
         gdn_register(cli_${name} cli 600 bash ${script})
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
                      "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
-                     "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>")
+                     "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>"
+                     "GDN_FAKE_NVRTC=$<TARGET_FILE:env_nvrtc>")
         if(GDN_SANITIZE) # a time that is promised is that of the tool as it is shipped
             set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_LIST_MS=60000")
         endif()
