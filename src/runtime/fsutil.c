@@ -185,6 +185,7 @@ static int write_bytes(int fd, const void *bytes, size_t size)
 {
     for (size_t done = 0; done < size;) {
         const ssize_t n = write(fd, (const char *)bytes + done, size - done);
+        if (n == 0) return EIO; /* no progress, and no word why: some file systems do that rather than fail */
         if (n < 0 && errno != EINTR) return errno;
         if (n > 0) done += (size_t)n;
     }
