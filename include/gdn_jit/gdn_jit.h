@@ -416,11 +416,10 @@ typedef struct gdn_conv1d_args {
 enum {
     GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
     /*
-     * Prefill: Hopper's own kernel where it serves (sm_90a, bf16, head dims of 128, no GDN_PREFILL_QK_L2NORM; the generic one
-     * elsewhere, and the plan's dump says why). A preview: more than twice as fast where heads fill the GPU, but not yet
-     * through every test of the contract; docs/prefill_hopper.md says which. It will become the default.
+     * Prefill: the generic kernels also where Hopper's own would run (sm_90a, head dims of 128, no GDN_PREFILL_QK_L2NORM; the
+     * plan's dump says which runs and why). For comparisons, and as a way around.
      */
-    GDN_PLAN_HOPPER = 2u,
+    GDN_PLAN_GENERIC = 2u,
     /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */
     GDN_PLAN_HEURISTIC = 4u,
     /* Parameters that were measured, or GDN_E_NOT_TUNED; few sequences have a kernel of their own only if a table says so. */

@@ -37,7 +37,7 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
  */
 extern int gpu_num_sms;
 
-/* --hopper: GDN_PLAN_HOPPER for every plan of GDN prefill. */
+/* --generic: GDN_PLAN_GENERIC for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;
 
 /* Makes the device current for this thread; exits with GPU_NO_DEVICE and a sentence where there is none. */

@@ -72,7 +72,7 @@ Test(heuristic, prefill_uses_three_stages_where_they_fit_and_two_in_99_KB)
     static const struct {
         const char *arch;
         int32_t stages;
-    } wanted[] = { { "sm_80", 3 }, { "sm_86", 2 }, { "sm_90a", 3 }, { "sm_120a", 2 } };
+    } wanted[] = { { "sm_80", 3 }, { "sm_86", 2 }, { "sm_100a", 3 }, { "sm_120a", 2 } };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_arch *arch = NULL;
         struct gdni_params params;
@@ -161,6 +161,46 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     cr_expect_eq(w.num_producers, 66, "a parameter says how many a producer feeds");
 }
 
+static struct gdni_spec hopper_spec(void)
+{
+    struct gdni_problem p = prefill_problem();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_heuristic(&params, &p, arch, 132, 3);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
+    return spec;
+}
+
+Test(workspace, is_a_counter_where_the_persistent_kernel_has_many_unequal_items)
+{
+    static const struct {
+        int64_t tokens, seqs;
+        size_t words;
+        const char *why;
+    } cases[] = { { 32768, 5, 1, "160 items" },
+                  { 32768, 4, 0, "128 items: each SM has one at most" },
+                  { 1 << 20, 1, 0, "one sequence" },
+                  { 64 * 127, 5, 1, "132 chunks of 32 heads: 32 for each of 132 SMs" },
+                  { 64 * 126, 5, 0, "a chunk less: the memset would not pay" } };
+    const struct gdni_problem p = prefill_problem();
+    const struct gdni_spec spec = hopper_spec();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct gdni_workspace w;
+        gdni_workspace_of(&w, &spec, &p, 132, cases[i].tokens, cases[i].seqs);
+        cr_expect_eq(w.control_words, cases[i].words, "%s", cases[i].why);
+        cr_expect_eq(w.size, cases[i].words * 256, "%s", cases[i].why);
+        cr_expect_eq(w.num_producers, 0);
+    }
+    struct gdni_spec eager = spec;
+    struct gdni_workspace w;
+    eager.params.deal_chunks = 16;
+    gdni_workspace_of(&w, &eager, &p, 132, 64 * 126, 5);
+    cr_expect_eq(w.control_words, 1u, "a parameter says how many chunks pay for it");
+}
+
 Test(params, narrow_blocks_need_two_kinds_of_ctas)
 {
     const struct gdni_problem p = prefill_problem();
@@ -210,7 +250,7 @@ Test(params, the_hash_of_the_space_is_this_one)
 {
     char hash[GDNI_SPACE_HEX];
     gdni_space_hash(hash);
-    cr_expect_str_eq(hash, "6f6afd3d2ce1157b");
+    cr_expect_str_eq(hash, "d2a9d35730dd65d5");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -265,7 +305,7 @@ static int candidates_of(const struct gdni_problem *p, const char *arch_name, st
 Test(candidates, the_heuristics_answer_comes_first_all_are_usable_and_none_comes_twice)
 {
     struct gdni_problem problems[] = { prefill_problem(), few_heads(8), few_heads(8), conv_problem(16) };
-    problems[2].hopper = 1;
+    problems[2].generic = 1;
     for (size_t i = 0; i < 4; ++i)
         for (int a = 0; gdni_arch_at(a); ++a)
             for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
@@ -296,13 +336,16 @@ Test(candidates, are_the_product_of_what_the_arch_can_hold)
         { "sm_90a", { 2, 0 }, 3 + 2 * 3 * 3 },   /* and split: blocks, stages, producers */
         { "sm_90a", { 7, 0 }, 3 },               /* split would need too much workspace */
     };
-    const struct gdni_problem p = few_heads(16);
+    struct gdni_problem p = few_heads(16);
     struct gdni_params list[GDNI_MAX_CANDIDATES];
+    p.generic = 1;
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
         if (i < 3) cr_expect_eq(candidates_of(&p, wanted[i].arch, wanted[i].slot, list), wanted[i].count, "row %zu", i);
     struct gdni_problem longer = p;
     longer.max_tokens = 1 << 22;
     cr_expect_eq(candidates_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
+    p.generic = 0;
+    cr_expect_eq(candidates_of(&p, "sm_90a", wanted[0].slot, list), 3, "Hopper's own: when a counter deals items out");
     const struct gdni_problem conv = conv_problem(16);
     cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[0].slot, list), 3 * 3);
     cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
@@ -311,8 +354,9 @@ Test(candidates, are_the_product_of_what_the_arch_can_hold)
 Test(candidates, the_model_ranks_measured_orders_rightly)
 {
     /* H200, docs/prefill_split.md: 16 heads, 1 x 32768: 32 columns 802 us, 16 columns 1294; generic 1520. */
-    const struct gdni_problem p = few_heads(16);
+    struct gdni_problem p = few_heads(16);
     struct gdni_params list[GDNI_MAX_CANDIDATES];
+    p.generic = 1;
     const int count = candidates_of(&p, "sm_90a", (struct gdni_slot){ 4, 0 }, list);
     int first_16 = count, first_32 = count, first_generic = count;
     for (int i = count - 1; i >= 0; --i) {
@@ -322,20 +366,6 @@ Test(candidates, the_model_ranks_measured_orders_rightly)
     }
     cr_expect(first_32 < first_16 && first_16 < first_generic, "32: %d, 16: %d, generic: %d", first_32, first_16,
               first_generic);
-}
-
-static struct gdni_spec hopper_spec(void)
-{
-    struct gdni_problem p = prefill_problem();
-    const struct gdni_arch *arch = NULL;
-    struct gdni_params params;
-    struct gdni_spec spec;
-    p.hopper = 1;
-    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    gdni_params_heuristic(&params, &p, arch, 132, 3);
-    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
-    return spec;
 }
 
 Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refuses)
