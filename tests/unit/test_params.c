@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "codegen/key.h"
 #include "codegen/workspace.h"
 #include "specs.h"
 
@@ -383,4 +384,70 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
     cr_expect_eq(grid[1] * grid[2], 1u);
     cr_expect_eq(gdni_spec_grid(&spec, &p, 1, (int64_t)1 << 30, 132, grid), GDN_E_INVALID);
     cr_expect(strstr(gdni_error_text(), "num_seqs"), "%s", gdni_error_text());
+}
+
+/* ---- Compile time and run time ---- */
+
+/* A problem and an arch on which the kernel is built with these values. */
+static struct gdni_spec spec_with(int32_t kernel, const struct gdni_params *params)
+{
+    const bool conv = kernel == GDNI_KERNEL_CONV1D_QKV;
+    struct gdni_problem p = conv ? conv_problem(16) : prefill_problem();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    p.generic = kernel != GDNI_KERNEL_PREFILL_HOPPER;
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, kernel);
+    return spec;
+}
+
+/* Every constant whose line differs is read by a template: "constexpr int NAME = value;". */
+static void expect_used(const struct gdni_unit *unit, const char *before, const char *after, const char *param)
+{
+    while (*before && *after) {
+        const size_t a = strcspn(before, "\n"), b = strcspn(after, "\n");
+        char name[64] = "", use[80];
+        if (a != b || memcmp(before, after, a) != 0) {
+            cr_assert_eq(sscanf(after, "constexpr %*s %63s", name), 1, "%.*s", (int)b, after);
+            bool used = false;
+            snprintf(use, sizeof use, "spec::%s", name);
+            for (int i = 1; i < unit->num_files; ++i) used |= strstr(unit->files[i].text, use) != NULL;
+            cr_expect(used || strstr(unit->main_text, use), "%s changes %s, which no template of %s reads", param, use,
+                      unit->entry);
+        }
+        before += a + (before[a] == '\n');
+        after += b + (after[b] == '\n');
+    }
+}
+
+Test(params, of_compile_time_change_the_key_and_code_that_reads_them_and_of_run_time_neither)
+{
+    for (int32_t kernel = 0; kernel < GDNI_NUM_KERNELS; ++kernel) {
+        struct gdni_param_row row;
+        for (int i = 0; gdni_param_at(kernel, i, &row); ++i)
+            for (int v = 0; row.legal[v]; ++v) {
+                struct gdni_params params;
+                struct gdni_unit units[2];
+                struct gdni_key keys[2];
+                struct gdni_strbuf texts[2] = { { 0 }, { 0 } };
+                gdni_params_initial(&params, kernel);
+                for (int k = 0; k < 2; ++k) {
+                    const struct gdni_spec spec = spec_with(kernel, &params);
+                    cr_assert_eq(gdni_unit_build(&units[k], &spec), GDN_OK, "%s", gdni_error_text());
+                    cr_assert_eq(gdni_key_build(&keys[k], &units[k]), GDN_OK);
+                    gdni_emit_spec(&texts[k], &spec);
+                    gdni_param_set(&params, &row, row.legal[v]);
+                }
+                const bool differs = row.when == GDNI_COMPILE_TIME && row.legal[v] != row.initial;
+                cr_expect_eq(strcmp(keys[0].hex, keys[1].hex) != 0, differs, "%s %d of %s", row.name, row.legal[v],
+                             units[0].entry);
+                expect_used(&units[1], texts[0].text, texts[1].text, row.name);
+                for (int k = 0; k < 2; ++k) {
+                    gdni_unit_free(&units[k]);
+                    gdni_key_free(&keys[k]);
+                    gdni_sb_free(&texts[k]);
+                }
+            }
+    }
 }
