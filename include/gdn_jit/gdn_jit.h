@@ -431,8 +431,8 @@ enum {
  * NVRTC only for what no cache holds. Blocks while compiling (tens to hundreds of ms a kernel). Concurrent calls for one
  * key compile once.
  *   GDN_E_INVALID, GDN_E_UNSUPPORTED  desc; the sentence says which member     GDN_E_NO_NVRTC  compile needed, none found
- *   GDN_E_NOT_CACHED  strict mode; the sentence names the key                   GDN_E_COMPILE   log tail in the sentence
- *   GDN_E_NOT_TUNED   GDN_PLAN_TUNED_ONLY, and no table has an entry
+ *   GDN_E_NOT_CACHED  strict mode; the sentence names the key and ends with a shell command that would add the plan
+ *   GDN_E_COMPILE     log tail in the sentence                 GDN_E_NOT_TUNED  GDN_PLAN_TUNED_ONLY, and no table has an entry
  * Parameters come from what was measured, as ctx knows it now (section 9): the entry of desc on target's GPU, else one for
  * calls near in size, else one of another GPU of the arch; else from the library's model. A dump says which. No result depends
  * on it beyond rounding within the kernel's error bounds.
@@ -526,7 +526,7 @@ typedef struct gdn_cache_stats {
     size_t struct_size;
     uint64_t memory_hits, disk_hits, misses; /* of this context: where plans found their cubins */
     uint64_t compiles, compile_usec;         /* compiles == 0 after a start proves that a warm-up was complete */
-    uint64_t corrupt;                        /* entries refused and removed */
+    uint64_t corrupt;                        /* entries refused, by the library or the driver */
     uint64_t evicted;
     uint64_t publish_failures;
 } gdn_cache_stats;
