@@ -882,7 +882,8 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
     const BlockLane l = block_lane(l_tile);
     const u32 to = (l.b ^ (band << 5)) - l_tile + t_tile + 2048 * band, betas = table + BETA + 64 * band + 4 * l.g;
     const u32 row = 2048 * band; /* of block row I = band + d: + 2048 d */
-    const float b0 = BETA_IN_T ? load_shared_float(betas) : 1.0f, b1 = BETA_IN_T ? load_shared_float(betas + 32) : 1.0f;
+    const float b0 = BETA_IN_T ? load_shared_float(betas) : 1.0f;
+    const float b1 = BETA_IN_T ? load_shared_float(betas + 32) : 1.0f;
     u32 x[4], b[4];
     float sum[4][2][4] = {};
     ldmatrix_x4(x, (l.a ^ (band << 5)) + row);
@@ -904,7 +905,7 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
     }
 }
 
-enum { BAR_AUX = 1 }; /* named barrier of the aux warpgroup */
+enum { BAR_AUX = 1, BAR_TURN }; /* named barriers: of the aux warpgroup; of whose turn it is, + state warpgroup */
 
 /* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
 __device__ __forceinline__ void finish_t(int n, int band)
@@ -1282,6 +1283,21 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 }
 
 /*
+ * From K S to T W the state warpgroups take turns: half a chunk apart, one's products run while the other packs. Turns that end
+ * earlier (K S issued, or done, or Q S issued) gained nothing, nor did a late start alone. Whoever waits for its turn holds up
+ * nothing that the other needs.
+ */
+__device__ __forceinline__ void take_turn(int group)
+{
+    bar_sync(BAR_TURN + group, 2 * GROUP);
+}
+
+__device__ __forceinline__ void pass_turn(int group)
+{
+    bar_arrive(BAR_TURN + 1 - group, 2 * GROUP);
+}
+
+/*
  * A chunk from W on, with Q S in flight: V', O, S. Returns the next chunk's flags. SCALED: W and V' are divided by
  * scale_slot()'s powers of two, or O takes its scale late: compiled apart, so that the usual way has no gaps in its code.
  */
@@ -1300,6 +1316,7 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
         s = load_shared_float2(scale_slot(place.index()));
     }
     issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
+    pass_turn(place.group);
     arrive_warp(Q_EMPTY + c.q_slot);
     decay_output(st.O, table);
     wgmma_wait<0>();
@@ -1340,6 +1357,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     float x[32];
     u32 W[4][4];
     pack_state(st, place);
+    take_turn(place.group);
     issue_keys(x, st.packed, c.k());
     const float decay = load_shared_float(table + DECAY_ALL);
 #pragma unroll
@@ -1369,6 +1387,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
 {
     State st;
     Clock c = { 0, 0, 0 };
+    if (place.group == 1) pass_turn(1);
     mbar_wait(bar(GATE_FULL), 0);
     u32 flags = load_shared_u32(c.table() + FLAGS);
     for (int number = 0; !(flags & CHUNK_END); ++number) {
@@ -1391,6 +1410,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
         const int line = (int)load_shared_u32(entry + ITEM_TO), head = (int)load_shared_u32(entry + ITEM_HEAD);
         if (p.final_state) save_state(st.S, final_state(p, line, head), place.row());
     }
+    if (place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
 }
 
 } // namespace

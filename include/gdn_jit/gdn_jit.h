@@ -505,7 +505,8 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
  * argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned. The kernel's grid follows from num_tokens and
  * num_seqs, which a captured graph keeps: a replay may use other cu_seqlens within them.
  *
- * workspace 0 with workspace_size 0 is legal: the call then runs the kernel that needs none, within the same error bounds.
+ * workspace 0 with workspace_size 0 is legal: the call then runs a kernel that needs none, within the same error bounds and,
+ * for given sequences, with the same bits in every batch (docs/prefill.md, "Prompts in pieces").
  */
 GDN_API gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
                                        size_t workspace_size, gdn_stream stream);

@@ -78,6 +78,20 @@ __device__ __forceinline__ void mbar_wait(u32 bar, u32 parity)
     dawdle();
 }
 
+/* Arrives, and waits for the others of the same phase, whichever it is: bar.sync's meaning. */
+__device__ __forceinline__ void mbar_meet(u32 bar)
+{
+    u64 phase;
+    u32 done = 0;
+    dawdle();
+    asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(phase) : "r"(bar) : "memory");
+    while (!done)
+        asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.shared.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(bar), "l"(phase)
+                     : "memory");
+}
+
 /* A warp's arrival, after whatever its lanes did: ARRIVALS_PER_WARP in the barrier's count. */
 __device__ __forceinline__ void mbar_arrive_warp(u32 bar, int lane)
 {

@@ -38,16 +38,16 @@ tests() {
     step test_serving "$build/tests/gpu/test_serving"
     step test_chunked "$build/tests/gpu/test_chunked" --out "$out" --bounds "$bounds"
     step test_prefill "$build/tests/gpu/test_prefill" --out "$out" --bounds "$bounds"
-    # The kernel of few sequences is the plan's choice for most small cases: as if there were few SMs, and the Hopper kernel too.
+    # The kernel of few sequences is the plan's choice for most small cases: as if there were few SMs; the generic kernel too.
     step test_prefill_few_sms "$build/tests/gpu/test_prefill" --num-sms 4 --bounds "$bounds"
     step test_contract_few_sms "$build/tests/gpu/test_contract" --num-sms 4
-    step test_prefill_hopper "$build/tests/gpu/test_prefill" --num-sms 4 --hopper --filter "bf16 d=128" --bounds "$bounds"
-    step test_contract_hopper "$build/tests/gpu/test_contract" --num-sms 4 --hopper --filter "bf16 d=128"
+    step test_prefill_generic "$build/tests/gpu/test_prefill" --num-sms 4 --generic --filter "d=128" --bounds "$bounds"
+    step test_contract_generic "$build/tests/gpu/test_contract" --num-sms 4 --generic --filter "d=128"
     # And as if there were SMs without end: then every call is one of few sequences.
     step test_prefill_split "$build/tests/gpu/test_prefill" --num-sms 1000000 --bounds "$bounds"
     step test_contract_split "$build/tests/gpu/test_contract" --num-sms 1000000
     step test_serving_split "$build/tests/gpu/test_serving" --num-sms 1000000
-    step test_serving_hopper "$build/tests/gpu/test_serving" --num-sms 4 --hopper
+    step test_serving_generic "$build/tests/gpu/test_serving" --num-sms 4 --generic
 }
 
 # Every value of the parameter space (src/codegen/params.def) that the steps above do not choose by themselves.

@@ -115,9 +115,8 @@ void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size)
     out[strcspn(out, "\"")] = '\0';
 }
 
-void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args)
+static void execute(const gdn_plan *plan, const gdn_prefill_args *args, size_t bytes)
 {
-    const size_t bytes = gdn_plan_workspace_size(plan);
     struct gpu_buffer workspace = bytes ? gpu_buffer_filled(bytes, GPU_NAN_FILL) : gpu_no_buffer;
     gdn_stream stream;
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -125,6 +124,16 @@ void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args)
     CU(cuStreamSynchronize(stream));
     CU(cuStreamDestroy(stream));
     gpu_buffer_free(&workspace);
+}
+
+void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args)
+{
+    execute(plan, args, gpu_no_workspace ? 0 : gdn_plan_workspace_size(plan));
+}
+
+void gpu_prefill_execute_bare(const gdn_plan *plan, const gdn_prefill_args *args)
+{
+    execute(plan, args, 0);
 }
 
 static void run(struct gpu_prefill_result *out, const gdn_plan *plan, gdn_prefill_args *args,

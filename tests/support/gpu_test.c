@@ -15,6 +15,7 @@ static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 static int num_passed, num_failed;
 int gpu_num_sms;
 uint32_t gpu_plan_flags;
+bool gpu_no_workspace;
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
@@ -25,6 +26,7 @@ static const struct option long_options[] = {
     { "device", required_argument, NULL, 'd' }, { "small", no_argument, NULL, 'm' },
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
     { "generic", no_argument, NULL, 'g' },      { "params", required_argument, NULL, 'p' },
+    { "no-workspace", no_argument, NULL, 'w' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -32,7 +34,7 @@ static void usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
-            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--params LIST]\n",
+            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n",
             program);
     exit(2);
 }
@@ -89,6 +91,9 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             break;
         case 'p':
             gpu_force_params(optarg);
+            break;
+        case 'w':
+            gpu_no_workspace = true;
             break;
         case 'm':
             options.small = true;

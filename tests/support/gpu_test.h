@@ -37,6 +37,9 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
  */
 extern int gpu_num_sms;
 
+/* --no-workspace: calls without one run the kernels that need none, whatever the number of sequences. */
+extern bool gpu_no_workspace;
+
 /* --generic: GDN_PLAN_GENERIC for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;
 
