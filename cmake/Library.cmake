@@ -1,5 +1,5 @@
-# libgdnjit: compiled once, linked twice (shared and static). Needs libc, libm, libdl and pthread, nothing else: CUDA and
-# NVRTC are opened at run time, xxHash is used as a header.
+# libgdnjit: compiled once, linked twice (shared and static). Needs libc, libm, libdl and pthread, and cJSON where that is
+# there as a shared library only: CUDA and NVRTC are opened at run time, xxHash is used as a header.
 include_guard()
 
 find_package(Threads REQUIRED)
@@ -8,20 +8,31 @@ if(NOT XXHASH_INCLUDE_DIR)
     message(FATAL_ERROR "xxhash.h not found: install xxHash 0.8 or newer (Debian, Ubuntu: libxxhash-dev).")
 endif()
 
-file(GLOB sources CONFIGURE_DEPENDS src/base/*.c src/codegen/*.c src/runtime/*.c src/reference/*.c)
-file(GLOB templates CONFIGURE_DEPENDS templates/*.cu templates/include/*.cuh)
-set(embedded ${PROJECT_BINARY_DIR}/templates_embed.c)
-add_custom_command(
-    OUTPUT ${embedded}
-    COMMAND ${CMAKE_COMMAND} -D "OUTPUT=${embedded}" -D "TEMPLATES=${templates}"
-            -P ${PROJECT_SOURCE_DIR}/cmake/EmbedTemplates.cmake
-    DEPENDS ${templates} ${PROJECT_SOURCE_DIR}/cmake/EmbedTemplates.cmake
-    COMMENT "Embedding templates"
-    VERBATIM)
+include(${CMAKE_CURRENT_LIST_DIR}/CJson.cmake)
 
-add_library(gdnjit_objects OBJECT ${sources} ${embedded})
+file(GLOB sources CONFIGURE_DEPENDS src/base/*.c src/codegen/*.c src/runtime/*.c src/reference/*.c)
+
+# gdn_embed(OUTPUT HEADER STRUCT SYMBOL COUNT FILES...): files as an array of the library
+function(gdn_embed output header struct symbol count)
+    add_custom_command(
+        OUTPUT ${output}
+        COMMAND ${CMAKE_COMMAND} -D "OUTPUT=${output}" -D "FILES=${ARGN}" -D HEADER=${header} -D STRUCT=${struct}
+                -D SYMBOL=${symbol} -D COUNT=${count} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake
+        DEPENDS ${ARGN} ${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake
+        COMMENT "Embedding ${symbol}"
+        VERBATIM)
+endfunction()
+
+file(GLOB templates CONFIGURE_DEPENDS templates/*.cu templates/include/*.cuh)
+file(GLOB tables CONFIGURE_DEPENDS tuning/sm_*/*.json)
+set(embedded_templates ${PROJECT_BINARY_DIR}/templates_embed.c)
+set(embedded_tables ${PROJECT_BINARY_DIR}/tuning_embed.c)
+gdn_embed(${embedded_templates} codegen/unit.h gdni_template gdni_templates gdni_num_templates ${templates})
+gdn_embed(${embedded_tables} runtime/tuning_shipped.h gdni_shipped_table gdni_shipped_tables gdni_num_shipped_tables ${tables})
+
+add_library(gdnjit_objects OBJECT ${sources} ${embedded_templates} ${embedded_tables})
 target_include_directories(gdnjit_objects PRIVATE src include)
-target_include_directories(gdnjit_objects SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR})
+target_include_directories(gdnjit_objects SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR} ${CJSON_INCLUDE_DIR})
 target_compile_options(gdnjit_objects PRIVATE ${GDN_C_WARNINGS})
 target_compile_definitions(gdnjit_objects PRIVATE $<$<BOOL:${GDN_CHECKED_KERNELS}>:GDN_CHECKED_KERNELS>)
 
@@ -36,6 +47,9 @@ foreach(library gdnjit gdnjit_static)
                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${library} PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
 endforeach()
+# An absolute path would bind the installed package to this machine.
+target_link_libraries(gdnjit PRIVATE ${CJSON_LIBRARY})
+target_link_libraries(gdnjit_static PRIVATE $<BUILD_INTERFACE:${CJSON_LIBRARY}> $<INSTALL_INTERFACE:cjson>)
 target_compile_definitions(gdnjit_static INTERFACE GDN_STATIC)
 
 set(version_script ${PROJECT_SOURCE_DIR}/cmake/gdnjit.map)

@@ -62,12 +62,23 @@ void gdni_sb_json_str(struct gdni_strbuf *sb, const char *s)
         const unsigned char c = (unsigned char)*s;
         if (c == '"' || c == '\\')
             gdni_sb_fmt(sb, "\\%c", c);
-        else if (c < 0x20)
+        else if (c < 0x20 || c == 0x7f)
             gdni_sb_fmt(sb, "\\u%04x", c);
         else
             gdni_sb_bytes(sb, s, 1);
     }
     gdni_sb_str(sb, "\"");
+}
+
+void gdni_sb_json_text(struct gdni_strbuf *sb, const char *name, const char *value)
+{
+    gdni_sb_fmt(sb, ", \"%s\": ", name);
+    gdni_sb_json_str(sb, value);
+}
+
+void gdni_sb_json_int(struct gdni_strbuf *sb, const char *name, int64_t value)
+{
+    gdni_sb_fmt(sb, ", \"%s\": %lld", name, (long long)value);
 }
 
 char *gdni_sb_take(struct gdni_strbuf *sb)

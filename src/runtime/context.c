@@ -9,9 +9,12 @@
 #include "codegen/problem.h"
 #include "runtime/cache.h"
 #include "runtime/driver.h"
+#include "runtime/guard.h"
 #include "runtime/nvrtc.h"
 #include "runtime/onecall.h"
+#include "runtime/record.h"
 #include "runtime/registry.h"
+#include "runtime/tuning_api.h"
 
 enum { KNOWN_FLAGS = GDN_CTX_NO_COMPILE | GDN_CTX_NO_ENV | GDN_CTX_SHARED_CACHE };
 
@@ -38,6 +41,12 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
     if (out->log_level < 0 || out->log_level > GDN_LOG_DEBUG)
         return GDN_FAIL(GDN_E_INVALID, "log_level is %d: must be GDN_LOG_ERROR to GDN_LOG_DEBUG, or 0 for GDN_LOG_WARN",
                         out->log_level);
+    if (out->compile_wait_ms < -1 || out->compile_wait_ms > GDNI_MAX_WAIT_MS)
+        return GDN_FAIL(
+            GDN_E_INVALID,
+            "compile_wait_ms is %d: must be milliseconds up to %d, 0 for GDN_JIT_COMPILE_WAIT_MS, or -1 for "
+            "no waiting",
+            out->compile_wait_ms, GDNI_MAX_WAIT_MS);
     return check_bundles(out);
 }
 
@@ -59,6 +68,11 @@ static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
            (ctx->cache = gdni_cache_create(cfg, &ctx->env, &ctx->log, &ctx->counters)) != NULL &&
            (ctx->registry = gdni_registry_create()) != NULL &&
            (ctx->driver = gdni_driver_create(cfg->driver_path)) != NULL &&
+           (ctx->guard = gdni_guard_create(cfg->compile_wait_ms, &ctx->env, &ctx->log)) != NULL &&
+           (ctx->record = gdni_record_create(cfg->record_path ? cfg->record_path : ctx->env.record, &ctx->log)) !=
+               NULL &&
+           (ctx->tuning = gdni_tuning_create(gdni_shipped_tables, gdni_num_shipped_tables, &ctx->log)) != NULL &&
+           gdni_tuning_load_path(ctx, cfg->tuning_path ? cfg->tuning_path : ctx->env.tuning_path) &&
            (ctx->onecall = gdni_onecall_create()) != NULL;
 }
 
@@ -81,6 +95,9 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
 {
     if (!ctx) return;
     gdni_onecall_destroy(ctx->onecall); /* unloads through the driver's table and logs */
+    gdni_record_destroy(ctx->record);
+    gdni_tuning_destroy(ctx->tuning);
+    gdni_guard_destroy(ctx->guard);
     gdni_driver_destroy(ctx->driver);
     gdni_registry_destroy(ctx->registry);
     gdni_cache_destroy(ctx->cache);

@@ -24,27 +24,16 @@ struct view {
 
 /* ---- JSON ---- */
 
-static void text_member(struct gdni_strbuf *sb, const char *name, const char *value)
-{
-    gdni_sb_fmt(sb, ", \"%s\": ", name);
-    gdni_sb_json_str(sb, value);
-}
-
-static void int_member(struct gdni_strbuf *sb, const char *name, int64_t value)
-{
-    gdni_sb_fmt(sb, ", \"%s\": %lld", name, (long long)value);
-}
-
 static void json_target(struct gdni_strbuf *sb, const gdn_target *target)
 {
     gdni_sb_str(sb, ", \"target\": {\"gpu_name\": ");
     gdni_sb_json_str(sb, target->gpu_name);
-    text_member(sb, "arch", target->arch);
-    int_member(sb, "num_sms", target->num_sms);
-    int_member(sb, "smem_per_block", target->smem_per_block);
-    int_member(sb, "l2_bytes", target->l2_bytes);
-    int_member(sb, "dram_gbps", target->dram_gbps);
-    int_member(sb, "tensor_tflops", target->tensor_tflops);
+    gdni_sb_json_text(sb, "arch", target->arch);
+    gdni_sb_json_int(sb, "num_sms", target->num_sms);
+    gdni_sb_json_int(sb, "smem_per_block", target->smem_per_block);
+    gdni_sb_json_int(sb, "l2_bytes", target->l2_bytes);
+    gdni_sb_json_int(sb, "dram_gbps", target->dram_gbps);
+    gdni_sb_json_int(sb, "tensor_tflops", target->tensor_tflops);
     gdni_sb_str(sb, "}");
 }
 
@@ -64,7 +53,7 @@ static void json_max_seqs(struct gdni_strbuf *sb, const struct view *v)
     int64_t most = 0;
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
         most = most_seqs(v, bucket) > most ? most_seqs(v, bucket) : most;
-    if (most < INT64_MAX) int_member(sb, "max_seqs", most);
+    if (most < INT64_MAX) gdni_sb_json_int(sb, "max_seqs", most);
 }
 
 /* Of each bucket that the variant serves, the most tokens that a call of this plan can have there. */
@@ -109,6 +98,55 @@ static void json_calls(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_str(sb, "]");
 }
 
+static void print_choice(struct gdni_strbuf *sb, const struct gdni_choice *choice, struct gdni_slot slot)
+{
+    gdni_sb_fmt(sb, "{\"tokens\": %lld, \"seqs\": %lld, \"by\": \"%s\"", (long long)gdni_tuning_tokens(slot.bucket),
+                (long long)gdni_tuning_seqs(slot.seq_class), gdni_chosen_name(choice->by));
+    if (choice->by != GDNI_CHOSEN_HEURISTIC) {
+        gdni_sb_json_text(sb, "gpu", choice->gpu_name);
+        gdni_sb_json_int(sb, "measured_tokens", gdni_tuning_tokens(choice->measured.bucket));
+        gdni_sb_json_int(sb, "measured_seqs", gdni_tuning_seqs(choice->measured.seq_class));
+    }
+    gdni_sb_str(sb, "}");
+}
+
+/* The slot's choice when this variant serves it; else NULL. */
+static const struct gdni_choice *choice_of(const struct view *v, struct gdni_slot slot)
+{
+    const gdn_plan *plan = v->plan;
+    const bool any = slot.seq_class == GDNI_ANY_SEQS;
+    const int variant =
+        any ? plan->variant_of_bucket[slot.bucket] : plan->variant_of_few[slot.bucket][slot.seq_class];
+    if (variant != v->index) return NULL;
+    return any ? &plan->choice_of_bucket[slot.bucket] : &plan->choice_of_few[slot.bucket][slot.seq_class];
+}
+
+/* What answered, by slots as tuning files have them; and, for people, each of those words once. */
+static void json_chosen_by(struct gdni_strbuf *sb, const struct view *v)
+{
+    unsigned seen = 0;
+    struct gdni_strbuf list = { 0 };
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
+        for (int c = GDNI_ANY_SEQS; c < GDNI_NUM_SEQ_CLASSES; ++c) {
+            const struct gdni_slot slot = { bucket, c };
+            const struct gdni_choice *choice = choice_of(v, slot);
+            if (!choice) continue;
+            if (list.len) gdni_sb_str(&list, ", ");
+            print_choice(&list, choice, slot);
+            seen |= 1u << choice->by;
+        }
+    const char *comma = "";
+    gdni_sb_str(sb, ", \"params_origin\": \"");
+    for (int by = 0; by < GDNI_CHOSEN_NONE; ++by)
+        if (seen & 1u << by) {
+            gdni_sb_fmt(sb, "%s%s", comma, gdni_chosen_name((enum gdni_chosen_by)by));
+            comma = ", ";
+        }
+    gdni_sb_fmt(sb, "\", \"chosen_by\": [%s]", list.text ? list.text : "");
+    sb->failed |= list.failed;
+    gdni_sb_free(&list);
+}
+
 static const char *origin_name(enum gdni_origin origin)
 {
     static const char *const names[] = {
@@ -125,29 +163,30 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     const struct gdni_facts *facts = &v->program->facts;
     gdni_sb_str(sb, v->index ? ",\n  {\"kernel\": " : "\n  {\"kernel\": ");
     gdni_sb_json_str(sb, v->program->entry);
-    text_member(sb, "arch", v->program->arch);
+    gdni_sb_json_text(sb, "arch", v->program->arch);
     const char *reason = "";
     gdni_kernel_choose(&v->plan->problem, v->plan->arch, &reason);
     if (v->spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
         reason = "few (sequence, head) pairs: T and P are made by CTAs of their own, on SMs that had nothing to do";
-    text_member(sb, "kernel_reason", reason);
+    gdni_sb_json_text(sb, "kernel_reason", reason);
     gdni_sb_str(sb, ", \"params\": ");
-    gdni_params_json(sb, &v->spec->params, v->plan->problem.op);
-    text_member(sb, "params_origin", "heuristic");
+    gdni_params_json(sb, &v->spec->params, v->spec->kernel);
+    json_chosen_by(sb, v);
     json_buckets(sb, v);
     json_max_seqs(sb, v);
     json_calls(sb, v);
-    int_member(sb, "registers", facts->registers);
-    int_member(sb, "spill_bytes", facts->spill_bytes);
-    int_member(sb, "local_bytes", facts->local_bytes);
-    int_member(sb, "static_smem", facts->static_smem);
-    int_member(sb, "dynamic_smem", v->spec->smem_bytes);
-    int_member(sb, "threads", v->spec->threads);
-    int_member(sb, "cubin_bytes", (int64_t)v->program->cubin_size);
-    text_member(sb, "origin", origin_name(v->origin));
-    int_member(sb, "compile_ms", facts->compile_ms);
-    text_member(sb, "compiler", facts->compiler);
-    text_member(sb, "key", v->program->key_hex);
+    gdni_sb_json_int(sb, "registers", facts->registers);
+    gdni_sb_json_int(sb, "spill_bytes", facts->spill_bytes);
+    gdni_sb_json_int(sb, "local_bytes", facts->local_bytes);
+    gdni_sb_json_int(sb, "static_smem", facts->static_smem);
+    gdni_sb_json_int(sb, "dynamic_smem", v->spec->smem_bytes);
+    gdni_sb_json_int(sb, "threads", v->spec->threads);
+    gdni_sb_json_int(sb, "cubin_bytes", (int64_t)v->program->cubin_size);
+    gdni_sb_json_text(sb, "origin", origin_name(v->origin));
+    gdni_sb_json_int(sb, "compile_ms", facts->compile_ms);
+    gdni_sb_json_text(sb, "compiler", facts->compiler);
+    gdni_sb_json_text(sb, "options", v->program->options);
+    gdni_sb_json_text(sb, "key", v->program->key_hex);
     gdni_sb_str(sb, "}");
     return GDN_OK;
 }

@@ -4,6 +4,7 @@
  */
 #include "runtime/fsutil.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +21,21 @@ const char *gdni_fs_error(int err)
 {
     const char *words = strerrordesc_np(err);
     return words ? words : "unknown error";
+}
+
+/* ---- temporary names ---- */
+
+/* Unlike any name that another process picks, on this host or another; O_EXCL and EEXIST settle what is left to chance. */
+static void temp_name(char name[GDNI_FS_TEMP_NAME])
+{
+    uint64_t bits = 0;
+    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != (ssize_t)sizeof bits) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        bits =
+            (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16 ^ (uint64_t)(uintptr_t)name;
+    }
+    snprintf(name, GDNI_FS_TEMP_NAME, GDNI_FS_TEMP_PREFIX "%016llx", (unsigned long long)bits);
 }
 
 /* ---- folders ---- */
@@ -62,6 +78,56 @@ int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int
     return 0;
 }
 
+int gdni_fs_make_temp_folder(int dir, mode_t mode, char name[GDNI_FS_TEMP_NAME], int *out)
+{
+    temp_name(name);
+    if (mkdirat(dir, name, mode) != 0) return errno;
+    const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int err = fd >= 0 && fchmod(fd, mode) == 0 ? 0 : errno;
+    if (err && fd >= 0) close(fd);
+    if (err) unlinkat(dir, name, AT_REMOVEDIR);
+    if (!err) *out = fd;
+    return err;
+}
+
+static DIR *open_list(int dir, const char *name)
+{
+    const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    if (!list && fd >= 0) close(fd);
+    return list;
+}
+
+/* The next name but "." and ".."; NULL at the end. */
+static const char *next_name(DIR *list)
+{
+    const struct dirent *e;
+    do
+        e = readdir(list);
+    while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
+    return e ? e->d_name : NULL;
+}
+
+int gdni_fs_is_empty(int dir, const char *name)
+{
+    DIR *list = open_list(dir, name);
+    if (!list) return errno;
+    const bool empty = !next_name(list);
+    closedir(list);
+    return empty ? 0 : ENOTEMPTY;
+}
+
+void gdni_fs_remove_tree(int dir, const char *name)
+{
+    DIR *list = open_list(dir, name);
+    if (!list) return;
+    for (const char *inside; (inside = next_name(list));)
+        if (unlinkat(dirfd(list), inside, 0) != 0 && (errno == EISDIR || errno == EPERM))
+            gdni_fs_remove_tree(dirfd(list), inside);
+    closedir(list);
+    unlinkat(dir, name, AT_REMOVEDIR);
+}
+
 /* ---- read ---- */
 
 int gdni_fs_open_file(int dir, const char *name, int *out, struct stat *st)
@@ -89,12 +155,37 @@ int gdni_fs_read(int fd, void *bytes, size_t size)
     return 0;
 }
 
+/* ---- remove ---- */
+
+static bool is_same(const struct stat *st, const struct stat *seen)
+{
+    if (seen->st_ino == 0) return !S_ISREG(st->st_mode);
+    return st->st_ino == seen->st_ino && st->st_dev == seen->st_dev && st->st_size == seen->st_size &&
+           st->st_mtim.tv_sec == seen->st_mtim.tv_sec && st->st_mtim.tv_nsec == seen->st_mtim.tv_nsec;
+}
+
+int gdni_fs_remove_same(int dir, const char *name, const struct stat *seen)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+    if (!is_same(&st, seen)) return ESTALE;
+    if (S_ISDIR(st.st_mode)) return EISDIR;
+    char temp[GDNI_FS_TEMP_NAME];
+    temp_name(temp);
+    if (renameat(dir, name, dir, temp) != 0) return errno;
+    /* Between the look and the rename a good file may have come: it goes back. */
+    if (fstatat(dir, temp, &st, AT_SYMLINK_NOFOLLOW) == 0 && !is_same(&st, seen))
+        return renameat(dir, temp, dir, name) == 0 ? ESTALE : errno;
+    return unlinkat(dir, temp, 0) == 0 ? 0 : errno;
+}
+
 /* ---- publish ---- */
 
 static int write_bytes(int fd, const void *bytes, size_t size)
 {
     for (size_t done = 0; done < size;) {
         const ssize_t n = write(fd, (const char *)bytes + done, size - done);
+        if (n == 0) return EIO; /* no progress, and no word why: some file systems do that rather than fail */
         if (n < 0 && errno != EINTR) return errno;
         if (n > 0) done += (size_t)n;
     }
@@ -105,21 +196,52 @@ static int write_bytes(int fd, const void *bytes, size_t size)
  * Under RLIMIT_FSIZE a write that passes the limit is a signal first, which would end the embedder's process over a cache
  * entry. It is blocked in this thread for the write, and the one that our write raised is taken off again.
  */
-static int write_quietly(int fd, const void *bytes, size_t size)
+struct quiet {
+    sigset_t only, before;
+    bool was_pending;
+};
+
+static bool begin_quiet(struct quiet *q)
 {
-    sigset_t only, before, pending;
-    sigemptyset(&only);
-    sigaddset(&only, SIGXFSZ);
+    sigset_t pending;
+    sigemptyset(&q->only);
+    sigaddset(&q->only, SIGXFSZ);
     sigpending(&pending);
-    const bool was_pending = sigismember(&pending, SIGXFSZ) == 1;
-    if (pthread_sigmask(SIG_BLOCK, &only, &before) != 0) return EAGAIN;
-    const int err = write_bytes(fd, bytes, size);
-    if (err == EFBIG && !was_pending) {
+    q->was_pending = sigismember(&pending, SIGXFSZ) == 1;
+    return pthread_sigmask(SIG_BLOCK, &q->only, &q->before) == 0;
+}
+
+static void end_quiet(const struct quiet *q, int err)
+{
+    if (err == EFBIG && !q->was_pending) {
         const struct timespec now = { 0 };
-        while (sigtimedwait(&only, NULL, &now) < 0 && errno == EINTR) {
+        while (sigtimedwait(&q->only, NULL, &now) < 0 && errno == EINTR) {
         }
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_sigmask(SIG_SETMASK, &q->before, NULL);
+}
+
+static int write_quietly(int fd, const void *bytes, size_t size)
+{
+    struct quiet quiet;
+    if (!begin_quiet(&quiet)) return EAGAIN;
+    const int err = write_bytes(fd, bytes, size);
+    end_quiet(&quiet, err);
+    return err;
+}
+
+int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written)
+{
+    struct quiet quiet;
+    *written = 0;
+    if (!begin_quiet(&quiet)) return EAGAIN;
+    ssize_t n;
+    do
+        n = write(fd, bytes, size);
+    while (n < 0 && errno == EINTR);
+    const int err = n < 0 ? errno : 0;
+    if (n > 0) *written = (size_t)n;
+    end_quiet(&quiet, err);
     return err;
 }
 
@@ -129,21 +251,6 @@ static int fill(int fd, const void *bytes, size_t size, mode_t mode)
     const int err = write_quietly(fd, bytes, size);
     if (err) return err;
     return fchmod(fd, mode) == 0 && fsync(fd) == 0 ? 0 : errno;
-}
-
-enum { TEMP_NAME = sizeof GDNI_FS_TEMP_PREFIX + 16 };
-
-/* Unlike any name that another process picks, on this host or another; O_EXCL and EEXIST settle what is left to chance. */
-static void temp_name(char name[TEMP_NAME])
-{
-    uint64_t bits = 0;
-    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != (ssize_t)sizeof bits) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        bits =
-            (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16 ^ (uint64_t)(uintptr_t)name;
-    }
-    snprintf(name, TEMP_NAME, GDNI_FS_TEMP_PREFIX "%016llx", (unsigned long long)bits);
 }
 
 static int move_into_place(int dir, const char *temp, const char *name)
@@ -175,7 +282,7 @@ static int publish_unnamed(int dir, const char *name, const void *bytes, size_t 
     int err = fill(fd, bytes, size, mode);
     if (!err && !replace) err = link_fd(fd, dir, name);
     if (!err && replace) { /* nothing links over a name: by way of a temporary one */
-        char temp[TEMP_NAME];
+        char temp[GDNI_FS_TEMP_NAME];
         temp_name(temp);
         err = link_fd(fd, dir, temp);
         if (!err) err = move_into_place(dir, temp, name);
@@ -186,7 +293,7 @@ static int publish_unnamed(int dir, const char *name, const void *bytes, size_t 
 
 static int publish_named(int dir, const char *name, const void *bytes, size_t size, mode_t mode)
 {
-    char temp[TEMP_NAME];
+    char temp[GDNI_FS_TEMP_NAME];
     int fd, tries = 0;
     do {
         temp_name(temp);

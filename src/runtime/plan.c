@@ -15,6 +15,7 @@
 #include "codegen/unit.h"
 #include "codegen/workspace.h"
 #include "runtime/context.h"
+#include "runtime/record.h"
 #include "runtime/target.h"
 
 /* Equal specs are equal code: they share a variant. */
@@ -26,34 +27,39 @@ static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
     return plan->num_variants++;
 }
 
-/* Variants of few sequences in one bucket, beside the one that every call can take. */
-static gdn_status choose_few(gdn_plan *plan, int bucket)
+/* Asks tables and model for a slot; *variant is -1 where the bucket's own serves. */
+static gdn_status choose_slot(gdn_plan *plan, struct gdni_slot slot, uint32_t flags, struct gdni_choice *choice,
+                              int *variant)
 {
-    const int top = gdni_seq_class_of(plan->problem.max_seqs);
-    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES && c <= top; ++c) {
-        struct gdni_params params;
-        struct gdni_spec spec;
-        if (!gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c)) continue;
-        GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
-        plan->variant_of_few[bucket][c] = variant_of_spec(plan, &spec);
-    }
+    struct gdni_spec spec;
+    *variant = -1;
+    GDN_TRY(gdni_tuning_choose(choice, plan->ctx->tuning, &plan->target, &plan->problem, slot, flags));
+    if (choice->by == GDNI_CHOSEN_NONE) return GDN_OK;
+    GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &choice->params));
+    *variant = variant_of_spec(plan, &spec);
     return GDN_OK;
 }
 
-static gdn_status choose_variants(gdn_plan *plan)
+/* The variant that every call of a bucket can take, and beside it those of few sequences, which prefill alone has. */
+static gdn_status choose_bucket(gdn_plan *plan, int bucket, uint32_t flags)
+{
+    const int top = gdni_seq_class_of(plan->problem.max_seqs);
+    GDN_TRY(choose_slot(plan, (struct gdni_slot){ bucket, GDNI_ANY_SEQS }, flags, &plan->choice_of_bucket[bucket],
+                        &plan->variant_of_bucket[bucket]));
+    for (int c = 0; plan->problem.op == GDNI_OP_PREFILL && c < GDNI_NUM_SEQ_CLASSES && c <= top; ++c)
+        GDN_TRY(choose_slot(plan, (struct gdni_slot){ bucket, c }, flags, &plan->choice_of_few[bucket][c],
+                            &plan->variant_of_few[bucket][c]));
+    return GDN_OK;
+}
+
+static gdn_status choose_variants(gdn_plan *plan, uint32_t flags)
 {
     const int last = gdni_bucket_of(plan->problem.max_tokens);
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        struct gdni_params params;
-        struct gdni_spec spec;
         plan->variant_of_bucket[bucket] = -1;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
             plan->variant_of_few[bucket][c] = -1;
-        if (bucket > last) continue;
-        gdni_params_heuristic(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket);
-        GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
-        plan->variant_of_bucket[bucket] = variant_of_spec(plan, &spec);
-        GDN_TRY(choose_few(plan, bucket));
+        if (bucket <= last) GDN_TRY(choose_bucket(plan, bucket, flags));
     }
     return GDN_OK;
 }
@@ -114,13 +120,28 @@ static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uin
 static gdn_status fill(gdn_plan *plan, uint32_t flags)
 {
     const uint32_t program_flags = flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0;
-    GDN_TRY(choose_variants(plan));
+    GDN_TRY(choose_variants(plan, flags));
+    gdni_record_plan(plan->ctx->record, plan,
+                     flags); /* before it compiles: also what fails or is killed was asked for */
     plan->workspace_size = workspace_size(plan);
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
     for (int i = 0; i < plan->num_variants; ++i)
         GDN_TRY(find_program(plan, &plan->specs[i], program_flags));
     return GDN_OK;
+}
+
+/* Adds the command that puts what is missing into the cache: exactly this plan, whatever made it. */
+static void advise(const gdn_plan *plan, uint32_t flags)
+{
+    char sentence[1024];
+    struct gdni_strbuf line = { 0 };
+    snprintf(sentence, sizeof sentence, "%s", gdni_error_text());
+    if (gdni_record_print(&line, plan, flags) == GDN_OK)
+        gdni_fail(GDN_E_NOT_CACHED, "%s: echo '%s' | gdn-jit-cache warm --from -", sentence, line.text);
+    else
+        gdni_fail(GDN_E_NOT_CACHED, "%s", sentence);
+    gdni_sb_free(&line);
 }
 
 gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
@@ -133,6 +154,7 @@ gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct
     plan->problem = *problem;
     gdn_status status = gdni_arch_find(target->arch, &plan->arch);
     if (status == GDN_OK) status = fill(plan, flags);
+    if (status == GDN_E_NOT_CACHED) advise(plan, flags);
     if (status != GDN_OK) {
         gdn_plan_destroy(plan);
         return status;
@@ -154,6 +176,9 @@ static gdn_status take_target(gdn_target *out, const gdn_target *target)
     return GDN_OK;
 }
 
+#define ANY_PLAN       ((uint32_t)(GDN_PLAN_CACHED_ONLY | GDN_PLAN_HEURISTIC | GDN_PLAN_TUNED_ONLY))
+#define ANY_PLAN_NAMES "GDN_PLAN_CACHED_ONLY, GDN_PLAN_HEURISTIC, GDN_PLAN_TUNED_ONLY"
+
 /* Checks what does not depend on the operator; *out is NULL from here on, until there is a plan. */
 static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t known, const char *names, gdn_plan **out)
 {
@@ -161,6 +186,9 @@ static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t known,
     *out = NULL;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
     if (flags & ~known) return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only %s known", flags, names);
+    if ((flags & GDN_PLAN_HEURISTIC) && (flags & GDN_PLAN_TUNED_ONLY))
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: GDN_PLAN_HEURISTIC and GDN_PLAN_TUNED_ONLY exclude each other",
+                        flags);
     return GDN_OK;
 }
 
@@ -199,8 +227,7 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY | GDN_PLAN_GENERIC,
-                       "GDN_PLAN_CACHED_ONLY and GDN_PLAN_GENERIC are", out));
+    GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_GENERIC, ANY_PLAN_NAMES ", GDN_PLAN_GENERIC are", out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
@@ -212,7 +239,7 @@ gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY, "GDN_PLAN_CACHED_ONLY is", out));
+    GDN_TRY(check_call(ctx, flags, ANY_PLAN, ANY_PLAN_NAMES " are", out));
     GDN_TRY(take_target(&taken, target));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
     return gdni_plan_create(ctx, &taken, &problem, flags, out);

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 need_nvrtc
 d=$room/cache
-conv="--op conv1d_qkv -m qwen3-next-80b-a3b --tp 1 --max-tokens 4096"
+conv="--op conv1d_qkv --prologue conv -m qwen3-next-80b-a3b --tp 1 --max-tokens 4096"
 
 run 0 warm $conv -g "NVIDIA H200" -d "$d" --json -j 2
 json 'd["cache_dir"]' "$d"
@@ -31,6 +31,17 @@ for gpu in "NVIDIA H200" "NVIDIA H100 80GB HBM3" "NVIDIA H100 PCIe"; do
     json 'd["built"], d["plans_failed"]' "(0, 0)"
 done
 
+# Every way that engines put a layer together, unless one is named; features are in every shape; Hopper's kernel when asked for.
+run 0 warm -m qwen3.5-2b --tp 1 --with checkpoints --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
+json 'd["plans"], d["plans_failed"]' "(7, 0)"
+plain=$(find "$room/ways" -name '*.gdnk' | wc -l)
+run 0 warm -m qwen3.5-2b --tp 1 --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
+json 'd["already_there"], d["built"]' "(0, $plain)"
+run 0 warm -m qwen3.5-2b --tp 1 --max-tokens 256 --max-seqs 256 --hopper -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
+json 'd["already_there"], [k["kernel"] for k in d["kernels"] if k["built"]]' "($plain, ['gdn_prefill_hopper'])"
+run 0 warm -m qwen3.5-2b,qwen3.5-0.8b --tp 1 --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
+json 'd["plans"], d["built"]' "(14, 0)"
+
 # A list on standard input, beside a model.
 echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":64,"head_dim_v":64,"width":2,
         "max_tokens":64}]' >"$room/s.json"
@@ -50,9 +61,9 @@ has "$err" "head_dim_qk is 60"
 
 # Nothing to compile with: one sentence for all plans that it stopped.
 run 1 warm -m qwen3.5-27b -g h200 -d "$room/none" --nvrtc /nowhere/libnvrtc.so --json
-json 'd["built"], d["plans_failed"] == d["plans"] == 10, len(d["failures"])' "(0, True, 1)"
-json 'd["failures"][0]["status"], d["failures"][0]["count"]' "('GDN_E_NO_NVRTC', 10)"
-has "$err" "(and 9 more)"
+json 'd["built"], d["plans_failed"] == d["plans"] == 41, len(d["failures"])' "(0, True, 1)"
+json 'd["failures"][0]["status"], d["failures"][0]["count"]' "('GDN_E_NO_NVRTC', 41)"
+has "$err" "(and 40 more)"
 has "$err" "/nowhere/libnvrtc.so"
 GDN_JIT_DISABLE_COMPILE=1 run 1 warm $conv -g h200 -d "$room/none" --json
 json 'd["failures"][0]["status"]' GDN_E_NOT_CACHED

@@ -14,8 +14,9 @@ function(gdn_test_program name)
         add_dependencies(${name} fakecuda)
     endif()
     if(TARGET fakenvrtc)
-        target_compile_definitions(${name} PRIVATE GDN_FAKE_NVRTC_PATH="$<TARGET_FILE:fakenvrtc>")
-        add_dependencies(${name} fakenvrtc)
+        target_compile_definitions(${name} PRIVATE GDN_FAKE_NVRTC_PATH="$<TARGET_FILE:fakenvrtc>"
+                                                   GDN_FAKE_NVRTC_NEXT_PATH="$<TARGET_FILE:fakenvrtc_next>")
+        add_dependencies(${name} fakenvrtc fakenvrtc_next)
     endif()
 endfunction()
 
@@ -68,6 +69,70 @@ function(gdn_criterion_tests folder)
     endforeach()
 endfunction()
 
+# abuse/: tests and a soak over a file system that fails when told to. The calls that the shim stands before are read from its
+# own table: one list, for the shim, for the linker and for test_calls.sh.
+function(gdn_wrapped_calls out)
+    set(calls open openat fcntl stat fstat fstatat read pread write utimensat time clock_gettime)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS abuse/fs_calls.def)
+    file(STRINGS abuse/fs_calls.def rows REGEX "^FS_CALL")
+    foreach(row IN LISTS rows)
+        string(REGEX REPLACE "^FS_CALL\\([^,]*, ([a-z]+),.*" "\\1" call "${row}")
+        list(APPEND calls ${call})
+    endforeach()
+    set(${out} ${calls} PARENT_SCOPE)
+endfunction()
+
+function(gdn_abuse_program name)
+    gdn_wrapped_calls(calls)
+    list(TRANSFORM calls PREPEND "-Wl,--wrap=")
+    gdn_test_program(${name} ${ARGN} abuse/fs_shim.c)
+    target_link_options(${name} PRIVATE ${calls})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/abuse)
+endfunction()
+
+# The driver's failures once more under valgrind, where there is one, with the small runner: Criterion's own process would be
+# watched too.
+function(gdn_valgrind_test)
+    find_program(VALGRIND valgrind)
+    if(NOT VALGRIND OR GDN_SANITIZE)
+        return()
+    endif()
+    gdn_abuse_program(test_driver_paths_plain abuse/test_driver_paths.c sanitizers/runner.c)
+    target_include_directories(test_driver_paths_plain BEFORE PRIVATE sanitizers)
+    gdn_register(valgrind_driver_paths abuse 900 ${VALGRIND} -q --error-exitcode=9 --leak-check=full
+                 --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=no
+                 $<TARGET_FILE:test_driver_paths_plain>)
+    set_property(TEST valgrind_driver_paths APPEND PROPERTY ENVIRONMENT "GDN_TEST_SLOW_MACHINE=1")
+endfunction()
+
+function(gdn_abuse_tests)
+    file(GLOB sources CONFIGURE_DEPENDS abuse/test_*.c)
+    foreach(source IN LISTS sources)
+        get_filename_component(name ${source} NAME_WE)
+        gdn_abuse_program(${name} ${source})
+        target_link_libraries(${name} PRIVATE test_framework)
+        gdn_register(${name} abuse 600 ${name})
+    endforeach()
+    gdn_valgrind_test()
+    gdn_abuse_program(soak_cache abuse/soak_cache.c)
+    gdn_register(soak_cache_few_rounds stress 300 soak_cache --rounds 12)
+    if(NOT GDN_SANITIZE) # a sanitizer's library has calls of its own
+        gdn_wrapped_calls(calls)
+        gdn_register(abuse_calls_are_behind_the_shim abuse 60 bash ${CMAKE_CURRENT_SOURCE_DIR}/abuse/test_calls.sh
+                     $<TARGET_FILE:gdnjit_static> ${calls})
+    endif()
+endfunction()
+
+# What of the tool reads text that others wrote; for fuzz/fuzz_cli_*.c, without the libraries that the tool prints with.
+function(gdn_cli_readers target)
+    set(readers cli json mem record shapes)
+    list(TRANSFORM readers PREPEND ${PROJECT_SOURCE_DIR}/src/cli/)
+    list(TRANSFORM readers APPEND .c)
+    target_sources(${target} PRIVATE ${readers})
+    target_include_directories(${target} SYSTEM PRIVATE ${CJSON_INCLUDE_DIR})
+    target_link_libraries(${target} PRIVATE ${CJSON_LIBRARY})
+endfunction()
+
 # fuzz/fuzz_<name>.c with the corpus in fuzz/corpus/<name>/: replayed in every build; with GDN_FUZZ also fuzzed for a while.
 function(gdn_fuzz_targets)
     file(GLOB sources CONFIGURE_DEPENDS fuzz/fuzz_*.c)
@@ -84,6 +149,9 @@ function(gdn_fuzz_targets)
         else()
             gdn_test_program(${target} ${source} fuzz/replay_main.c)
             gdn_register(${target} fuzz 600 ${target} ${corpus})
+        endif()
+        if(name MATCHES "^cli_")
+            gdn_cli_readers(${target})
         endif()
         set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
     endforeach()
@@ -104,13 +172,15 @@ function(gdn_gpu_programs)
 endfunction()
 
 # What cli/ needs besides the tool: its parts as a library for cli/test_*.c, and, for the scripts, a driver with one GPU
-# that is found as libcuda.so.1.
+# that is found as libcuda.so.1, an engine that finds its kernels or fails, and what fills
+# a cache and a tuning file.
 function(gdn_cli_support)
     file(GLOB parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
     list(FILTER parts EXCLUDE REGEX "gdn_jit_cache\\.c$")
     add_library(gdn_cli_parts STATIC ${parts})
     target_include_directories(gdn_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/src)
-    target_link_libraries(gdn_cli_parts PUBLIC gdnjit_static PkgConfig::CJSON PkgConfig::SMARTCOLS Threads::Threads)
+    target_link_libraries(gdn_cli_parts PUBLIC gdnjit_static PkgConfig::CJSON PkgConfig::SMARTCOLS
+                          PkgConfig::ARCHIVE Threads::Threads)
     target_compile_options(gdn_cli_parts PRIVATE ${GDN_C_WARNINGS})
     target_compile_definitions(gdn_cli_parts PUBLIC GDN_JIT_PRESET_DIR="${PROJECT_SOURCE_DIR}/tuning/presets")
 
@@ -120,10 +190,28 @@ function(gdn_cli_support)
     target_compile_options(fake_driver PRIVATE ${GDN_C_WARNINGS})
     set_target_properties(fake_driver PROPERTIES C_VISIBILITY_PRESET default OUTPUT_NAME cuda SUFFIX .so.1
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli/driver)
+
+    add_library(env_nvrtc SHARED cli/env_nvrtc.c fakenvrtc/fakenvrtc.c)
+    target_include_directories(env_nvrtc PRIVATE . ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(env_nvrtc PRIVATE Threads::Threads)
+    target_compile_options(env_nvrtc PRIVATE ${GDN_C_WARNINGS})
+    target_link_options(env_nvrtc PRIVATE -Wl,--build-id)
+    set_target_properties(env_nvrtc PROPERTIES C_VISIBILITY_PRESET default
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
+
+    add_executable(preset_engine cli/preset_engine.c)
+    target_include_directories(preset_engine PRIVATE .)
+    target_link_libraries(preset_engine PRIVATE gdnjit ${CMAKE_DL_LIBS})
+    target_compile_options(preset_engine PRIVATE ${GDN_C_WARNINGS})
+    gdn_test_program(many_entries cli/many_entries.c)
+    gdn_test_program(make_tuning cli/make_tuning.c)
+    set_target_properties(preset_engine many_entries make_tuning PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
 endfunction()
 
 # cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in
-# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR.
+# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, the engine in GDN_PRESET_ENGINE,
+# what fills a cache in GDN_MANY_ENTRIES, and what
+# writes a tuning file in GDN_MAKE_TUNING; the fake libnvrtc is GDN_FAKE_NVRTC.
 function(gdn_cli_tests)
     if(NOT TARGET gdn-jit-cache)
         return()
@@ -144,7 +232,12 @@ function(gdn_cli_tests)
         get_filename_component(name ${script} NAME_WE)
         gdn_register(cli_${name} cli 600 bash ${script})
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
-                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>")
+                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
+                     "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>"
+                     "GDN_FAKE_NVRTC=$<TARGET_FILE:env_nvrtc>")
+        if(GDN_SANITIZE) # a time that is promised is that of the tool as it is shipped
+            set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_LIST_MS=60000")
+        endif()
     endforeach()
 endfunction()
 
@@ -197,7 +290,7 @@ function(gdn_script_tests)
         return()
     endif()
     gdn_register(elf_shared_library elf 60 bash ${CMAKE_CURRENT_SOURCE_DIR}/elf/check_elf.sh $<TARGET_FILE:gdnjit>
-                 ${PROJECT_SOURCE_DIR}/include/gdn_jit/gdn_jit.h libgdnjit.so.${PROJECT_VERSION_MAJOR})
+                 ${PROJECT_SOURCE_DIR}/include/gdn_jit/gdn_jit.h libgdnjit.so.${PROJECT_VERSION_MAJOR} ${GDN_CJSON_SONAME})
     if(CMAKE_CXX_COMPILER)
         gdn_register(install_and_embed install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/run.sh ${PROJECT_BINARY_DIR}
                      ${PROJECT_VERSION} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})

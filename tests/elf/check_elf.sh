@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # What an embedder's loader sees of the shared library:
-#   - it needs libc (libm, libpthread, libdl, the loader) and nothing else: no CUDA, no libstdc++;
+#   - it needs libc (libm, libpthread, libdl, the loader), what the build said it would, and nothing else: no CUDA, no libstdc++;
 #   - it defines exactly the functions that the public header declares, all of them gdn_*;
 #   - its SONAME carries the ABI's major version, its stack is not executable, its relocations are read-only.
 #
-#   check_elf.sh LIBRARY HEADER SONAME
+#   check_elf.sh LIBRARY HEADER SONAME [ALSO_NEEDED]
 set -euo pipefail
 export LC_ALL=C
-library=$1 header=$2 soname=$3
+library=$1 header=$2 soname=$3 also=${4:-}
 failures=0
 
 fail() {
@@ -20,9 +20,13 @@ needed=$(readelf -dW "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\].*/\1/p')
 for name in $needed; do
     case $name in
         libc.so.6 | libm.so.6 | libpthread.so.0 | libdl.so.2 | ld-linux-*.so.* | ld64.so.*) ;;
+        "${also:-none}") ;;
         *) fail "$library needs $name: only libc, libm, libpthread and libdl are allowed; open the rest with dlopen" ;;
     esac
 done
+
+[ -z "$also" ] || grep -qxF -- "$also" <<<"$needed" ||
+    fail "$library does not need $also, as the build said it would: is the code that needs it gone?"
 
 exported=$(nm -D --defined-only --format=posix "$library" |
     awk '$2 != "A" { sub(/@.*/, "", $1); print $1 }' | sort -u) # A: the version's own name

@@ -48,10 +48,14 @@ echo 'int cuInit(unsigned f) { return (int)f; }' |
     "$cc" -shared -fPIC -x c - -o "$room/libcuda.so.1" -Wl,-soname,libcuda.so.1
 build cuda -Wl,--no-as-needed "$room/libcuda.so.1" <"$room/good.c"
 refuses cuda "needs libcuda.so.1"
+bash "$here/check_elf.sh" "$room/cuda.so" "$room/api.h" libx.so.0 libcuda.so.1
+! bash "$here/check_elf.sh" "$room/good.so" "$room/api.h" libx.so.0 libcuda.so.1 2>"$room/unneeded" ||
+    { echo "FAIL: a library that should need libcuda.so.1 and does not passed check_elf.sh" && exit 1; }
+grep -qF "does not need libcuda.so.1" "$room/unneeded" || { cat "$room/unneeded" && exit 1; }
 build soname -Wl,-soname,libx.so <"$room/good.c"
 refuses soname "SONAME is 'libx.so'"
 build stack -Wl,-z,execstack <"$room/good.c"
 refuses stack "stack is executable"
 build lazy -Wl,-z,lazy <"$room/good.c"
 refuses lazy "lazy binding"
-echo "7 planted faults refused"
+echo "8 planted faults refused"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, from a finished build: tests, repeats, sanitizers, examples, benchmarks.
 #
-#   tests/gpu/run_all.sh BUILD_FOLDER OUT_FOLDER [tests|repeats|sanitizers|examples|bench]...
+#   tests/gpu/run_all.sh BUILD_FOLDER OUT_FOLDER [tests|params|repeats|sanitizers|examples|bench]...
 #
 # GDN_COMMIT names the commit where the tree has no git. Without a part named, all but the sanitizers. Exit status 0 when
 # nothing failed. Results: OUT_FOLDER/*.tsv, *.jsonl, *.log.
@@ -11,7 +11,7 @@ set -uo pipefail
 build=$(cd "$1" && pwd) || exit 2
 mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 shift 2
-[ $# -gt 0 ] || set -- tests repeats examples bench
+[ $# -gt 0 ] || set -- tests params repeats examples bench
 source=$(cd "$(dirname "$0")/../.." && pwd)
 commit=${GDN_COMMIT:-$(git -C "$source" rev-parse --short HEAD 2>/dev/null || echo unknown)}
 export LD_LIBRARY_PATH=$build${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -38,16 +38,40 @@ tests() {
     step test_serving "$build/tests/gpu/test_serving"
     step test_chunked "$build/tests/gpu/test_chunked" --out "$out" --bounds "$bounds"
     step test_prefill "$build/tests/gpu/test_prefill" --out "$out" --bounds "$bounds"
-    # The kernel of few sequences is the plan's choice for most small cases: as if there were few SMs, and the Hopper kernel too.
+    # The kernel of few sequences is the plan's choice for most small cases: as if there were few SMs; the generic kernel too.
     step test_prefill_few_sms "$build/tests/gpu/test_prefill" --num-sms 4 --bounds "$bounds"
     step test_contract_few_sms "$build/tests/gpu/test_contract" --num-sms 4
-    step test_prefill_hopper "$build/tests/gpu/test_prefill" --num-sms 4 --hopper --filter "bf16 d=128" --bounds "$bounds"
-    step test_contract_hopper "$build/tests/gpu/test_contract" --num-sms 4 --hopper --filter "bf16 d=128"
+    step test_prefill_generic "$build/tests/gpu/test_prefill" --num-sms 4 --generic --filter "d=128" --bounds "$bounds"
+    step test_contract_generic "$build/tests/gpu/test_contract" --num-sms 4 --generic --filter "d=128"
     # And as if there were SMs without end: then every call is one of few sequences.
     step test_prefill_split "$build/tests/gpu/test_prefill" --num-sms 1000000 --bounds "$bounds"
     step test_contract_split "$build/tests/gpu/test_contract" --num-sms 1000000
     step test_serving_split "$build/tests/gpu/test_serving" --num-sms 1000000
-    step test_serving_hopper "$build/tests/gpu/test_serving" --num-sms 4 --hopper
+    step test_serving_generic "$build/tests/gpu/test_serving" --num-sms 4 --generic
+}
+
+# Every value of the parameter space (src/codegen/params.def) that the steps above do not choose by themselves.
+params() {
+    local values name
+    for values in cta_threads=64 cta_threads=256 tile_tokens=4 tile_tokens=8 tile_tokens=16 tile_tokens=16,cta_threads=64; do
+        name=${values//[=,]/_}
+        step "params_conv1d_$name" "$build/tests/gpu/test_conv1d" --params "$values"
+    done
+    for values in stages=2 stages=4; do
+        step "params_prefill_generic_$values" "$build/tests/gpu/test_prefill" --generic --num-sms 4 --params "cta_kinds=1,$values" \
+            --bounds "$bounds"
+        step "params_contract_generic_$values" "$build/tests/gpu/test_contract" --generic --num-sms 4 --params "cta_kinds=1,$values"
+    done
+    for values in block_dv=16,stages=2 block_dv=16,stages=4,ctas_per_producer=2 block_dv=32,stages=4,ctas_per_producer=8 \
+        block_dv=32,stages=2; do
+        name=${values//[=,]/_}
+        step "params_prefill_split_$name" "$build/tests/gpu/test_prefill" --num-sms 1000000 --params "cta_kinds=2,$values" \
+            --bounds "$bounds"
+        step "params_contract_split_$name" "$build/tests/gpu/test_contract" --num-sms 1000000 --params "cta_kinds=2,$values"
+    done
+    for values in deal_chunks=16 deal_chunks=64; do
+        step "params_contract_hopper_$values" "$build/tests/gpu/test_contract" --num-sms 4 --params "$values"
+    done
 }
 
 repeats() {
@@ -88,7 +112,7 @@ bench() {
 
 for part; do
     case $part in
-    tests | repeats | sanitizers | examples | bench) "$part" ;;
+    tests | params | repeats | sanitizers | examples | bench) "$part" ;;
     *) echo "no such part: $part" >&2; exit 2 ;;
     esac
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The rules that keep the layers apart, checked on the text:
 #   1. which folder may include which headers (table below);
-#   2. getenv, malloc, dlopen, printf, and what ends the process: each in the files that may;
+#   2. getenv, malloc, cJSON, dlopen, printf, and what ends the process: each in the files that may;
 #   3. no CUDA header anywhere; templates include nothing but their own headers;
 #   4. functions of at most 60 lines (tests/lint/long_functions.txt holds the exceptions, with reasons);
 #   5. lines of at most 128 columns, no tabs, no trailing blanks, a header comment that names the file;
@@ -52,7 +52,7 @@ layer() {
 libc='(stdbool|stddef|stdint|stdarg|string|limits|float|inttypes|stdalign|math)\.h'
 none='nothing'
 layer include/gdn_jit 'gdn_jit/[a-z_]+\.h' '(stddef|stdint)\.h'
-layer src/base '(gdn_jit|base)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h"
+layer src/base '(gdn_jit|base)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJSON\.h"
 layer src/codegen '(gdn_jit|base|codegen)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h|xxhash\.h"
 layer src/runtime '(gdn_jit|base|codegen|runtime)/[a-z_0-9]+\.(h|def)' '.*'
 layer src/reference '(gdn_jit|base|reference)/[a-z_0-9]+\.h|codegen/problem\.h' "$libc"
@@ -83,6 +83,7 @@ only() {
 only 'getenv|secure_getenv|setenv|putenv' 'src/runtime/env\.c' 'the environment is read in src/runtime/env.c'
 only 'malloc|calloc|realloc|reallocarray|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf|vasprintf' \
     'src/(base|cli)/mem\.c' 'allocate through src/base/mem.h (in the tool: src/cli/mem.c)'
+only 'cJSON_[A-Za-z]+' 'src/(base/json\.c|cli/.*)' 'JSON is read through src/base/json.h (in the tool: src/cli/json.h)'
 only 'dlopen|dlmopen' 'src/runtime/(driver|nvrtc)\.c' 'libraries are opened in src/runtime/driver.c and nvrtc.c'
 only 'printf|fprintf|vprintf|vfprintf|dprintf|vdprintf|puts|fputs|putchar|fputc|putc|perror|psignal' 'src/cli/.*' \
     'the library never prints: fail with GDN_FAIL or log with gdni_log()'

@@ -76,6 +76,7 @@ refuses src/runtime/driver.c 'environment is read' 'const char *x = secure_geten
 refuses src/codegen/spec.c 'src/base/mem.h' 'void *p = calloc(1, 2);'
 refuses src/runtime/plan.c 'src/base/mem.h' '/* */ int f(void) { free(p); return 0; }'
 refuses src/runtime/plan.c 'driver.c and nvrtc.c' 'void *p = dlopen(path, 2);'
+refuses src/runtime/plan.c 'src/base/json.h' 'void *p = cJSON_Parse(text);'
 refuses src/runtime/plan.c 'never prints' 'int n = fprintf(stderr, "x");'
 refuses src/base/mem.c 'never prints' 'int n = (puts("x"));'
 refuses src/runtime/plan.c 'never ends' 'int f(void) { abort(); }'

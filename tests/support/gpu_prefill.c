@@ -1,6 +1,7 @@
 /*
  * gpu_prefill.c - see gpu_prefill.h.
  */
+#include "gpu_params.h"
 #include "gpu_prefill.h"
 
 #include <string.h>
@@ -88,6 +89,10 @@ gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *des
     wide.max_seqs = desc->max_seqs > MAX_SEQS ? desc->max_seqs : MAX_SEQS;
     GDN(gdn_target_from_device(ctx, device, &target));
     if (gpu_num_sms) target.num_sms = gpu_num_sms;
+    struct gdni_problem problem;
+    GDN(gdni_problem_from_prefill(&problem, &wide));
+    problem.generic = (gpu_plan_flags & GDN_PLAN_GENERIC) != 0;
+    gpu_force_for(ctx, &target, &problem);
     GDN(gdn_plan_prefill(ctx, &target, &wide, gpu_plan_flags, &plan));
     GDN(gdn_plan_load(plan, device));
     return plan;

@@ -43,6 +43,8 @@ extern bool gpu_no_workspace;
 /* --generic: GDN_PLAN_GENERIC for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;
 
+/* --params name=value,...: see gpu_params.h. */
+
 /* Makes the device current for this thread; exits with GPU_NO_DEVICE and a sentence where there is none. */
 void gpu_require_device(const struct gpu_options *options);
 

@@ -1,8 +1,10 @@
 /* Parameters: legal values, buckets, and a heuristic that always gives something that fits. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "codegen/key.h"
 #include "codegen/workspace.h"
 #include "specs.h"
 
@@ -71,7 +73,7 @@ Test(heuristic, prefill_uses_three_stages_where_they_fit_and_two_in_99_KB)
     static const struct {
         const char *arch;
         int32_t stages;
-    } wanted[] = { { "sm_80", 3 }, { "sm_86", 2 }, { "sm_90a", 3 }, { "sm_120a", 2 } };
+    } wanted[] = { { "sm_80", 3 }, { "sm_86", 2 }, { "sm_100a", 3 }, { "sm_120a", 2 } };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_arch *arch = NULL;
         struct gdni_params params;
@@ -139,10 +141,11 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
 {
     const struct gdni_problem p = few_heads(16);
     const struct gdni_arch *arch = NULL;
-    const struct gdni_params params = { .cta_kinds = 2, .chunk = 64, .block_dv = 32, .stages = 3 };
+    struct gdni_params params;
     struct gdni_spec spec;
     struct gdni_workspace w;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_initial(&params, GDNI_KERNEL_PREFILL_SPLIT);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
     gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
     cr_expect_eq(w.image_rows, 1000 / 64 + 3, "a sequence's last chunk may be short: one row more for each");
@@ -154,6 +157,9 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     cr_expect_eq(w.num_producers, 132 - 64, "the SMs that 64 CTAs leave");
     gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1);
     cr_expect_eq(w.num_producers, 3 * 16 / 2, "no more than there is work for, two images at a time");
+    spec.params.ctas_per_producer = 2;
+    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
+    cr_expect_eq(w.num_producers, 66, "a parameter says how many a producer feeds");
 }
 
 static struct gdni_spec hopper_spec(void)
@@ -189,6 +195,11 @@ Test(workspace, is_a_counter_where_the_persistent_kernel_has_many_unequal_items)
         cr_expect_eq(w.size, cases[i].words * 256, "%s", cases[i].why);
         cr_expect_eq(w.num_producers, 0);
     }
+    struct gdni_spec eager = spec;
+    struct gdni_workspace w;
+    eager.params.deal_chunks = 16;
+    gdni_workspace_of(&w, &eager, &p, 132, 64 * 126, 5);
+    cr_expect_eq(w.control_words, 1u, "a parameter says how many chunks pay for it");
 }
 
 Test(params, narrow_blocks_need_two_kinds_of_ctas)
@@ -198,24 +209,49 @@ Test(params, narrow_blocks_need_two_kinds_of_ctas)
     const struct gdni_arch *arch = NULL;
     struct gdni_spec spec;
     cr_assert_eq(gdni_arch_find("sm_100a", &arch), GDN_OK);
-    cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_E_UNSUPPORTED);
-    cr_expect_str_eq(gdni_error_text(), "parameter block_dv is 32 with cta_kinds 1: gdn_prefill_generic has another");
+    cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_E_INVALID);
+    cr_expect_str_eq(gdni_error_text(), "parameter block_dv is 32: must be 64 for gdn_prefill_generic");
 }
 
 Test(params, an_illegal_value_is_named_with_the_legal_ones)
 {
-    const struct gdni_problem p = prefill_problem();
     struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 5 };
-    cr_expect_eq(gdni_params_check(&params, &p), GDN_E_INVALID);
-    cr_expect_str_eq(gdni_error_text(), "parameter stages is 5: must be one of 2, 3");
+    cr_expect_eq(gdni_params_check(&params, GDNI_KERNEL_PREFILL_GENERIC), GDN_E_INVALID);
+    cr_expect_str_eq(gdni_error_text(), "parameter stages is 5: must be one of 2, 3, 4 for gdn_prefill_generic");
 }
 
-Test(params, a_parameter_of_the_other_operator_is_refused)
+Test(params, what_another_kernel_has_is_refused)
 {
-    const struct gdni_problem p = prefill_problem();
     struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 2, .tile_tokens = 8 };
-    cr_expect_eq(gdni_params_check(&params, &p), GDN_E_INVALID);
-    cr_expect(strstr(gdni_error_text(), "tile_tokens"), "%s", gdni_error_text());
+    cr_expect_eq(gdni_params_check(&params, GDNI_KERNEL_PREFILL_GENERIC), GDN_E_INVALID);
+    cr_expect_str_eq(gdni_error_text(), "parameter tile_tokens is 8: gdn_prefill_generic has no such parameter");
+    params = (struct gdni_params){ .cta_kinds = 1, .chunk = 64, .block_dv = 128, .stages = 3 };
+    cr_expect_eq(gdni_params_check(&params, GDNI_KERNEL_PREFILL_HOPPER), GDN_E_INVALID, "its stages are fixed");
+}
+
+Test(params, every_kernel_has_parameters_whose_defaults_are_legal_and_whose_values_ascend)
+{
+    for (int32_t kernel = 0; kernel < GDNI_NUM_KERNELS; ++kernel) {
+        struct gdni_params params;
+        struct gdni_param_row row;
+        int count = 0;
+        gdni_params_initial(&params, kernel);
+        cr_expect_eq(gdni_params_check(&params, kernel), GDN_OK, "%s", gdni_error_text());
+        for (; gdni_param_at(kernel, count, &row); ++count)
+            for (int v = 0; row.legal[v]; ++v) {
+                cr_expect(v == 0 || row.legal[v - 1] < row.legal[v], "%s", row.name);
+                cr_assert_lt(v, GDNI_MAX_PARAM_VALUES);
+            }
+        cr_expect_gt(count, 0, "kernel %d", kernel);
+    }
+}
+
+/* A change of the space is meant to be seen: it sets every measured table aside. Put the new value here then. */
+Test(params, the_hash_of_the_space_is_this_one)
+{
+    char hash[GDNI_SPACE_HEX];
+    gdni_space_hash(hash);
+    cr_expect_str_eq(hash, "d2a9d35730dd65d5");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -233,9 +269,104 @@ Test(params, json_holds_the_operators_own_parameters)
 {
     struct gdni_strbuf sb = { 0 };
     const struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 3 };
-    gdni_params_json(&sb, &params, GDNI_OP_PREFILL);
+    gdni_params_json(&sb, &params, GDNI_KERNEL_PREFILL_GENERIC);
     cr_expect_str_eq(sb.text, "{\"chunk\": 64, \"cta_kinds\": 1, \"block_dv\": 64, \"stages\": 3}");
     gdni_sb_free(&sb);
+}
+
+/* gdn-jit-tuning(5) is the contract of tuning files: a value that it does not name is one that nobody can write. */
+Test(params, the_manual_page_names_every_parameter_and_its_legal_values)
+{
+    static char page[65536];
+    FILE *file = fopen(GDN_SOURCE_DIR "/docs/man/gdn-jit-tuning.5.scd", "r");
+    cr_assert(file && fread(page, 1, sizeof page - 1, file) > 0);
+    fclose(file);
+    for (int32_t kernel = 0; kernel < GDNI_NUM_KERNELS; ++kernel) {
+        struct gdni_param_row row;
+        for (int i = 0; gdni_param_at(kernel, i, &row); ++i) {
+            struct gdni_strbuf words = { 0 };
+            gdni_sb_fmt(&words, "_%s_ ", row.name);
+            for (int v = 0; row.legal[v]; ++v) gdni_sb_fmt(&words, "%s%d", v ? ", " : "", row.legal[v]);
+            cr_expect(strstr(page, words.text), "\"%s\" is not in gdn-jit-tuning(5)", words.text);
+            gdni_sb_free(&words);
+        }
+    }
+}
+
+/* ---- Candidates ---- */
+
+static int candidates_of(const struct gdni_problem *p, const char *arch_name, struct gdni_slot slot,
+                         struct gdni_params out[GDNI_MAX_CANDIDATES])
+{
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find(arch_name, &arch), GDN_OK);
+    return gdni_params_candidates(out, p, arch, 0, slot);
+}
+
+Test(candidates, the_heuristics_answer_comes_first_all_are_usable_and_none_comes_twice)
+{
+    struct gdni_problem problems[] = { prefill_problem(), few_heads(8), few_heads(8), conv_problem(16) };
+    problems[2].generic = 1;
+    for (size_t i = 0; i < 4; ++i)
+        for (int a = 0; gdni_arch_at(a); ++a)
+            for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
+                for (int c = GDNI_ANY_SEQS; c < (i < 3 ? GDNI_NUM_SEQ_CLASSES : 0); ++c) {
+                    const struct gdni_slot slot = { bucket, c };
+                    struct gdni_params list[GDNI_MAX_CANDIDATES], first;
+                    const int count = candidates_of(&problems[i], gdni_arch_at(a)->name, slot, list);
+                    if (c < 0 || !gdni_params_heuristic_few(&first, &problems[i], gdni_arch_at(a), 0, bucket, c))
+                        gdni_params_heuristic(&first, &problems[i], gdni_arch_at(a), 0, bucket);
+                    cr_assert(count > 0 && count < GDNI_MAX_CANDIDATES, "%d", count);
+                    cr_expect_eq(memcmp(&list[0], &first, sizeof first), 0, "problem %zu, bucket %d, class %d", i, bucket, c);
+                    for (int k = 0; k < count; ++k) {
+                        cr_expect_eq(gdni_params_usable(&list[k], &problems[i], gdni_arch_at(a), 0, slot), GDN_OK);
+                        for (int j = 0; j < k; ++j) cr_expect_neq(memcmp(&list[j], &list[k], sizeof first), 0);
+                    }
+                }
+}
+
+Test(candidates, are_the_product_of_what_the_arch_can_hold)
+{
+    static const struct {
+        const char *arch;
+        struct gdni_slot slot;
+        int count;
+    } wanted[] = {
+        { "sm_90a", { 2, GDNI_ANY_SEQS }, 3 },   /* generic: three stages */
+        { "sm_86", { 2, GDNI_ANY_SEQS }, 1 },    /* two stages fit */
+        { "sm_90a", { 2, 0 }, 3 + 2 * 3 * 3 },   /* and split: blocks, stages, producers */
+        { "sm_90a", { 7, 0 }, 3 },               /* split would need too much workspace */
+    };
+    struct gdni_problem p = few_heads(16);
+    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    p.generic = 1;
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
+        if (i < 3) cr_expect_eq(candidates_of(&p, wanted[i].arch, wanted[i].slot, list), wanted[i].count, "row %zu", i);
+    struct gdni_problem longer = p;
+    longer.max_tokens = 1 << 22;
+    cr_expect_eq(candidates_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
+    p.generic = 0;
+    cr_expect_eq(candidates_of(&p, "sm_90a", wanted[0].slot, list), 3, "Hopper's own: when a counter deals items out");
+    const struct gdni_problem conv = conv_problem(16);
+    cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[0].slot, list), 3 * 3);
+    cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
+}
+
+Test(candidates, the_model_ranks_measured_orders_rightly)
+{
+    /* H200, docs/prefill_split.md: 16 heads, 1 x 32768: 32 columns 802 us, 16 columns 1294; generic 1520. */
+    struct gdni_problem p = few_heads(16);
+    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    p.generic = 1;
+    const int count = candidates_of(&p, "sm_90a", (struct gdni_slot){ 4, 0 }, list);
+    int first_16 = count, first_32 = count, first_generic = count;
+    for (int i = count - 1; i >= 0; --i) {
+        if (list[i].block_dv == 16) first_16 = i;
+        if (list[i].block_dv == 32) first_32 = i;
+        if (list[i].block_dv == 64) first_generic = i;
+    }
+    cr_expect(first_32 < first_16 && first_16 < first_generic, "32: %d, 16: %d, generic: %d", first_32, first_16,
+              first_generic);
 }
 
 Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refuses)
@@ -253,4 +384,70 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
     cr_expect_eq(grid[1] * grid[2], 1u);
     cr_expect_eq(gdni_spec_grid(&spec, &p, 1, (int64_t)1 << 30, 132, grid), GDN_E_INVALID);
     cr_expect(strstr(gdni_error_text(), "num_seqs"), "%s", gdni_error_text());
+}
+
+/* ---- Compile time and run time ---- */
+
+/* A problem and an arch on which the kernel is built with these values. */
+static struct gdni_spec spec_with(int32_t kernel, const struct gdni_params *params)
+{
+    const bool conv = kernel == GDNI_KERNEL_CONV1D_QKV;
+    struct gdni_problem p = conv ? conv_problem(16) : prefill_problem();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    p.generic = kernel != GDNI_KERNEL_PREFILL_HOPPER;
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, kernel);
+    return spec;
+}
+
+/* Every constant whose line differs is read by a template: "constexpr int NAME = value;". */
+static void expect_used(const struct gdni_unit *unit, const char *before, const char *after, const char *param)
+{
+    while (*before && *after) {
+        const size_t a = strcspn(before, "\n"), b = strcspn(after, "\n");
+        char name[64] = "", use[80];
+        if (a != b || memcmp(before, after, a) != 0) {
+            cr_assert_eq(sscanf(after, "constexpr %*s %63s", name), 1, "%.*s", (int)b, after);
+            bool used = false;
+            snprintf(use, sizeof use, "spec::%s", name);
+            for (int i = 1; i < unit->num_files; ++i) used |= strstr(unit->files[i].text, use) != NULL;
+            cr_expect(used || strstr(unit->main_text, use), "%s changes %s, which no template of %s reads", param, use,
+                      unit->entry);
+        }
+        before += a + (before[a] == '\n');
+        after += b + (after[b] == '\n');
+    }
+}
+
+Test(params, of_compile_time_change_the_key_and_code_that_reads_them_and_of_run_time_neither)
+{
+    for (int32_t kernel = 0; kernel < GDNI_NUM_KERNELS; ++kernel) {
+        struct gdni_param_row row;
+        for (int i = 0; gdni_param_at(kernel, i, &row); ++i)
+            for (int v = 0; row.legal[v]; ++v) {
+                struct gdni_params params;
+                struct gdni_unit units[2];
+                struct gdni_key keys[2];
+                struct gdni_strbuf texts[2] = { { 0 }, { 0 } };
+                gdni_params_initial(&params, kernel);
+                for (int k = 0; k < 2; ++k) {
+                    const struct gdni_spec spec = spec_with(kernel, &params);
+                    cr_assert_eq(gdni_unit_build(&units[k], &spec), GDN_OK, "%s", gdni_error_text());
+                    cr_assert_eq(gdni_key_build(&keys[k], &units[k]), GDN_OK);
+                    gdni_emit_spec(&texts[k], &spec);
+                    gdni_param_set(&params, &row, row.legal[v]);
+                }
+                const bool differs = row.when == GDNI_COMPILE_TIME && row.legal[v] != row.initial;
+                cr_expect_eq(strcmp(keys[0].hex, keys[1].hex) != 0, differs, "%s %d of %s", row.name, row.legal[v],
+                             units[0].entry);
+                expect_used(&units[1], texts[0].text, texts[1].text, row.name);
+                for (int k = 0; k < 2; ++k) {
+                    gdni_unit_free(&units[k]);
+                    gdni_key_free(&keys[k]);
+                    gdni_sb_free(&texts[k]);
+                }
+            }
+    }
 }

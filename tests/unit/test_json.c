@@ -1,0 +1,200 @@
+/*
+ * test_json.c - JSON of a stranger is taken only when it is JSON, and only the members that a table names.
+ */
+#include <criterion/criterion.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/strbuf.h"
+
+static gdn_status parse_bytes(const char *bytes, size_t len)
+{
+    gdni_json *root = NULL;
+    char *copy = malloc(len ? len : 1); /* exactly as long: AddressSanitizer sees a read past the end */
+    memcpy(copy, bytes, len);
+    const gdn_status status = gdni_json_parse("f.json", copy, len, &root);
+    cr_assert_eq(status == GDN_OK, root != NULL);
+    free(copy);
+    gdni_json_free(root);
+    return status;
+}
+
+static void expect_refused(const char *text, const char *words)
+{
+    cr_assert_eq(parse_bytes(text, strlen(text)), GDN_E_INVALID, "taken: %s", text);
+    cr_assert(strstr(gdn_last_error(), "f.json") && strstr(gdn_last_error(), words), "%s: '%s' is not in '%s'", text, words,
+              gdn_last_error());
+}
+
+Test(json, takes_json)
+{
+    static const char *const good[] = { "{}", "[]", " [1, -2, true, null, \"a\\n\\u00e9\\\\\"]\n",
+                                        "{\"a\": {\"b\": [\"\xc3\xa9\"]}}",
+                                        "\"\xf0\x9f\x98\x80\"", "[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]" };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; ++i)
+        cr_assert_eq(parse_bytes(good[i], strlen(good[i])), GDN_OK, "%s: %s", good[i], gdn_last_error());
+}
+
+Test(json, refuses_what_is_not_json_and_names_the_line)
+{
+    expect_refused("", "line 1");
+    expect_refused("{\"a\": 1}\n x", "line 2");
+    expect_refused("{} {}", "not valid JSON");
+    expect_refused("{\"a\": 1,\n\n}", "line 3");
+    expect_refused("{'a': 1}", "not valid JSON");
+    expect_refused("[1, 2", "not valid JSON");
+    expect_refused("\"open", "not valid JSON");
+    expect_refused("\"open\\", "not valid JSON");
+    expect_refused("[0x10]", "not valid JSON");
+    expect_refused("[nan]", "not valid JSON");
+}
+
+Test(json, refuses_what_cjson_lets_through)
+{
+    expect_refused("\"a\\u0000b\"", "\\u0000");
+    expect_refused("\n\"a\nb\"", "line 2: a control character");
+    expect_refused("\"a\x7f\"", "control character");
+    expect_refused("{\x01}", "no JSON");
+    expect_refused("\xef\xbb\xbf{}", "no JSON");
+    cr_assert_eq(parse_bytes("{}\0", 3), GDN_E_INVALID);
+    cr_assert_eq(parse_bytes("\"a\0b\"", 5), GDN_E_INVALID);
+    expect_refused("[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]", "16 levels");
+}
+
+Test(json, refuses_every_malformed_utf8)
+{
+    static const char *const bad[] = { "\"\x80\"", "\"\xc0\xaf\"", "\"\xc3\"", "\"\xe0\x80\x80\"", "\"\xed\xa0\x80\"",
+                                       "\"\xf4\x90\x80\x80\"", "\"\xf0\x9f\x98\"", "\"\xff\"", "\"\xc3", "\"\\\xc3\"" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) expect_refused(bad[i], "UTF-8");
+}
+
+Test(json, refuses_more_than_it_reads)
+{
+    char *text = malloc(GDNI_JSON_MAX_BYTES + 1);
+    memset(text, ' ', GDNI_JSON_MAX_BYTES + 1);
+    memcpy(text, "[]", 2);
+    cr_assert_eq(parse_bytes(text, GDNI_JSON_MAX_BYTES), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(parse_bytes(text, GDNI_JSON_MAX_BYTES + 1), GDN_E_INVALID);
+    cr_assert(strstr(gdn_last_error(), "8388609 bytes"), "%s", gdn_last_error());
+    free(text);
+}
+
+Test(json, reads_back_every_text_that_strbuf_writes)
+{
+    char text[128];
+    for (int c = 1; c < 128; ++c) text[c - 1] = (char)c;
+    text[127] = '\0';
+    struct gdni_strbuf sb = { 0 };
+    gdni_sb_str(&sb, "{\"n\": 1");
+    gdni_sb_json_text(&sb, "text", text);
+    gdni_sb_json_int(&sb, "least", INT64_C(-9007199254740992));
+    gdni_sb_str(&sb, "}");
+    gdni_json *root;
+    const char *back = NULL;
+    int64_t n = 0, least = 0;
+    const struct gdni_json_field fields[] = {
+        { "n", GDNI_JSON_INT, true, &n, 1, 1, NULL },
+        { "text", GDNI_JSON_STRING, true, &back, 0, 0, NULL },
+        { "least", GDNI_JSON_INT, true, &least, INT64_MIN, 0, NULL },
+    };
+    cr_assert_eq(gdni_json_parse("f.json", sb.text, sb.len, &root), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdni_json_object("f.json", root, fields, 3), GDN_OK, "%s", gdn_last_error());
+    cr_assert_str_eq(back, text);
+    cr_assert_eq(least, INT64_C(-9007199254740992));
+    gdni_json_free(root);
+    gdni_sb_free(&sb);
+}
+
+/* ---- members ---- */
+
+enum { COLD = 3, WARM = 4 };
+static const struct gdni_json_word words[] = { { "cold", COLD }, { "warm", WARM }, { NULL, 0 } };
+
+struct record {
+    int64_t n;
+    bool flag;
+    const char *text;
+    int word;
+    const gdni_json *object, *array;
+};
+
+static gdn_status read_record(const char *text, struct record *out, gdni_json **root)
+{
+    *out = (struct record){ .n = -1, .word = -1 };
+    const struct gdni_json_field fields[] = {
+        { "n", GDNI_JSON_INT, true, &out->n, 0, 100, NULL },
+        { "flag", GDNI_JSON_BOOL, false, &out->flag, 0, 0, NULL },
+        { "text", GDNI_JSON_STRING, false, &out->text, 0, 0, NULL },
+        { "word", GDNI_JSON_WORD, false, &out->word, 0, 0, words },
+        { "object", GDNI_JSON_OBJECT, false, &out->object, 0, 0, NULL },
+        { "array", GDNI_JSON_ARRAY, false, &out->array, 0, 0, NULL },
+    };
+    const gdn_status status = gdni_json_parse("f.json", text, strlen(text), root);
+    return status != GDN_OK ? status : gdni_json_object("f.json", *root, fields, sizeof fields / sizeof fields[0]);
+}
+
+Test(json, gives_every_member_by_its_type)
+{
+    struct record r;
+    gdni_json *root;
+    static const char text[] = "{\"word\": \"warm\", \"n\": 100, \"flag\": true, \"text\": \"t\", \"object\": {\"n\": 1}, "
+                               "\"array\": [7, 8]}";
+    cr_assert_eq(read_record(text, &r, &root), GDN_OK, "%s", gdn_last_error());
+    cr_assert(r.n == 100 && r.flag && r.word == WARM && r.object);
+    cr_assert_str_eq(r.text, "t");
+    int64_t item = 0, sum = 0;
+    const struct gdni_json_field field = { "array", GDNI_JSON_INT, true, &item, 0, 10, NULL };
+    for (const gdni_json *i = gdni_json_first(r.array); i; i = gdni_json_next(i)) {
+        cr_assert_eq(gdni_json_value("f.json", i, &field), GDN_OK);
+        sum = sum * 10 + item;
+    }
+    cr_assert_eq(sum, 78);
+    cr_assert_null(gdni_json_first(r.object), "an object is no array");
+    gdni_json_free(root);
+}
+
+Test(json, an_absent_member_keeps_its_default)
+{
+    struct record r;
+    gdni_json *root;
+    cr_assert_eq(read_record("{\"n\": 0}", &r, &root), GDN_OK);
+    cr_assert(r.n == 0 && r.word == -1 && !r.text && !r.array);
+    gdni_json_free(root);
+}
+
+Test(json, refuses_members_that_do_not_fit_the_table)
+{
+    static const struct {
+        const char *text, *words;
+    } bad[] = {
+        { "[]", "must be an object" },
+        { "{}", "\"n\" is missing" },
+        { "{\"n\": 1, \"m\": 2}", "\"m\" is no member" },
+        { "{\"n\": 1, \"N\": 2}", "\"N\" is no member" },
+        { "{\"n\": 1, \"n\": 1}", "\"n\" is given twice" },
+        { "{\"n\": 1, \"flag\": true, \"flag\": 1}", "\"flag\" is given twice" },
+        { "{\"n\": \"1\"}", "\"n\" must be an integer" },
+        { "{\"n\": 1.5}", "\"n\" must be an integer" },
+        { "{\"n\": 1e999}", "\"n\" must be an integer" },
+        { "{\"n\": 9007199254740993000}", "\"n\" must be an integer" },
+        { "{\"n\": 101}", "\"n\" is 101: must be from 0 to 100" },
+        { "{\"n\": -1}", "\"n\" is -1: must be from 0 to 100" },
+        { "{\"n\": true}", "\"n\" must be an integer" },
+        { "{\"n\": 1, \"flag\": 1}", "\"flag\" must be true or false" },
+        { "{\"n\": 1, \"text\": null}", "\"text\" must be a string" },
+        { "{\"n\": 1, \"word\": \"hot\"}", "\"word\" is \"hot\": must be cold or warm" },
+        { "{\"n\": 1, \"word\": 3}", "\"word\" must be a string: cold or warm" },
+        { "{\"n\": 1, \"object\": []}", "\"object\" must be an object" },
+        { "{\"n\": 1, \"array\": {}}", "\"array\" must be an array" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
+        struct record r;
+        gdni_json *root = NULL;
+        cr_assert_eq(read_record(bad[i].text, &r, &root), GDN_E_INVALID, "taken: %s", bad[i].text);
+        cr_assert(strstr(gdn_last_error(), bad[i].words), "%s: %s", bad[i].text, gdn_last_error());
+        gdni_json_free(root);
+    }
+}
