@@ -230,7 +230,7 @@ function(gdn_cli_tests)
     file(GLOB scripts CONFIGURE_DEPENDS cli/test_*.sh)
     foreach(script IN LISTS scripts)
         get_filename_component(name ${script} NAME_WE)
-        gdn_register(cli_${name} cli 600 bash ${script})
+        gdn_register(cli_${name} cli 1800 bash ${script}) # some compile every preset, on a machine that may do more
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
                      "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
                      "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>"
