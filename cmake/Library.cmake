@@ -10,7 +10,8 @@ endif()
 
 include(${CMAKE_CURRENT_LIST_DIR}/CJson.cmake)
 
-file(GLOB sources CONFIGURE_DEPENDS src/base/*.c src/codegen/*.c src/runtime/*.c src/reference/*.c)
+file(GLOB sources CONFIGURE_DEPENDS src/base/*.c src/codegen/*.c src/runtime/*.c src/reference/*.c
+     src/tuner/*.c)
 file(GLOB templates CONFIGURE_DEPENDS templates/*.cu templates/include/*.cuh)
 set(embedded ${PROJECT_BINARY_DIR}/templates_embed.c)
 add_custom_command(
