@@ -33,8 +33,10 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "DV", spec->dv);
     constant(sb, "CHUNK", spec->params.chunk);
     constant(sb, "BLOCK_DV", spec->params.block_dv);
-    constant(sb, "STAGES", spec->params.stages);
-    if (spec->kernel != GDNI_KERNEL_PREFILL_HOPPER) return;
+    if (spec->kernel != GDNI_KERNEL_PREFILL_HOPPER) {
+        constant(sb, "STAGES", spec->params.stages);
+        return;
+    }
     constant(sb, "PRODUCER_REGISTERS", spec->producer_registers);
     constant(sb, "STATE_REGISTERS", spec->state_registers);
     constant(sb, "AUX_REGISTERS", spec->aux_registers);

@@ -1,34 +1,67 @@
 /*
- * heuristic.c - owns the default parameters, from a small cost model. Must not know: measured data, devices.
+ * heuristic.c - owns what is chosen where nothing was measured: gdni_params_heuristic() and gdni_params_heuristic_few() are the
+ * answer, the model below them orders the other candidates for the tuner. Must not know: measured tables, devices.
  */
+#include <string.h>
+
+#include "base/error.h"
 #include "codegen/params.h"
 #include "codegen/spec.h"
 #include "codegen/workspace.h"
+
+/* ---- What a plan may use ---- */
+
+static int64_t slot_tokens(const struct gdni_problem *problem, struct gdni_slot slot)
+{
+    const int64_t edge = gdni_bucket_edge(slot.bucket);
+    return edge < problem->max_tokens ? edge : problem->max_tokens;
+}
+
+static int64_t slot_seqs(struct gdni_slot slot)
+{
+    return slot.seq_class == GDNI_ANY_SEQS ? 1 : gdni_seq_class_edge(slot.seq_class);
+}
+
+static gdn_status check_workspace(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                                  struct gdni_slot slot)
+{
+    struct gdni_workspace needs;
+    gdni_workspace_of(&needs, spec, problem, num_sms, slot_tokens(problem, slot), slot_seqs(slot));
+    if (slot.seq_class == GDNI_ANY_SEQS && needs.size)
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs a workspace: it serves calls of few sequences only",
+                        gdni_kernel_info((enum gdni_kernel)spec->kernel)->name);
+    if (needs.size > GDNI_MOST_WORKSPACE)
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs %zu bytes of workspace for %lld tokens: at most %d are asked for",
+                        gdni_kernel_info((enum gdni_kernel)spec->kernel)->name, needs.size,
+                        (long long)slot_tokens(problem, slot), GDNI_MOST_WORKSPACE);
+    return GDN_OK;
+}
+
+static gdn_status build_usable(struct gdni_spec *spec, const struct gdni_params *params,
+                               const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
+                               struct gdni_slot slot)
+{
+    if (problem->op != GDNI_OP_PREFILL && slot.seq_class != GDNI_ANY_SEQS)
+        return GDN_FAIL(GDN_E_INVALID, "%s has no kernel for few sequences", gdni_op_name(problem->op));
+    GDN_TRY(gdni_spec_build(spec, problem, arch, params));
+    return check_workspace(spec, problem, num_sms > 0 ? num_sms : arch->default_sms, slot);
+}
+
+gdn_status gdni_params_usable(const struct gdni_params *params, const struct gdni_problem *problem,
+                              const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
+{
+    struct gdni_spec spec;
+    return build_usable(&spec, params, problem, arch, num_sms, slot);
+}
+
+/* ---- The answer ---- */
 
 /* Three stages keep the auxiliary warps a chunk ahead while a third one loads; two is what 99 KB of shared memory hold. */
 static void prefill_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch)
 {
     struct gdni_spec spec;
-    const bool hopper = gdni_kernel_choose(problem, arch, NULL) == GDNI_KERNEL_PREFILL_HOPPER;
-    *out = (struct gdni_params){ .cta_kinds = 1, .chunk = 64, .block_dv = hopper ? 128 : 64, .stages = 3 };
+    gdni_params_initial(out, gdni_kernel_choose(problem, arch, NULL));
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK) out->stages = 2;
-}
-
-enum { MOST_WORKSPACE = 512 << 20 };
-
-/* Three stages, else two, when the arch holds them and the bucket's largest call does not ask for too much memory. */
-static bool fits(struct gdni_params *params, const struct gdni_problem *problem, const struct gdni_arch *arch,
-                 int num_sms, int bucket, int64_t num_seqs)
-{
-    const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < problem->max_tokens ? edge : problem->max_tokens;
-    struct gdni_spec spec;
-    struct gdni_workspace needs;
-    for (params->stages = 3; params->stages >= 2; --params->stages)
-        if (gdni_spec_build(&spec, problem, arch, params) == GDN_OK) {
-            gdni_workspace_of(&needs, &spec, problem, num_sms, tokens, num_seqs);
-            return needs.size <= MOST_WORKSPACE;
-        }
-    return false;
 }
 
 /*
@@ -39,13 +72,16 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class)
 {
     static const int32_t blocks[] = { 16, 32 };
-    const int64_t num_seqs = gdni_seq_class_edge(seq_class);
+    const struct gdni_slot slot = { bucket, seq_class };
     if (problem->op != GDNI_OP_PREFILL) return false;
     if (num_sms <= 0) num_sms = arch->default_sms;
+    gdni_params_initial(out, GDNI_KERNEL_PREFILL_SPLIT);
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
-        *out = (struct gdni_params){ .cta_kinds = 2, .chunk = 64, .block_dv = blocks[i] };
-        const int64_t ctas = num_seqs * problem->num_heads * (problem->head_dim_v / blocks[i]);
-        if (ctas <= (int64_t)num_sms * 3 / 4 && fits(out, problem, arch, num_sms, bucket, num_seqs)) return true;
+        const int64_t ctas = slot_seqs(slot) * problem->num_heads * (problem->head_dim_v / blocks[i]);
+        if (ctas > (int64_t)num_sms * 3 / 4) continue;
+        out->block_dv = blocks[i];
+        for (out->stages = 3; out->stages >= 2; --out->stages)
+            if (gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK) return true;
     }
     return false;
 }
@@ -58,6 +94,7 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
 static void conv_params(struct gdni_params *out, const struct gdni_problem *problem, int num_sms, int bucket)
 {
     enum { CTAS_PER_SM = 2, CHANNELS_PER_CTA = 1024, LONG = 8, SHORT = 4 };
+    gdni_params_initial(out, GDNI_KERNEL_CONV1D_QKV);
     const int64_t edge =
         bucket >= GDNI_NUM_BUCKETS - 1 ? 2 * gdni_bucket_edge(GDNI_NUM_BUCKETS - 2) : gdni_bucket_edge(bucket);
     const int64_t ctas = edge / 2 / LONG * gdni_problem_channels(problem) / CHANNELS_PER_CTA;
@@ -67,9 +104,151 @@ static void conv_params(struct gdni_params *out, const struct gdni_problem *prob
 void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            int num_sms, int bucket)
 {
-    *out = (struct gdni_params){ 0 };
     if (problem->op == GDNI_OP_PREFILL)
         prefill_params(out, problem, arch);
     else
         conv_params(out, problem, num_sms > 0 ? num_sms : arch->default_sms, bucket);
+}
+
+/* ---- The order of the others ---- */
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* CTAs that an SM holds at a time, by shared memory and threads; registers are not known before a compile. */
+static int64_t resident_ctas(const struct gdni_spec *spec, int num_sms)
+{
+    enum { SM_THREADS = 1536, RESERVED = 1024 };
+    const int64_t by_memory = (spec->arch->smem_per_block + RESERVED) / (spec->smem_bytes + RESERVED);
+    const int64_t by_threads = SM_THREADS / spec->threads;
+    const int64_t each = by_memory < by_threads ? by_memory : by_threads;
+    return num_sms * (each > 1 ? each : 1);
+}
+
+/*
+ * Nanoseconds of a chunk in one CTA, H200, bf16, head dims of 128 (docs/prefill_split.md, docs/prefill_hopper.md): what orders
+ * kernels and blocks among each other, whatever the GPU. Copies that start a chunk later cost three tenths.
+ */
+static int64_t chunk_ns(const struct gdni_spec *spec)
+{
+    static const int32_t ns[GDNI_NUM_KERNELS] = {
+        [GDNI_KERNEL_PREFILL_GENERIC] = 2900,
+        [GDNI_KERNEL_PREFILL_SPLIT] = 1600,
+        [GDNI_KERNEL_PREFILL_HOPPER] = 2500,
+    };
+    const int64_t narrow = spec->params.block_dv == 16 ? 200 : 0;
+    return (ns[spec->kernel] - narrow) * (spec->params.stages == 2 ? 13 : 10) / 10;
+}
+
+/* Sequences of equal length; producers and recurrence run beside each other, and the slower one is what it takes. */
+static int64_t prefill_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                            struct gdni_slot slot)
+{
+    enum { IMAGE_NS = 1000 }; /* of a producer, which makes two at a time */
+    struct gdni_workspace needs;
+    const int64_t seqs = slot_seqs(slot), tokens = slot_tokens(problem, slot);
+    const int64_t chunks = divide_up(divide_up(tokens, seqs), spec->params.chunk);
+    const int64_t ctas = seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
+    gdni_workspace_of(&needs, spec, problem, num_sms, tokens, seqs);
+    const int64_t waves = divide_up(ctas + needs.num_producers, resident_ctas(spec, num_sms));
+    const int64_t recurrence = waves * chunks * chunk_ns(spec);
+    const int64_t images =
+        needs.num_producers ? seqs * chunks * problem->num_heads * IMAGE_NS / needs.num_producers : 0;
+    return recurrence > images ? recurrence : images;
+}
+
+/* Rows that a thread copies and walks, by waves of CTAs: a large tile saves halo, a small one fills the last wave. */
+static int64_t conv_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                         struct gdni_slot slot)
+{
+    enum { CHANNELS = 8, HALO_PERCENT = 25 };
+    const int64_t tiles = divide_up(slot_tokens(problem, slot), spec->params.tile_tokens);
+    const int64_t ctas = divide_up(tiles * (gdni_problem_channels(problem) / CHANNELS), spec->threads);
+    const int64_t waves = divide_up(ctas, resident_ctas(spec, num_sms));
+    const int64_t rows = 100 * spec->params.tile_tokens + HALO_PERCENT * (spec->width - 1);
+    return waves * resident_ctas(spec, num_sms) * spec->threads / 32 * rows * (spec->threads == 128 ? 100 : 101);
+}
+
+struct ranked {
+    struct gdni_params params;
+    int64_t cost;
+};
+
+/* Keeps the order of equal costs. */
+static void insert(struct ranked *list, int count, const struct ranked *one)
+{
+    int at = count;
+    for (; at > 0 && list[at - 1].cost > one->cost; --at)
+        list[at] = list[at - 1];
+    list[at] = *one;
+}
+
+/* The choice after this one, the last parameter fastest; false after the last. */
+static bool next_choice(struct gdni_params *params, int32_t kernel)
+{
+    struct gdni_param_row row;
+    int count = 0;
+    while (gdni_param_at(kernel, count, &row))
+        ++count;
+    for (int i = count - 1; i >= 0 && gdni_param_at(kernel, i, &row); --i) {
+        int v = 0;
+        while (row.legal[v] != gdni_param_get(params, &row))
+            ++v;
+        gdni_param_set(params, &row, row.legal[v + 1] ? row.legal[v + 1] : row.legal[0]);
+        if (row.legal[v + 1]) return true;
+    }
+    return false;
+}
+
+static void first_choice(struct gdni_params *params, int32_t kernel)
+{
+    struct gdni_param_row row;
+    *params = (struct gdni_params){ 0 };
+    for (int i = 0; gdni_param_at(kernel, i, &row); ++i)
+        gdni_param_set(params, &row, row.legal[0]);
+}
+
+/* What a plan would use for the slot. */
+static void answer(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
+                   struct gdni_slot slot)
+{
+    if (slot.seq_class != GDNI_ANY_SEQS &&
+        gdni_params_heuristic_few(out, problem, arch, num_sms, slot.bucket, slot.seq_class))
+        return;
+    gdni_params_heuristic(out, problem, arch, num_sms, slot.bucket);
+}
+
+static int rank_kernel(struct ranked *list, int count, int32_t kernel, const struct gdni_params *first,
+                       const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
+                       struct gdni_slot slot)
+{
+    struct ranked one;
+    struct gdni_spec spec;
+    first_choice(&one.params, kernel);
+    do {
+        if (build_usable(&spec, &one.params, problem, arch, num_sms, slot) != GDN_OK) continue;
+        const bool prefill = problem->op == GDNI_OP_PREFILL;
+        one.cost = prefill ? prefill_cost(&spec, problem, num_sms, slot) : conv_cost(&spec, problem, num_sms, slot);
+        if (memcmp(&one.params, first, sizeof *first) == 0) one.cost = -1;
+        if (count < GDNI_MAX_CANDIDATES) insert(list, count++, &one);
+    } while (next_choice(&one.params, kernel));
+    return count;
+}
+
+int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
+                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
+{
+    struct ranked list[GDNI_MAX_CANDIDATES + 1];
+    struct gdni_params first;
+    if (num_sms <= 0) num_sms = arch->default_sms;
+    const int32_t own = gdni_kernel_choose(problem, arch, NULL);
+    answer(&first, problem, arch, num_sms, slot);
+    int count = rank_kernel(list, 0, own, &first, problem, arch, num_sms, slot);
+    if (problem->op == GDNI_OP_PREFILL)
+        count = rank_kernel(list, count, GDNI_KERNEL_PREFILL_SPLIT, &first, problem, arch, num_sms, slot);
+    for (int i = 0; i < count; ++i)
+        out[i] = list[i].params;
+    return count;
 }

@@ -128,14 +128,14 @@ static void derive_hopper(struct gdni_spec *s)
 }
 
 /*
- * How many CTAs an SM must hold: what ptxas may use registers for. Five are 96 registers, four 128; what else it would have to
- * spill for (wide rows, a bias, lines of another type or read element by element) gets all it wants.
+ * How many CTAs an SM must hold: what ptxas may use registers for. Five of 128 threads are 96 registers, four 128; what else it
+ * would have to spill for (wide rows, a bias, lines of another type or read element by element) gets all it wants.
  */
 static int32_t conv_min_ctas(const struct gdni_spec *s)
 {
     const bool plain_state = s->state_type == s->io_type && s->state_layout != GDN_CONV_STATE_CW_STRIDED;
     if (s->io_type == GDN_F32 || !plain_state || s->bias) return 1;
-    return s->norm_lanes ? 4 : 5;
+    return (s->norm_lanes ? 4 : 5) * 128 / s->threads;
 }
 
 /* templates/include/gdn_conv_rows.cuh: a column of shared memory a thread. */
@@ -143,7 +143,7 @@ static void derive_conv_sizes(struct gdni_spec *s)
 {
     enum { CHANNELS = 8 };
     const int32_t halo = s->width - 1, rows = s->params.tile_tokens + 2 * halo - 1 + s->width;
-    s->threads = 128;
+    s->threads = s->params.cta_threads;
     s->smem_bytes = rows * s->threads * CHANNELS * gdni_dtype_bytes(s->io_type);
     s->min_ctas_per_sm = conv_min_ctas(s);
 }
@@ -185,25 +185,19 @@ static gdn_status check_conv_arch(const struct gdni_spec *s)
 }
 
 /* The problem's kernel, or the one with two kinds of CTAs in its place. */
-static gdn_status choose_kernel(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
-                                const struct gdni_params *params)
+static int32_t choose_kernel(const struct gdni_problem *problem, const struct gdni_arch *arch,
+                             const struct gdni_params *params)
 {
-    out->kernel = gdni_kernel_choose(problem, arch, NULL);
-    if (problem->op != GDNI_OP_PREFILL) return GDN_OK;
-    if (params->cta_kinds == 2) out->kernel = GDNI_KERNEL_PREFILL_SPLIT;
-    const bool wide = params->block_dv == 128, one_kind = params->cta_kinds == 1;
-    if (wide != (out->kernel == GDNI_KERNEL_PREFILL_HOPPER) || (one_kind && !wide && params->block_dv != 64))
-        return GDN_FAIL(GDN_E_UNSUPPORTED, "parameter block_dv is %d with cta_kinds %d: %s has another",
-                        params->block_dv, params->cta_kinds, kernels[out->kernel].name);
-    return GDN_OK;
+    const bool split = problem->op == GDNI_OP_PREFILL && params->cta_kinds == 2;
+    return (int32_t)(split ? GDNI_KERNEL_PREFILL_SPLIT : gdni_kernel_choose(problem, arch, NULL));
 }
 
 gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            const struct gdni_params *params)
 {
-    GDN_TRY(gdni_params_check(params, problem));
     memset(out, 0, sizeof *out);
-    GDN_TRY(choose_kernel(out, problem, arch, params));
+    out->kernel = choose_kernel(problem, arch, params);
+    GDN_TRY(gdni_params_check(params, out->kernel));
     out->io_type = problem->io_type;
     out->state_type = problem->state_type;
     out->state_layout = problem->state_layout;
@@ -224,7 +218,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     if (out->smem_bytes > arch->smem_per_block)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs %d bytes of shared memory, %s has %d: use %s",
                         kernels[out->kernel].name, out->smem_bytes, arch->name, arch->smem_per_block,
-                        problem->op == GDNI_OP_PREFILL ? "fewer stages" : "a smaller tile_tokens");
+                        problem->op == GDNI_OP_PREFILL ? "fewer stages" : "a smaller tile_tokens or cta_threads");
     return GDN_OK;
 }
 

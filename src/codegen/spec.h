@@ -1,5 +1,6 @@
 /*
- * spec.h - everything the generated code of one kernel depends on, and nothing else: equal specs are equal code.
+ * spec.h - everything that the generated code of one kernel depends on, and its run-time parameters: equal specs are equal code
+ * and equal launches.
  */
 #ifndef GDNI_SPEC_H
 #define GDNI_SPEC_H

@@ -121,7 +121,7 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
         reason = "few (sequence, head) pairs: T and P are made by CTAs of their own, on SMs that had nothing to do";
     gdni_sb_json_text(sb, "kernel_reason", reason);
     gdni_sb_str(sb, ", \"params\": ");
-    gdni_params_json(sb, &v->spec->params, v->plan->problem.op);
+    gdni_params_json(sb, &v->spec->params, v->spec->kernel);
     gdni_sb_json_text(sb, "params_origin", "heuristic");
     json_buckets(sb, v);
     json_max_seqs(sb, v);

@@ -15,7 +15,7 @@
 struct gdn_ctx;
 struct gdni_modules;
 
-enum { GDNI_MAX_VARIANTS = GDNI_NUM_BUCKETS };
+enum { GDNI_MAX_VARIANTS = GDNI_NUM_BUCKETS * (1 + GDNI_NUM_SEQ_CLASSES) }; /* tables may name one a slot */
 
 /* One device that a plan is loaded on. Immutable once found. */
 struct gdni_loaded {

@@ -42,7 +42,7 @@ static struct gdni_spec spec_of(const struct gdni_problem *problem, int tile_tok
 {
     struct gdni_spec spec;
     const struct gdni_arch *arch;
-    const struct gdni_params params = { .tile_tokens = tile_tokens };
+    const struct gdni_params params = { .tile_tokens = tile_tokens, .cta_threads = CONV_HOST_THREADS };
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(gdni_spec_build(&spec, problem, arch, &params), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(spec.threads, CONV_HOST_THREADS);

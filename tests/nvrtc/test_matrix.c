@@ -118,9 +118,11 @@ enum { NUM_PREFILL_KERNELS = 3 }; /* one kind of CTAs; two kinds with 32 and wit
 static struct gdni_params prefill_params(int kernel, int stages)
 {
     static const int block_dv[NUM_PREFILL_KERNELS] = { 64, 32, 16 };
-    return (struct gdni_params){
-        .cta_kinds = kernel ? 2 : 1, .chunk = 64, .block_dv = block_dv[kernel], .stages = stages
-    };
+    struct gdni_params params;
+    gdni_params_initial(&params, kernel ? GDNI_KERNEL_PREFILL_SPLIT : GDNI_KERNEL_PREFILL_GENERIC);
+    params.block_dv = block_dv[kernel];
+    params.stages = stages;
+    return params;
 }
 
 static bool prefill_spec(const struct pairwise_row *row, struct gdni_spec *spec)
@@ -131,7 +133,7 @@ static bool prefill_spec(const struct pairwise_row *row, struct gdni_spec *spec)
     d.state_layout = row->level[3] ? GDN_STATE_VK : GDN_STATE_KV;
     struct gdni_problem p;
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
-    const struct gdni_params params = prefill_params(row->level[5], row->level[4] ? 3 : 2);
+    const struct gdni_params params = prefill_params(row->level[5], 2 + row->level[4]);
     return gdni_spec_build(spec, &p, gdni_arch_at(row->level[0]), &params) == GDN_OK;
 }
 
@@ -155,7 +157,7 @@ static void prefill_one(const struct pairwise_row *row)
 
 Test(matrix, prefill_compiles_everywhere_without_spills_and_in_time)
 {
-    static const int levels[] = { NUM_ARCHS, 2, 2, 2, 2, NUM_PREFILL_KERNELS };
+    static const int levels[] = { NUM_ARCHS, 2, 2, 2, 3, NUM_PREFILL_KERNELS };
     run_matrix(levels, 6, prefill_legal, prefill_one);
 }
 
@@ -273,7 +275,7 @@ Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
 struct conv_cell {
     const struct conv_variant *variant;
     const struct gdni_arch *arch;
-    int32_t tile_tokens, head_dim;
+    int32_t tile_tokens, cta_threads, head_dim;
 };
 
 static gdn_conv1d_desc conv_desc(const struct conv_cell *cell)
@@ -300,27 +302,28 @@ static gdn_conv1d_desc conv_desc(const struct conv_cell *cell)
 static void conv_one(const struct conv_cell *cell)
 {
     const gdn_conv1d_desc d = conv_desc(cell);
-    const struct gdni_params params = { .tile_tokens = cell->tile_tokens };
+    const struct gdni_params params = { .tile_tokens = cell->tile_tokens, .cta_threads = cell->cta_threads };
     struct gdni_problem p;
     struct gdni_spec spec;
     char what[160];
     cr_assert_eq(gdni_problem_from_conv1d(&p, &d), GDN_OK, "%s", gdni_error_text());
     if (gdni_spec_build(&spec, &p, cell->arch, &params) != GDN_OK) return; /* more shared memory than the arch has */
-    snprintf(what, sizeof what, "conv1d_qkv %s variant=%d %s width=%d flags=0x%x align=%d tile=%d dim=%d", spec.arch->name,
-             (int)(cell->variant - conv_variants), gdni_dtype_name(spec.io_type), spec.width, d.flags, spec.vector_bytes,
-             spec.params.tile_tokens, cell->head_dim);
+    snprintf(what, sizeof what, "conv1d_qkv %s variant=%d %s width=%d flags=0x%x align=%d tile=%d threads=%d dim=%d",
+             spec.arch->name, (int)(cell->variant - conv_variants), gdni_dtype_name(spec.io_type), spec.width, d.flags,
+             spec.vector_bytes, spec.params.tile_tokens, spec.threads, cell->head_dim);
     check(&spec, what);
 }
 
-/* Every variant on two archs; GDN_TEST_FULL=1: on all, with every tile. */
+/* Every variant on two archs; GDN_TEST_FULL=1: on all, with every tile and number of threads. */
 Test(matrix, conv1d_compiles_everywhere_without_spills_and_in_time)
 {
-    static const int32_t tiles[] = { 8, 4, 16 }, dims[] = { 128, 32, 256, 16, 64 };
+    static const int32_t tiles[] = { 8, 4, 16 }, threads[] = { 128, 64, 256 }, dims[] = { 128, 32, 256, 16, 64 };
     const bool full = getenv("GDN_TEST_FULL") != NULL;
     for (int v = 0; v < CONV_NUM_VARIANTS; ++v)
-        for (int i = 0; i < (full ? NUM_ARCHS * 3 : 2); ++i) {
+        for (int i = 0; i < (full ? NUM_ARCHS * 9 : 2); ++i) {
             const int arch = full ? i % NUM_ARCHS : (i ? 5 * v + 2 : 3) % NUM_ARCHS; /* the first on sm_90a */
-            const struct conv_cell cell = { &conv_variants[v], gdni_arch_at(arch), tiles[full ? i / NUM_ARCHS : (v + i) % 3],
+            const int choice = full ? i / NUM_ARCHS : (v + i) % 3 + v % 9 / 3 * 3;
+            const struct conv_cell cell = { &conv_variants[v], gdni_arch_at(arch), tiles[choice % 3], threads[choice / 3],
                                             dims[v < 2 ? 0 : (v + i) % 5] };
             conv_one(&cell);
         }

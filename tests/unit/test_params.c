@@ -139,10 +139,11 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
 {
     const struct gdni_problem p = few_heads(16);
     const struct gdni_arch *arch = NULL;
-    const struct gdni_params params = { .cta_kinds = 2, .chunk = 64, .block_dv = 32, .stages = 3 };
+    struct gdni_params params;
     struct gdni_spec spec;
     struct gdni_workspace w;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_initial(&params, GDNI_KERNEL_PREFILL_SPLIT);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
     gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
     cr_expect_eq(w.image_rows, 1000 / 64 + 3, "a sequence's last chunk may be short: one row more for each");
@@ -154,6 +155,9 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     cr_expect_eq(w.num_producers, 132 - 64, "the SMs that 64 CTAs leave");
     gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1);
     cr_expect_eq(w.num_producers, 3 * 16 / 2, "no more than there is work for, two images at a time");
+    spec.params.ctas_per_producer = 2;
+    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
+    cr_expect_eq(w.num_producers, 66, "a parameter says how many a producer feeds");
 }
 
 Test(params, narrow_blocks_need_two_kinds_of_ctas)
@@ -163,24 +167,49 @@ Test(params, narrow_blocks_need_two_kinds_of_ctas)
     const struct gdni_arch *arch = NULL;
     struct gdni_spec spec;
     cr_assert_eq(gdni_arch_find("sm_100a", &arch), GDN_OK);
-    cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_E_UNSUPPORTED);
-    cr_expect_str_eq(gdni_error_text(), "parameter block_dv is 32 with cta_kinds 1: gdn_prefill_generic has another");
+    cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_E_INVALID);
+    cr_expect_str_eq(gdni_error_text(), "parameter block_dv is 32: must be 64 for gdn_prefill_generic");
 }
 
 Test(params, an_illegal_value_is_named_with_the_legal_ones)
 {
-    const struct gdni_problem p = prefill_problem();
     struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 5 };
-    cr_expect_eq(gdni_params_check(&params, &p), GDN_E_INVALID);
-    cr_expect_str_eq(gdni_error_text(), "parameter stages is 5: must be one of 2, 3");
+    cr_expect_eq(gdni_params_check(&params, GDNI_KERNEL_PREFILL_GENERIC), GDN_E_INVALID);
+    cr_expect_str_eq(gdni_error_text(), "parameter stages is 5: must be one of 2, 3, 4 for gdn_prefill_generic");
 }
 
-Test(params, a_parameter_of_the_other_operator_is_refused)
+Test(params, what_another_kernel_has_is_refused)
 {
-    const struct gdni_problem p = prefill_problem();
     struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 2, .tile_tokens = 8 };
-    cr_expect_eq(gdni_params_check(&params, &p), GDN_E_INVALID);
-    cr_expect(strstr(gdni_error_text(), "tile_tokens"), "%s", gdni_error_text());
+    cr_expect_eq(gdni_params_check(&params, GDNI_KERNEL_PREFILL_GENERIC), GDN_E_INVALID);
+    cr_expect_str_eq(gdni_error_text(), "parameter tile_tokens is 8: gdn_prefill_generic has no such parameter");
+    params = (struct gdni_params){ .cta_kinds = 1, .chunk = 64, .block_dv = 128, .stages = 3 };
+    cr_expect_eq(gdni_params_check(&params, GDNI_KERNEL_PREFILL_HOPPER), GDN_E_INVALID, "its stages are fixed");
+}
+
+Test(params, every_kernel_has_parameters_whose_defaults_are_legal_and_whose_values_ascend)
+{
+    for (int32_t kernel = 0; kernel < GDNI_NUM_KERNELS; ++kernel) {
+        struct gdni_params params;
+        struct gdni_param_row row;
+        int count = 0;
+        gdni_params_initial(&params, kernel);
+        cr_expect_eq(gdni_params_check(&params, kernel), GDN_OK, "%s", gdni_error_text());
+        for (; gdni_param_at(kernel, count, &row); ++count)
+            for (int v = 0; row.legal[v]; ++v) {
+                cr_expect(v == 0 || row.legal[v - 1] < row.legal[v], "%s", row.name);
+                cr_assert_lt(v, GDNI_MAX_PARAM_VALUES);
+            }
+        cr_expect_gt(count, 0, "kernel %d", kernel);
+    }
+}
+
+/* A change of the space is meant to be seen: it sets every measured table aside. Put the new value here then. */
+Test(params, the_hash_of_the_space_is_this_one)
+{
+    char hash[GDNI_SPACE_HEX];
+    gdni_space_hash(hash);
+    cr_expect_str_eq(hash, "6f6afd3d2ce1157b");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -198,9 +227,81 @@ Test(params, json_holds_the_operators_own_parameters)
 {
     struct gdni_strbuf sb = { 0 };
     const struct gdni_params params = { .cta_kinds = 1, .chunk = 64, .block_dv = 64, .stages = 3 };
-    gdni_params_json(&sb, &params, GDNI_OP_PREFILL);
+    gdni_params_json(&sb, &params, GDNI_KERNEL_PREFILL_GENERIC);
     cr_expect_str_eq(sb.text, "{\"chunk\": 64, \"cta_kinds\": 1, \"block_dv\": 64, \"stages\": 3}");
     gdni_sb_free(&sb);
+}
+
+/* ---- Candidates ---- */
+
+static int candidates_of(const struct gdni_problem *p, const char *arch_name, struct gdni_slot slot,
+                         struct gdni_params out[GDNI_MAX_CANDIDATES])
+{
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find(arch_name, &arch), GDN_OK);
+    return gdni_params_candidates(out, p, arch, 0, slot);
+}
+
+Test(candidates, the_heuristics_answer_comes_first_all_are_usable_and_none_comes_twice)
+{
+    struct gdni_problem problems[] = { prefill_problem(), few_heads(8), few_heads(8), conv_problem(16) };
+    problems[2].hopper = 1;
+    for (size_t i = 0; i < 4; ++i)
+        for (int a = 0; gdni_arch_at(a); ++a)
+            for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
+                for (int c = GDNI_ANY_SEQS; c < (i < 3 ? GDNI_NUM_SEQ_CLASSES : 0); ++c) {
+                    const struct gdni_slot slot = { bucket, c };
+                    struct gdni_params list[GDNI_MAX_CANDIDATES], first;
+                    const int count = candidates_of(&problems[i], gdni_arch_at(a)->name, slot, list);
+                    if (c < 0 || !gdni_params_heuristic_few(&first, &problems[i], gdni_arch_at(a), 0, bucket, c))
+                        gdni_params_heuristic(&first, &problems[i], gdni_arch_at(a), 0, bucket);
+                    cr_assert(count > 0 && count < GDNI_MAX_CANDIDATES, "%d", count);
+                    cr_expect_eq(memcmp(&list[0], &first, sizeof first), 0, "problem %zu, bucket %d, class %d", i, bucket, c);
+                    for (int k = 0; k < count; ++k) {
+                        cr_expect_eq(gdni_params_usable(&list[k], &problems[i], gdni_arch_at(a), 0, slot), GDN_OK);
+                        for (int j = 0; j < k; ++j) cr_expect_neq(memcmp(&list[j], &list[k], sizeof first), 0);
+                    }
+                }
+}
+
+Test(candidates, are_the_product_of_what_the_arch_can_hold)
+{
+    static const struct {
+        const char *arch;
+        struct gdni_slot slot;
+        int count;
+    } wanted[] = {
+        { "sm_90a", { 2, GDNI_ANY_SEQS }, 3 },   /* generic: three stages */
+        { "sm_86", { 2, GDNI_ANY_SEQS }, 1 },    /* two stages fit */
+        { "sm_90a", { 2, 0 }, 3 + 2 * 3 * 3 },   /* and split: blocks, stages, producers */
+        { "sm_90a", { 7, 0 }, 3 },               /* split would need too much workspace */
+    };
+    const struct gdni_problem p = few_heads(16);
+    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
+        if (i < 3) cr_expect_eq(candidates_of(&p, wanted[i].arch, wanted[i].slot, list), wanted[i].count, "row %zu", i);
+    struct gdni_problem longer = p;
+    longer.max_tokens = 1 << 22;
+    cr_expect_eq(candidates_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
+    const struct gdni_problem conv = conv_problem(16);
+    cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[0].slot, list), 3 * 3);
+    cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
+}
+
+Test(candidates, the_model_ranks_measured_orders_rightly)
+{
+    /* H200, docs/prefill_split.md: 16 heads, 1 x 32768: 32 columns 802 us, 16 columns 1294; generic 1520. */
+    const struct gdni_problem p = few_heads(16);
+    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    const int count = candidates_of(&p, "sm_90a", (struct gdni_slot){ 4, 0 }, list);
+    int first_16 = count, first_32 = count, first_generic = count;
+    for (int i = count - 1; i >= 0; --i) {
+        if (list[i].block_dv == 16) first_16 = i;
+        if (list[i].block_dv == 32) first_32 = i;
+        if (list[i].block_dv == 64) first_generic = i;
+    }
+    cr_expect(first_32 < first_16 && first_16 < first_generic, "32: %d, 16: %d, generic: %d", first_32, first_16,
+              first_generic);
 }
 
 static struct gdni_spec hopper_spec(void)
