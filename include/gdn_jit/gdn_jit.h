@@ -66,9 +66,11 @@ typedef enum gdn_status {
     GDN_E_COMPILE = 40,
     GDN_E_NOT_CACHED = 41, /* strict mode, and the cubin is in no cache */
     GDN_E_NOT_TUNED = 42,  /* GDN_PLAN_TUNED_ONLY, and no table has an entry */
+    GDN_E_WRONG_RESULT = 43, /* a kernel that was tried does not compute what the host reference does */
     GDN_E_CUDA = 50,
     GDN_E_NOT_LOADED = 51, /* gdn_plan_load() has not run for the current device */
     GDN_E_WORKSPACE = 52,
+    GDN_E_TIMEOUT = 53, /* a kernel that was tried did not end: the process's CUDA context is lost */
     GDN_E_CANCELLED = 60 /* a callback asked to stop */
 } gdn_status;
 
