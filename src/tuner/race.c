@@ -90,15 +90,17 @@ static int first_stage(const struct gdni_race *race)
     return num_running(race) <= FINALISTS ? DECIDING : 0;
 }
 
-void gdni_race_begin(struct gdni_race *race, int count, int heuristic, int divisor)
+void gdni_race_begin(struct gdni_race *race, int count, int heuristic, int divisor, const bool *runs)
 {
     memset(race, 0, sizeof *race);
     race->count = count;
     race->heuristic = heuristic;
     race->divisor = divisor;
     race->favourite = -1;
-    for (int i = 0; i < count; ++i)
-        race->racers[i].runs = true;
+    for (int i = 0; i < count; ++i) {
+        race->racers[i].runs = !runs || runs[i];
+        race->racers[i].failed = !race->racers[i].runs;
+    }
     start_stage(race, first_stage(race));
 }
 

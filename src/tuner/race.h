@@ -4,7 +4,7 @@
  * Pure: the same times give the same decision, whoever took them and in whichever order a round went. The caller owns the
  * clock:
  *
- *     gdni_race_begin(&race, count, heuristic, 1);
+ *     gdni_race_begin(&race, count, heuristic, 1, NULL);
  *     while ((rounds = gdni_race_rounds(&race)) > 0) {
  *         for (; rounds > 0; --rounds)
  *             for (each candidate c that gdni_race_runs(&race, c))          candidates interleaved: drift hits all of them
@@ -55,8 +55,11 @@ struct gdni_decision {
         fastest; /* of the default choice (zeros when it failed); of who had the least median */
 };
 
-/* count from 1 to GDNI_RACE_MAX_CANDIDATES, in the order in which ties are resolved; divisor from 1 to 5. */
-void gdni_race_begin(struct gdni_race *race, int count, int heuristic, int divisor);
+/*
+ * count from 1 to GDNI_RACE_MAX_CANDIDATES, in the order in which ties are resolved; divisor from 1 to 5. runs: which of them
+ * do, the others have failed before; NULL: all.
+ */
+void gdni_race_begin(struct gdni_race *race, int count, int heuristic, int divisor, const bool *runs);
 /* Rounds of the current stage; 0 when the race is over. */
 int gdni_race_rounds(const struct gdni_race *race);
 bool gdni_race_runs(const struct gdni_race *race, int candidate);

@@ -93,7 +93,7 @@ void gdni_work_add_cu_seqlens(struct gdni_work *work, size_t member, int32_t ind
 void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape, bool awkward);
 void gdni_work_make_conv1d(struct gdni_work *work, const struct gdni_shape *shape, bool awkward);
 
-/* The awkward sequences: how long, and where their states are. Lines: GDNI_TRIAL_LINES, of which nobody reads the last three. */
+/* The awkward sequences: how long, and where their states are, of GDNI_TRIAL_LINES lines. Nobody reads the last three. */
 enum { GDNI_TRIAL_SEQS = 8, GDNI_TRIAL_LINES = 10, GDNI_TRIAL_PADDING = 5 };
 extern const int64_t gdni_trial_lens[GDNI_TRIAL_SEQS], gdni_trial_slot_in[GDNI_TRIAL_SEQS],
     gdni_trial_slot_out[GDNI_TRIAL_SEQS];

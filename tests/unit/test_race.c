@@ -86,7 +86,7 @@ static struct gdni_race *run(const struct field *f, uint64_t seed, bool backward
 {
     struct gdni_race *race = malloc(sizeof *race);
     int rounds;
-    gdni_race_begin(race, f->count, f->heuristic, 1);
+    gdni_race_begin(race, f->count, f->heuristic, 1, NULL);
     while ((rounds = gdni_race_rounds(race)) > 0) {
         for (int r = 0; r < rounds; ++r)
             for (int k = 0; k < f->count; ++k) {
@@ -194,7 +194,7 @@ Test(race, a_gain_that_does_not_come_again_is_none)
     struct gdni_race *race = malloc(sizeof *race);
     struct gdni_decision d;
     int stages = 0;
-    gdni_race_begin(race, 2, 0, 1);
+    gdni_race_begin(race, 2, 0, 1, NULL);
     for (int rounds; (rounds = gdni_race_rounds(race)) > 0; ++stages) {
         for (int r = 0; r < rounds; ++r) {
             gdni_race_add(race, 0, 10000, 10000);
@@ -213,7 +213,7 @@ Test(race, a_gain_that_does_not_come_again_is_none)
 Test(race, many_candidates_are_narrowed_to_four_and_long_calls_take_fewer_rounds)
 {
     struct gdni_race *race = malloc(sizeof *race);
-    gdni_race_begin(race, 20, 19, 5);
+    gdni_race_begin(race, 20, 19, 5, NULL);
     cr_expect_eq(gdni_race_rounds(race), 5);
     for (int r = 0; r < 5; ++r)
         for (int i = 0; i < 20; ++i)
