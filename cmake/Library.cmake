@@ -12,17 +12,26 @@ include(${CMAKE_CURRENT_LIST_DIR}/CJson.cmake)
 
 file(GLOB sources CONFIGURE_DEPENDS src/base/*.c src/codegen/*.c src/runtime/*.c src/reference/*.c
      src/tuner/*.c)
-file(GLOB templates CONFIGURE_DEPENDS templates/*.cu templates/include/*.cuh)
-set(embedded ${PROJECT_BINARY_DIR}/templates_embed.c)
-add_custom_command(
-    OUTPUT ${embedded}
-    COMMAND ${CMAKE_COMMAND} -D "OUTPUT=${embedded}" -D "TEMPLATES=${templates}"
-            -P ${PROJECT_SOURCE_DIR}/cmake/EmbedTemplates.cmake
-    DEPENDS ${templates} ${PROJECT_SOURCE_DIR}/cmake/EmbedTemplates.cmake
-    COMMENT "Embedding templates"
-    VERBATIM)
 
-add_library(gdnjit_objects OBJECT ${sources} ${embedded})
+# What is embedded: embed(OUTPUT HEADER STRUCT SYMBOL COUNT FILES...)
+function(gdn_embed output header struct symbol count)
+    add_custom_command(
+        OUTPUT ${output}
+        COMMAND ${CMAKE_COMMAND} -D "OUTPUT=${output}" -D "FILES=${ARGN}" -D HEADER=${header} -D STRUCT=${struct}
+                -D SYMBOL=${symbol} -D COUNT=${count} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake
+        DEPENDS ${ARGN} ${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake
+        COMMENT "Embedding ${symbol}"
+        VERBATIM)
+endfunction()
+
+file(GLOB templates CONFIGURE_DEPENDS templates/*.cu templates/include/*.cuh)
+file(GLOB tables CONFIGURE_DEPENDS tuning/sm_*/*.json)
+set(embedded_templates ${PROJECT_BINARY_DIR}/templates_embed.c)
+set(embedded_tables ${PROJECT_BINARY_DIR}/tuning_embed.c)
+gdn_embed(${embedded_templates} codegen/unit.h gdni_template gdni_templates gdni_num_templates ${templates})
+gdn_embed(${embedded_tables} runtime/tuning_shipped.h gdni_shipped_table gdni_shipped_tables gdni_num_shipped_tables ${tables})
+
+add_library(gdnjit_objects OBJECT ${sources} ${embedded_templates} ${embedded_tables})
 target_include_directories(gdnjit_objects PRIVATE src include)
 target_include_directories(gdnjit_objects SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR} ${CJSON_INCLUDE_DIR})
 target_compile_options(gdnjit_objects PRIVATE ${GDN_C_WARNINGS})

@@ -117,7 +117,8 @@ def read_init(text, names):
 
 
 def read_header(text):
-    names, abi = {}, dict(
+    names = {"UINT64_MAX": 2**64 - 1, "INT64_MAX": 2**63 - 1, "UINT32_MAX": 2**32 - 1, "INT32_MAX": 2**31 - 1}
+    abi = dict(
         ENUMS={}, CONSTANTS={}, STRUCTS={}, INITS={}, CALLBACKS={}, FUNCTIONS={}, HANDLES={}, ALIASES={}
     )
     macros = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)_INIT\b[ \t]*(\{.*?\})[ \t]*$", text, re.M))

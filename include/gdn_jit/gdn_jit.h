@@ -422,7 +422,11 @@ enum {
      * elsewhere, and the plan's dump says why). A preview: more than twice as fast where heads fill the GPU, but not yet
      * through every test of the contract; docs/prefill_hopper.md says which. It will become the default.
      */
-    GDN_PLAN_HOPPER = 2u
+    GDN_PLAN_HOPPER = 2u,
+    /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */
+    GDN_PLAN_HEURISTIC = 4u,
+    /* Parameters that were measured, or GDN_E_NOT_TUNED; few sequences have a kernel of their own only if a table says so. */
+    GDN_PLAN_TUNED_ONLY = 8u
 };
 
 /*
@@ -431,6 +435,10 @@ enum {
  * key compile once.
  *   GDN_E_INVALID, GDN_E_UNSUPPORTED  desc; the sentence says which member     GDN_E_NO_NVRTC  compile needed, none found
  *   GDN_E_NOT_CACHED  strict mode; the sentence names the key                   GDN_E_COMPILE   log tail in the sentence
+ *   GDN_E_NOT_TUNED   GDN_PLAN_TUNED_ONLY, and no table has an entry
+ * Parameters come from what was measured, as ctx knows it now (section 9): the entry of desc on target's GPU, else one for
+ * calls near in size, else one of another GPU of the arch; else from the library's model. A dump says which. No result depends
+ * on it beyond rounding within the kernel's error bounds.
  */
 GDN_API gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags,
                                     gdn_plan **out);
@@ -560,7 +568,8 @@ enum { GDN_VERIFY_REMOVE = 1u /* damaged entries and temporary files older than 
 /*
  * Reads every byte of every entry of the cache directory (bundle NULL), or of a bundle against its manifest, and calls fn (may
  * be NULL) for each damaged, missing or unlisted one. GDN_OK whatever was found: out tells. GDN_E_CANCELLED: fn returned
- * nonzero. GDN_E_IO: the directory or the manifest cannot be read, or cubins are kept in memory only.
+ * nonzero, before that entry was removed; out has the counts so far. GDN_E_IO: the directory or the manifest cannot be read or
+ * is no manifest, or cubins are kept in memory only. GDN_E_VERSION: a manifest of another version.
  */
 GDN_API gdn_status gdn_cache_verify(gdn_ctx *ctx, const char *bundle, uint32_t flags, gdn_cache_entry_fn fn, void *user,
                                     gdn_cache_report *out);
@@ -580,15 +589,16 @@ typedef struct gdn_prune_options {
 #define GDN_PRUNE_OPTIONS_INIT { sizeof(gdn_prune_options), UINT64_MAX, 0, NULL, 0, 0 }
 /*
  * Removes entries of the cache directory, damaged ones and old temporary files always; fn (may be NULL) is called for each
- * that goes. Safe beside processes that use the directory: what they loaded stays loaded, what they need again they compile.
+ * that goes, before it does: nonzero keeps it and stops with GDN_E_CANCELLED. Safe beside processes that use the directory:
+ * what they loaded stays loaded, what they used meanwhile stays, what they need again they compile.
  */
 GDN_API gdn_status gdn_cache_prune(gdn_ctx *ctx, const gdn_prune_options *options, gdn_cache_entry_fn fn, void *user,
                                    gdn_cache_report *out);
 
 typedef struct gdn_pack_options {
     size_t struct_size;
-    const char *dir;          /* the bundle: made, or an empty directory */
-    const char *const *keys;  /* 32 hex digits each, as plan dumps and gdn_cache_list() have them; NULL: every entry */
+    const char *dir;          /* the bundle: made, or an empty directory; its parent is there */
+    const char *const *keys;  /* 32 hex digits each, as plan dumps and gdn_cache_list() have them; NULL: every key */
     size_t num_keys;
     const char *const *contents; /* lines for people in the manifest, sorted by pack: "qwen3-next-80b-a3b tp4, NVIDIA H200" */
     size_t num_contents;
@@ -596,8 +606,9 @@ typedef struct gdn_pack_options {
 #define GDN_PACK_OPTIONS_INIT { sizeof(gdn_pack_options), NULL, NULL, 0, NULL, 0 }
 /*
  * Copies entries from the cache directory (and this context's bundles) into a new bundle: a read-only directory that may be
- * moved, with a manifest, whose bytes depend on the entries and contents alone. All or nothing: written beside `dir` and moved
- * there when whole. GDN_E_NOT_CACHED: a key that is in no cache, named. GDN_E_INVALID: dir is not empty.
+ * moved, with a manifest, whose bytes depend on the entries and contents alone. One entry a key: of this context's compiler if
+ * there is one. All or nothing: written beside `dir`, under a name .gdnk-tmp-*, and moved there when whole. GDN_E_NOT_CACHED:
+ * a key that is in no cache, named; or nothing to pack. GDN_E_INVALID: dir is not empty, or no place. GDN_E_IO: cannot be made.
  */
 GDN_API gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options, gdn_cache_report *out);
 
@@ -613,19 +624,66 @@ typedef struct gdn_doctor {
 #define GDN_DOCTOR_INIT { sizeof(gdn_doctor), { 0 }, { 0 }, { 0 }, { 0 }, { 0 }, { 0 }, 0, 0 }
 GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
 
-/* ---- 9. Host reference ---------------------------------------------------------------------------------------------- */
+/* ---- 9. Tuning ------------------------------------------------------------------------------------------------------ */
 
 /*
- * The recurrences above on the host, token by token, float64 accumulation: slow, obvious, and how an embedder checks a
- * binding. Same desc and args as the device calls, but every gdn_devptr holds a host address ((uintptr_t)pointer) of any
- * alignment (x_alignment included), max_tokens and max_seqs are not used, and the contents of index arrays and checkpoints are
- * checked: GDN_E_INVALID. Outputs are rounded once, to nearest even. The first allocates O(DK * DV), the second nothing.
- * Thread-safe.
+ * Measured choices of parameters: values, in JSON files that people can read and merge (gdn-jit-tuning(5), docs/tuning.md). A
+ * context starts with the tables that are built in, then takes gdn_config.tuning_path in turn; what comes later goes before
+ * what was there. Plans that exist are not changed. For each slot, which is a bucket of tokens and a class of sequences, a plan
+ * asks for the entry of its GPU, then for that of its GPU and a slot beside it, then for another GPU's of its arch, then the
+ * model. Nothing here measures, and no plan ever does. Thread-safe.
  */
-GDN_API gdn_status gdn_reference_prefill(const gdn_prefill_desc *desc, const gdn_prefill_args *args);
-GDN_API gdn_status gdn_reference_conv1d_qkv(const gdn_conv1d_desc *desc, const gdn_conv1d_args *args);
+typedef struct gdn_tuning_entry {
+    size_t struct_size;
+    const char *arch, *gpu_name; /* texts are valid during the call only */
+    const char *kernel;          /* the problem's own: "gdn_prefill_generic", "gdn_prefill_hopper", "conv1d_qkv" */
+    int32_t num_sms;
+    gdn_dtype io_type;
+    int32_t head_dim_qk, head_dim_v, num_q_heads, num_k_heads, num_v_heads;
+    int32_t l2norm, width;  /* width: conv; prefill 0 */
+    int64_t tokens, seqs;   /* most of a call; 4194304 tokens: any number above 1048576; 0 seqs: any number */
+    const char *params;     /* JSON: {"chunk": 64, ...} */
+    int64_t median_ns, mad_ns, heuristic_ns; /* heuristic_ns: of what the model would have chosen, in the same run */
+    int32_t samples;
+    int32_t sm_mhz, mem_mhz; /* clocks seen; 0 unknown */
+    int32_t stale;           /* 1: the kernel's source has changed since it was measured; the entry is still used */
+    const char *driver, *nvrtc, *date; /* "2026-11-22" */
+    const char *note; /* gdn_tuning_load(): "added", "same", "replaced: faster" and so on; gdn_tuning_list(): "" */
+} gdn_tuning_entry;
+/* A nonzero return stops with GDN_E_CANCELLED. */
+typedef int (*gdn_tuning_entry_fn)(void *user, const gdn_tuning_entry *entry);
 
-/* ---- 10. Tuning ----------------------------------------------------------------------------------------------------- */
+typedef struct gdn_tuning_report {
+    size_t struct_size;
+    uint64_t entries, added, same, replaced, kept; /* of the file; kept: what was known stays */
+} gdn_tuning_report;
+#define GDN_TUNING_REPORT_INIT { sizeof(gdn_tuning_report), 0, 0, 0, 0, 0 }
+
+enum {
+    /*
+     * Of two entries with one key, the file's does not simply win: it must be newer and of the same choice, or of a kernel that
+     * has changed since, or faster by more than the tie band on an equal driver and NVRTC. The notes say what was decided.
+     */
+    GDN_TUNING_MERGE = 1u
+};
+/*
+ * Takes a file in, all of it or nothing. fn (may be NULL) is called for each entry before anything changes, so that one that
+ * returns nonzero at the end makes it a rehearsal; it must not call this library. out may be NULL. A file of another GPU or
+ * arch is legal: it serves plans of that arch.
+ *   GDN_E_IO  cannot be read, or no regular file      GDN_E_VERSION  another schema, or another version's parameters
+ *   GDN_E_INVALID  anything else that is wrong; the sentence has the line or entry     GDN_E_UNSUPPORTED  its arch
+ */
+GDN_API gdn_status gdn_tuning_load(gdn_ctx *ctx, const char *path, uint32_t flags, gdn_tuning_entry_fn fn, void *user,
+                                   gdn_tuning_report *out);
+
+/*
+ * Writes what ctx knows of target's GPU (by name and SM count). Whole or not at all, in place of a file of that name. Equal
+ * entries give equal bytes. GDN_E_NOT_TUNED: nothing is known of it.
+ */
+GDN_API gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const char *path);
+
+/* Calls fn for each entry, sorted by arch, GPU, kernel, shape and slot. fn may call this library. */
+GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *user);
 
 /*
  * Measures which parameters serve calls of one size best on one GPU. Nothing is tuned unless one of these is called.
@@ -697,7 +755,8 @@ typedef struct gdn_tune_result {
 #define GDN_TUNE_RESULT_INIT { sizeof(gdn_tune_result), 0, 0, 0, 0, { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
 
 /*
- * GDN_OK: the steps were gone through; out says what came of it. GDN_E_CANCELLED: by progress or the budget.
+ * GDN_OK: the steps were gone through; out says what came of it. What was decided is an entry of ctx's tables from then on: plans
+ * that are made take it, gdn_tuning_save() writes it. GDN_E_CANCELLED: by progress or the budget.
  * GDN_E_CUDA, GDN_E_TIMEOUT: a candidate took the context with it. GDN_E_NOMEM: the calls need more scratch memory than
  * allowed; the sentence says how much. GDN_E_UNSUPPORTED: every candidate failed. Not during stream capture of this thread.
  */
@@ -705,6 +764,18 @@ GDN_API gdn_status gdn_tune_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, 
                                     gdn_tune_result *out);
 GDN_API gdn_status gdn_tune_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_tune_options *options,
                                        gdn_tune_result *out);
+
+/* ---- 10. Host reference --------------------------------------------------------------------------------------------- */
+
+/*
+ * The recurrences above on the host, token by token, float64 accumulation: slow, obvious, and how an embedder checks a
+ * binding. Same desc and args as the device calls, but every gdn_devptr holds a host address ((uintptr_t)pointer) of any
+ * alignment (x_alignment included), max_tokens and max_seqs are not used, and the contents of index arrays and checkpoints are
+ * checked: GDN_E_INVALID. Outputs are rounded once, to nearest even. The first allocates O(DK * DV), the second nothing.
+ * Thread-safe.
+ */
+GDN_API gdn_status gdn_reference_prefill(const gdn_prefill_desc *desc, const gdn_prefill_args *args);
+GDN_API gdn_status gdn_reference_conv1d_qkv(const gdn_conv1d_desc *desc, const gdn_conv1d_args *args);
 
 #ifdef __cplusplus
 }

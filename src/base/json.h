@@ -3,11 +3,11 @@
  * cJSON; the tool has its own reader (src/cli/json.h), because it sees the public header only.
  *
  * What cJSON lets through and this file does not: trailing text, NUL bytes and \u0000, control characters, text that is no
- * UTF-8, deep nesting, much text, duplicate members, unknown members, numbers that are no integers or out of range, wrong types.
- * A failure is GDN_E_INVALID with a sentence that names the text, the object and the member; or GDN_E_NOMEM.
+ * UTF-8, deep nesting, much text, duplicate members, unknown members, numbers that are no integers or out of range, wrong
+ * types. A failure is GDN_E_INVALID with a sentence that names the text, the object and the member; or GDN_E_NOMEM.
  *
- * Whoever reads a file caps its size before, by GDNI_JSON_MAX_BYTES or less; longer text is refused here too. JSON is written by
- * strbuf.h.
+ * Whoever reads a file caps its size before, by GDNI_JSON_MAX_BYTES or less; longer text is refused here too. JSON is
+ * written by strbuf.h.
  */
 #ifndef GDNI_JSON_H
 #define GDNI_JSON_H

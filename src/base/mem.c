@@ -38,6 +38,15 @@ void *gdni_realloc(void *p, size_t size)
     return may_allocate() ? realloc(p, size ? size : 1) : NULL;
 }
 
+char *gdni_strndup(const char *s, size_t len)
+{
+    char *copy = gdni_alloc(len + 1);
+    if (!copy) return NULL;
+    if (len) memcpy(copy, s, len);
+    copy[len] = '\0';
+    return copy;
+}
+
 void *gdni_memdup(const void *p, size_t size)
 {
     void *copy = gdni_alloc(size);

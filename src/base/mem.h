@@ -12,6 +12,7 @@ void *gdni_alloc(size_t size);                /* NULL when out of memory; size 0
 void *gdni_calloc(size_t count, size_t size); /* zeroed; NULL also when count * size overflows */
 void *gdni_realloc(void *p, size_t size);
 char *gdni_strdup(const char *s);
+char *gdni_strndup(const char *s, size_t len); /* s has at least len bytes */
 void *gdni_memdup(const void *p, size_t size);
 void gdni_free(void *p);
 

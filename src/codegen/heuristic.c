@@ -27,7 +27,7 @@ static gdn_status check_workspace(const struct gdni_spec *spec, const struct gdn
 {
     struct gdni_workspace needs;
     gdni_workspace_of(&needs, spec, problem, num_sms, slot_tokens(problem, slot), slot_seqs(slot));
-    if (slot.seq_class == GDNI_ANY_SEQS && needs.size)
+    if (slot.seq_class == GDNI_ANY_SEQS && spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs a workspace: it serves calls of few sequences only",
                         gdni_kernel_info((enum gdni_kernel)spec->kernel)->name);
     if (needs.size > GDNI_MOST_WORKSPACE)
@@ -211,8 +211,8 @@ static void first_choice(struct gdni_params *params, int32_t kernel)
 }
 
 /* What a plan would use for the slot. */
-static void answer(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
-                   struct gdni_slot slot)
+static void answer(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                   int num_sms, struct gdni_slot slot)
 {
     if (slot.seq_class != GDNI_ANY_SEQS &&
         gdni_params_heuristic_few(out, problem, arch, num_sms, slot.bucket, slot.seq_class))

@@ -7,7 +7,7 @@
 #include "base/strbuf.h"
 #include "codegen/spec.h"
 
-/* Embedded by cmake/EmbedTemplates.cmake from templates/: file name without its folder, text, length. */
+/* Embedded by cmake/EmbedFiles.cmake from templates/: file name without its folder, text, length. */
 struct gdni_template {
     const char *name, *text;
     size_t len;
@@ -35,6 +35,10 @@ struct gdni_unit {
 /* GDN_E_NOMEM, or a sentence about a table that names what it lacks (a bug that tests find). */
 gdn_status gdni_unit_build(struct gdni_unit *out, const struct gdni_spec *spec);
 void gdni_unit_free(struct gdni_unit *unit);
+
+/* 16 hex digits of the kernel's template and the headers it includes: what a measurement of it was a measurement of. */
+enum { GDNI_CODE_HEX = 17 };
+void gdni_kernel_code_hash(char out[GDNI_CODE_HEX], enum gdni_kernel kernel);
 
 /* The generated files. */
 void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec);

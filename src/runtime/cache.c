@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "runtime/cache_entry.h"
+#include "runtime/cache_file.h"
 #include "runtime/cache_scan.h"
 #include "runtime/fsutil.h"
 
@@ -118,6 +119,11 @@ const struct gdni_cache_dir *gdni_cache_user_dir(const struct gdni_cache *cache)
     return &cache->user;
 }
 
+const struct gdni_cache_dir *gdni_cache_bundle_dir(const struct gdni_cache *cache, size_t i)
+{
+    return i < cache->num_bundles ? &cache->bundles[i] : NULL;
+}
+
 /* ---- lookup ---- */
 
 /* What is looked for, and where. */
@@ -125,7 +131,7 @@ struct query {
     const struct gdni_cache_dir *dir;
     const struct gdni_key *key;
     const char *arch;
-    int folder; /* v1/<arch>/<2 hex> of dir */
+    int folder; /* v2/<arch>/<2 hex> of dir */
     bool writable;
 };
 
@@ -134,29 +140,16 @@ static void entry_name(char name[GDNI_ENTRY_NAME], const char *key_hex, const ch
     snprintf(name, GDNI_ENTRY_NAME, "%.32s.%.8s.gdnk", key_hex, tag);
 }
 
-/* What an errno value says about the thing that has an entry's name; NULL: nothing, it may be a good one. */
-static const char *wrong_kind(int err)
-{
-    static const struct {
-        int err;
-        const char *words;
-    } kinds[] = {
-        { ELOOP, "a symbolic link" },  { EINVAL, "no regular file" },        { EPERM, "owned by another user" },
-        { EFBIG, "file is too long" }, { EIO, "file cannot be read whole" },
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i)
-        if (kinds[i].err == err) return kinds[i].words;
-    return NULL;
-}
-
 /* A bad entry is a miss. In the user's directory it goes, so that a good one can come; a bundle is not ours to change. */
-static void refuse(struct gdni_cache *cache, const struct query *q, const char *name, const char *wrong)
+static void refuse(struct gdni_cache *cache, const struct query *q, const char *name,
+                   const struct gdni_cache_item *item)
 {
     atomic_fetch_add_explicit(&cache->counters->corrupt, 1, memory_order_relaxed);
-    const bool gone = q->writable && unlinkat(q->folder, name, 0) == 0;
+    const bool gone = q->writable && gdni_fs_remove_same(q->folder, name, &item->st) == 0;
     if (!atomic_flag_test_and_set(&cache->warned_bad))
-        gdni_log(cache->log, GDN_LOG_WARN, "cache entry %s/v1/%s/%.2s/%s is refused%s: %s; later ones are only counted",
-                 q->dir->path, q->arch, name, name, gone ? " and removed" : "", wrong);
+        gdni_log(cache->log, GDN_LOG_WARN,
+                 "cache entry %s/" GDNI_CACHE_FOLDER "/%s/%.2s/%s is refused%s: %s; later ones are only counted",
+                 q->dir->path, q->arch, name, name, gone ? " and removed" : "", item->problem);
 }
 
 static void note_unreadable(struct gdni_cache *cache, const struct query *q, const char *what, int err)
@@ -175,28 +168,20 @@ static void touch(const struct query *q, const char *name, const struct stat *st
     utimensat(q->folder, name, times, AT_SYMLINK_NOFOLLOW);
 }
 
-static const char *check_entry(struct gdni_entry *entry, const void *bytes, size_t size, const struct query *q)
-{
-    const char *wrong = gdni_entry_parse(entry, bytes, size, q->key);
-    return wrong ? wrong : strcmp(entry->arch, q->arch) != 0 ? "entry of another arch" : NULL;
-}
-
 /* *out NULL: not there, or not good. */
 static gdn_status load(struct gdni_cache *cache, const struct query *q, const char *name, struct gdni_program **out)
 {
-    void *bytes = NULL;
-    struct stat st;
-    const int err = gdni_cache_dir_read(q->dir, q->folder, name, GDNI_ENTRY_MAX_BYTES, &bytes, &st);
+    struct gdni_cache_item item;
+    const int err = gdni_cache_item_read(q->dir, q->arch, q->folder, name, q->key, &item);
     if (err == ENOMEM) return GDN_FAIL(GDN_E_NOMEM, "out of memory: reading cache entry %s", name);
-    struct gdni_entry entry;
-    const char *wrong = err ? wrong_kind(err) : check_entry(&entry, bytes, (size_t)st.st_size, q);
-    if (wrong)
-        refuse(cache, q, name, wrong);
-    else if (err)
+    if (err) {
         note_unreadable(cache, q, name, err);
-    const bool good = !wrong && !err;
-    if (good && (*out = gdni_program_create(&entry))) touch(q, name, &st);
-    gdni_free(bytes);
+        return GDN_OK;
+    }
+    const bool good = !item.problem;
+    if (!good) refuse(cache, q, name, &item);
+    if (good && (*out = gdni_program_create(&item.entry))) touch(q, name, &item.st);
+    gdni_cache_item_free(&item);
     return good && !*out ? GDN_FAIL(GDN_E_NOMEM, "out of memory: program of cache entry %s", name) : GDN_OK;
 }
 

@@ -38,5 +38,7 @@ void gdni_cache_publish(struct gdni_cache *cache, const struct gdni_program *pro
 
 /* The user's directory; its path is NULL when cubins are kept in memory only. Never NULL itself. */
 const struct gdni_cache_dir *gdni_cache_user_dir(const struct gdni_cache *cache);
+/* Bundles in the order in which they are searched; NULL behind the last. */
+const struct gdni_cache_dir *gdni_cache_bundle_dir(const struct gdni_cache *cache, size_t i);
 
 #endif

@@ -111,8 +111,8 @@ static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c)
     int fd;
     const int err = open_or_make(c->path, &fd);
     if (err || fstat(fd, &st) != 0) {
-        snprintf(out->problem, sizeof out->problem, "%s cannot be used: %s; name a directory that this user may write", c->path,
-                 gdni_fs_error(err ? err : errno));
+        snprintf(out->problem, sizeof out->problem, "%s cannot be used: %s; name a directory that this user may write",
+                 c->path, gdni_fs_error(err ? err : errno));
         if (!err) close(fd);
         return false;
     }
@@ -181,7 +181,7 @@ static int open_trusted(const struct gdni_cache_dir *dir, int parent, const char
 int gdni_cache_dir_open(const struct gdni_cache_dir *dir, const char *arch, const char *key_hex, bool create, int *out)
 {
     const char prefix[3] = { key_hex[0], key_hex[1], '\0' };
-    const char *const steps[] = { "v1", arch, prefix };
+    const char *const steps[] = { GDNI_CACHE_FOLDER, arch, prefix };
     int at = dir->fd;
     for (int i = 0; i < 3; ++i) {
         int next = -1;

@@ -11,6 +11,9 @@
 #include "gdn_jit/gdn_jit.h"
 #include "runtime/env.h"
 
+/* Of the entries' format: another format has another folder, and versions of the library leave each other's entries alone. */
+#define GDNI_CACHE_FOLDER "v2"
+
 /* An open directory whose entries may be believed. */
 struct gdni_cache_dir {
     char *path;        /* as chosen; NULL: memory only */
@@ -45,7 +48,7 @@ bool gdni_cache_dir_trusts(const struct gdni_cache_dir *dir, const struct stat *
 int gdni_cache_dir_read(const struct gdni_cache_dir *dir, int folder, const char *name, size_t max, void **bytes,
                         struct stat *st);
 
-/* Opens v1/<arch>/<2 hex>, each folder checked; 0 or an errno value (EPERM: a folder of a stranger). */
+/* Opens GDNI_CACHE_FOLDER/<arch>/<2 hex>, each folder checked; 0 or an errno value (EPERM: a folder of a stranger). */
 int gdni_cache_dir_open(const struct gdni_cache_dir *dir, const char *arch, const char *key_hex, bool create, int *out);
 
 #endif

@@ -4,10 +4,12 @@
  * Pure: no files, no environment, no CUDA, no lock. Everything on disk is hostile until gdni_entry_parse() has said
  * otherwise, and this is the one function that says so (it is also a fuzz target).
  *
- *   +-------------+----------+-----------+------------------------------------------------------------------+
- *   | cubin (ELF) | key text | build log | footer: magic, sizes, facts, XXH128 of cubin, XXH128 of the rest |
- *   +-------------+----------+-----------+------------------------------------------------------------------+
- *   ^ offset 0: tools that read cubins still can                                        end of file ^
+ *   +-------------+----------+---------+-----------+------------------------------------------------------------------+
+ *   | cubin (ELF) | key text | options | build log | footer: magic, sizes, facts, XXH128 of cubin, XXH128 of the rest |
+ *   +-------------+----------+---------+-----------+------------------------------------------------------------------+
+ *   ^ offset 0: tools that read cubins still can                                                  end of file ^
+ *
+ * docs/cache.md has the footer byte by byte.
  *
  * There is no byte that neither sum covers: the first sum covers the cubin; the second all that follows the cubin but itself.
  * Numbers are little-endian, whatever the host.
@@ -22,8 +24,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { SUM = 16, MAGIC = 8, FORMAT = 1 };
-static const char magic[MAGIC + 1] = "GDNKENT1";
+enum { SUM = 16, MAGIC = 8, FORMAT = 2 };
+static const char magic[MAGIC + 1] = "GDNKENT2";
 
 /* Offsets into the footer. */
 enum {
@@ -32,8 +34,9 @@ enum {
     AT_FLAGS = 12, /* none are defined: 0 */
     AT_CUBIN_SIZE = 16,
     AT_KEY_LEN = 24,
-    AT_LOG_LEN = 28,
-    AT_FACTS = 32, /* five int32 in the order of fact_offsets, then 4 bytes of 0 */
+    AT_OPTIONS_LEN = 28,
+    AT_LOG_LEN = 32,
+    AT_FACTS = 36, /* five int32 in the order of fact_offsets */
     AT_ARCH = 56,
     AT_ENTRY = 72,
     AT_COMPILER = 136,
@@ -143,7 +146,7 @@ static bool take_facts(struct gdni_facts *facts, const uint8_t *footer)
         if (value > INT32_MAX) return false;
         *(int32_t *)(void *)((char *)facts + fact_offsets[i]) = (int32_t)value;
     }
-    return get(footer + AT_FACTS + 4 * NUM_FACTS, 4) == 0;
+    return true;
 }
 
 /* Sizes first: nothing else of the footer is believed before the sums agree, and the sums need the sizes. */
@@ -155,15 +158,18 @@ static const char *take_sizes(struct gdni_entry *e, const uint8_t *bytes, size_t
     if (memcmp(footer + AT_MAGIC, magic, MAGIC) != 0) return "no magic at the end";
     if (get(footer + AT_FORMAT, 4) != FORMAT || get(footer + AT_FLAGS, 4) != 0) return "format of another version";
     const uint64_t cubin = get(footer + AT_CUBIN_SIZE, 8), key = get(footer + AT_KEY_LEN, 4),
-                   log = get(footer + AT_LOG_LEN, 4);
-    if (cubin > GDNI_ENTRY_MAX_CUBIN || key > GDNI_ENTRY_MAX_KEY || log > GDNI_ENTRY_MAX_LOG)
+                   options = get(footer + AT_OPTIONS_LEN, 4), log = get(footer + AT_LOG_LEN, 4);
+    if (cubin > GDNI_ENTRY_MAX_CUBIN || key > GDNI_ENTRY_MAX_KEY || options > GDNI_ENTRY_MAX_OPTIONS ||
+        log > GDNI_ENTRY_MAX_LOG)
         return "a size is over its limit";
-    if (cubin + key + log + FOOTER != size) return "sizes do not add up";
+    if (cubin + key + options + log + FOOTER != size) return "sizes do not add up";
     e->cubin = bytes;
     e->cubin_size = (size_t)cubin;
     e->key_text = (const char *)bytes + cubin;
     e->key_len = (size_t)key;
-    e->build_log = e->key_text + key;
+    e->options = e->key_text + key;
+    e->options_len = (size_t)options;
+    e->build_log = e->options + options;
     e->log_len = (size_t)log;
     return NULL;
 }
@@ -174,7 +180,7 @@ static const char *check_content(struct gdni_entry *e, const uint8_t *footer)
     if (!sum_is(footer + AT_TRAILER_SUM, trailer, (size_t)(footer + AT_TRAILER_SUM - trailer)))
         return "trailer's checksum is wrong";
     if (!sum_is(footer + AT_CUBIN_SUM, e->cubin, e->cubin_size)) return "cubin's checksum is wrong";
-    if (memchr(trailer, '\0', e->key_len + e->log_len)) return "text with a NUL";
+    if (memchr(trailer, '\0', e->key_len + e->options_len + e->log_len)) return "text with a NUL";
     if (!take_text(e->arch, footer + AT_ARCH, sizeof e->arch) ||
         !take_text(e->entry, footer + AT_ENTRY, sizeof e->entry) ||
         !take_text(e->facts.compiler, footer + AT_COMPILER, sizeof e->facts.compiler))
@@ -205,6 +211,9 @@ static gdn_status check_limits(const struct gdni_entry *e)
     if (e->key_len > GDNI_ENTRY_MAX_KEY)
         return GDN_FAIL(GDN_E_INVALID, "key text has %zu bytes: an entry holds up to %d", e->key_len,
                         GDNI_ENTRY_MAX_KEY);
+    if (e->options_len > GDNI_ENTRY_MAX_OPTIONS)
+        return GDN_FAIL(GDN_E_INVALID, "the compiler's options have %zu bytes: an entry holds up to %d", e->options_len,
+                        GDNI_ENTRY_MAX_OPTIONS);
     const char *wrong = gdni_cubin_check(e->cubin, e->cubin_size, e->arch);
     return wrong ? GDN_FAIL(GDN_E_INVALID, "cubin of %s cannot be kept: %s", e->entry, wrong) : GDN_OK;
 }
@@ -222,6 +231,7 @@ static void put_footer(uint8_t *footer, const struct gdni_entry *e, size_t log_l
     put(footer + AT_FORMAT, 4, FORMAT);
     put(footer + AT_CUBIN_SIZE, 8, e->cubin_size);
     put(footer + AT_KEY_LEN, 4, e->key_len);
+    put(footer + AT_OPTIONS_LEN, 4, e->options_len);
     put(footer + AT_LOG_LEN, 4, log_len);
     for (int i = 0; i < NUM_FACTS; ++i)
         put(footer + AT_FACTS + 4 * i, 4,
@@ -240,20 +250,25 @@ void gdni_entry_seal(void *bytes, size_t size)
     sum_into(footer + AT_TRAILER_SUM, (uint8_t *)bytes + cubin, size - cubin - SUM);
 }
 
+static uint8_t *append(uint8_t *at, const void *bytes, size_t size)
+{
+    if (size) memcpy(at, bytes, size);
+    return at + size;
+}
+
 gdn_status gdni_entry_encode(const struct gdni_entry *e, void **out, size_t *out_size)
 {
     GDN_TRY(check_limits(e));
     const size_t log_len = e->log_len < GDNI_ENTRY_MAX_LOG ? e->log_len : GDNI_ENTRY_MAX_LOG;
-    const size_t size = e->cubin_size + e->key_len + log_len + FOOTER; /* all within their limits: no overflow */
+    const size_t size =
+        e->cubin_size + e->key_len + e->options_len + log_len + FOOTER; /* all within their limits: no overflow */
     uint8_t *bytes = gdni_alloc(size);
     if (!bytes) return GDN_FAIL(GDN_E_NOMEM, "out of memory: %zu bytes for a cache entry", size);
-    uint8_t *at = bytes;
-    memcpy(at, e->cubin, e->cubin_size);
-    at += e->cubin_size;
-    memcpy(at, e->key_text, e->key_len);
-    at += e->key_len;
-    if (log_len) memcpy(at, e->build_log + (e->log_len - log_len), log_len); /* its end: that is where ptxas speaks */
-    put_footer(at + log_len, e, log_len);
+    uint8_t *at = append(bytes, e->cubin, e->cubin_size);
+    at = append(at, e->key_text, e->key_len);
+    at = append(at, e->options, e->options_len);
+    if (log_len) at = append(at, e->build_log + (e->log_len - log_len), log_len); /* its end: there ptxas speaks */
+    put_footer(at, e, log_len);
     gdni_entry_seal(bytes, size);
     *out = bytes;
     *out_size = size;

@@ -12,8 +12,10 @@
 enum {
     GDNI_ENTRY_MAX_CUBIN = 64 << 20,
     GDNI_ENTRY_MAX_KEY = 64 << 10,
+    GDNI_ENTRY_MAX_OPTIONS = 4 << 10,
     GDNI_ENTRY_MAX_LOG = 32 << 10, /* a longer build log loses its beginning */
-    GDNI_ENTRY_MAX_BYTES = GDNI_ENTRY_MAX_CUBIN + GDNI_ENTRY_MAX_KEY + GDNI_ENTRY_MAX_LOG + 4096
+    GDNI_ENTRY_MAX_BYTES =
+        GDNI_ENTRY_MAX_CUBIN + GDNI_ENTRY_MAX_KEY + GDNI_ENTRY_MAX_OPTIONS + GDNI_ENTRY_MAX_LOG + 4096
 };
 
 /* A view: pointers lead into the bytes that were parsed, or into a program. Texts with a length have no NUL. */
@@ -22,6 +24,8 @@ struct gdni_entry {
     size_t cubin_size;
     const char *key_text;
     size_t key_len;
+    const char *options; /* the compiler's, as they were given to it, a space between two */
+    size_t options_len;
     const char *build_log;
     size_t log_len;
     char arch[16];

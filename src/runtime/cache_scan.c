@@ -15,9 +15,10 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "runtime/cache_file.h"
 #include "runtime/fsutil.h"
 
-enum { TEMP_AGE = 3600, KEEP_PERCENT = 80 };
+enum { KEEP_PERCENT = 80 };
 
 static bool is_hex(const char *s, size_t len)
 {
@@ -45,6 +46,20 @@ static bool is_hash_folder(const char *name)
     return strlen(name) == 2 && is_hex(name, 2);
 }
 
+bool gdni_is_entry_path(const char *path)
+{
+    static const char root[] = GDNI_CACHE_FOLDER "/";
+    if (strncmp(path, root, sizeof root - 1) != 0) return false;
+    const char *arch = path + sizeof root - 1;
+    const size_t len = strcspn(arch, "/");
+    char folder[16];
+    if (len >= sizeof folder || strspn(arch, "abcdefghijklmnopqrstuvwxyz0123456789_") < len) return false;
+    snprintf(folder, sizeof folder, "%.*s", (int)len, arch);
+    const char *rest = arch + len; /* "/ab/ab..." */
+    return is_arch_folder(folder) && strlen(rest) == 4 + GDNI_ENTRY_NAME - 1 && rest[3] == '/' &&
+           gdni_is_entry_name(rest + 4) && strncmp(rest + 1, rest + 4, 2) == 0;
+}
+
 /* ---- scan ---- */
 
 static struct gdni_cache_file *add(struct gdni_cache_scan *scan)
@@ -70,6 +85,8 @@ static bool visit_file(struct gdni_cache_scan *scan, int folder, const char *pat
     snprintf(file->path, sizeof file->path, "%s/%s", path, name);
     file->bytes = (uint64_t)st.st_size;
     file->mtime = st.st_mtim;
+    file->device = st.st_dev;
+    file->inode = st.st_ino;
     file->temporary = temporary;
     return true;
 }
@@ -110,9 +127,9 @@ gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_s
 {
     *out = (struct gdni_cache_scan){ 0 };
     int fd;
-    if (dir->fd < 0 || gdni_fs_open_folder(dir->fd, "v1", false, 0, &fd) != 0)
+    if (dir->fd < 0 || gdni_fs_open_folder(dir->fd, GDNI_CACHE_FOLDER, false, 0, &fd) != 0)
         return GDN_OK; /* nothing was ever kept */
-    if (!walk(out, fd, "v1", 0)) {
+    if (!walk(out, fd, GDNI_CACHE_FOLDER, 0)) {
         gdni_free(out->files);
         *out = (struct gdni_cache_scan){ 0 };
         return GDN_FAIL(GDN_E_NOMEM, "out of memory: the list of entries in %s", dir->path);
@@ -123,20 +140,23 @@ gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_s
 
 /* ---- sweep ---- */
 
-/* Oldest first; equal times by path, so that processes that sweep together agree. */
+int gdni_cache_file_compare_age(const struct gdni_cache_file *a, const struct gdni_cache_file *b)
+{
+    if (a->mtime.tv_sec != b->mtime.tv_sec) return a->mtime.tv_sec < b->mtime.tv_sec ? -1 : 1;
+    if (a->mtime.tv_nsec != b->mtime.tv_nsec) return a->mtime.tv_nsec < b->mtime.tv_nsec ? -1 : 1;
+    return strcmp(a->path, b->path);
+}
+
 static int by_age(const void *a, const void *b)
 {
-    const struct gdni_cache_file *x = a, *y = b;
-    if (x->mtime.tv_sec != y->mtime.tv_sec) return x->mtime.tv_sec < y->mtime.tv_sec ? -1 : 1;
-    if (x->mtime.tv_nsec != y->mtime.tv_nsec) return x->mtime.tv_nsec < y->mtime.tv_nsec ? -1 : 1;
-    return strcmp(x->path, y->path);
+    return gdni_cache_file_compare_age(a, b);
 }
 
 static void remove_temporaries(const struct gdni_cache_dir *dir, const struct gdni_cache_scan *scan, time_t now)
 {
     for (size_t i = 0; i < scan->count; ++i) {
         const struct gdni_cache_file *file = &scan->files[i];
-        if (file->temporary && now - file->mtime.tv_sec > TEMP_AGE) unlinkat(dir->fd, file->path, 0);
+        if (file->temporary && now - file->mtime.tv_sec > GDNI_TEMP_AGE) gdni_cache_file_remove(dir, file, NULL);
     }
 }
 
@@ -161,10 +181,11 @@ gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes
     for (size_t i = 0; over && i < scan.count && out->total > keep; ++i) {
         const struct gdni_cache_file *file = &scan.files[i];
         if (file->temporary) continue;
-        if (unlinkat(dir->fd, file->path, 0) == 0)
+        const int err = gdni_cache_file_remove(dir, file, NULL);
+        if (!err)
             ++out->removed;
-        else if (errno != ENOENT)
-            continue; /* still there: another entry has to go */
+        else if (err != ENOENT)
+            continue; /* still there, or used just now: another entry has to go */
         out->total -= file->bytes;
     }
     gdni_free(scan.files);

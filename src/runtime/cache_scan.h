@@ -12,9 +12,11 @@
 #include "runtime/cache_dir.h"
 
 struct gdni_cache_file {
-    char path[96]; /* below the root: v1/<arch>/<2 hex>/<name> */
+    char path[96]; /* below the root: v2/<arch>/<2 hex>/<name> */
     uint64_t bytes;
     struct timespec mtime;
+    dev_t device;
+    ino_t inode;
     bool temporary; /* left by a publish that was killed */
 };
 
@@ -26,9 +28,16 @@ struct gdni_cache_scan {
 /* Names of entries: <32 hex>.<8 hex>.gdnk. */
 enum { GDNI_ENTRY_NAME = 32 + 1 + 8 + 5 + 1 };
 bool gdni_is_entry_name(const char *name);
+/* Whole paths below the root: v2/<arch>/<2 hex>/<name>, the digits those that the name begins with. */
+bool gdni_is_entry_path(const char *path);
 
 /* Sorted by path. Only names that this library makes are seen: whatever else lies there is nobody's business here. */
 gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out);
+
+/* Least recently used first, equal times by path, so that processes that remove together agree; as qsort() wants it. */
+int gdni_cache_file_compare_age(const struct gdni_cache_file *a, const struct gdni_cache_file *b);
+
+enum { GDNI_TEMP_AGE = 3600 }; /* seconds after which nobody is writing to a temporary file any more */
 
 struct gdni_swept {
     uint64_t total; /* bytes of entries left */

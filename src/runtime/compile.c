@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/strbuf.h"
 #include "codegen/options.h"
 #include "runtime/fsutil.h"
 
@@ -173,9 +174,38 @@ static gdn_status take_output(const struct run *run, gdni_nvrtcresult (*get_size
     return GDN_OK;
 }
 
+/* ptxas says how long it took: two compiles of one unit would leave different logs, and bundles of different bytes. */
+static void drop_times(char *log)
+{
+    static const char words[] = ": Compile time = ";
+    char *to = log;
+    for (const char *line = log; *line;) {
+        const char *end = strchrnul(line, '\n'), *next = *end ? end + 1 : end;
+        if (strncmp(line, "ptxas", 5) != 0 || !memmem(line, (size_t)(end - line), words, sizeof words - 1)) {
+            memmove(to, line, (size_t)(next - line));
+            to += next - line;
+        }
+        line = next;
+    }
+    while (to > log && to[-1] == '\n')
+        --to;
+    *to = '\0';
+}
+
+static gdn_status take_options(const struct run *run, char **out)
+{
+    struct gdni_strbuf sb = { 0 };
+    for (int i = 0; i < run->options.count; ++i)
+        gdni_sb_fmt(&sb, "%s%s", i ? " " : "", run->options.text[i]);
+    *out = gdni_sb_take(&sb);
+    return *out ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory: the options of a compile");
+}
+
 static gdn_status take_cubin(const struct run *run, struct gdni_compiled *out)
 {
     GDN_TRY(take_log(run, &out->log));
+    drop_times(out->log);
+    GDN_TRY(take_options(run, &out->options));
     GDN_TRY(take_output(run, run->api->nvrtcGetCUBINSize, run->api->nvrtcGetCUBIN, "nvrtcGetCUBIN", &out->cubin,
                         &out->cubin_size));
     gdni_facts_from_log(&out->facts, out->log);
@@ -200,6 +230,7 @@ void gdni_compiled_free(struct gdni_compiled *compiled)
 {
     gdni_free(compiled->cubin);
     gdni_free(compiled->log);
+    gdni_free(compiled->options);
     *compiled = (struct gdni_compiled){ 0 };
 }
 

@@ -13,7 +13,8 @@
 struct gdni_compiled {
     void *cubin;
     size_t cubin_size;
-    char *log;     /* never NULL */
+    char *log;     /* never NULL; without what differs from one run to the next */
+    char *options; /* what NVRTC was given, a space between two; never NULL */
     uint64_t usec; /* that NVRTC took */
     struct gdni_facts facts;
 };

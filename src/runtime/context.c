@@ -12,6 +12,7 @@
 #include "runtime/nvrtc.h"
 #include "runtime/onecall.h"
 #include "runtime/registry.h"
+#include "runtime/tuning_api.h"
 
 enum { KNOWN_FLAGS = GDN_CTX_NO_COMPILE | GDN_CTX_NO_ENV | GDN_CTX_SHARED_CACHE };
 
@@ -59,6 +60,8 @@ static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
            (ctx->cache = gdni_cache_create(cfg, &ctx->env, &ctx->log, &ctx->counters)) != NULL &&
            (ctx->registry = gdni_registry_create()) != NULL &&
            (ctx->driver = gdni_driver_create(cfg->driver_path)) != NULL &&
+           (ctx->tuning = gdni_tuning_create(gdni_shipped_tables, gdni_num_shipped_tables, &ctx->log)) != NULL &&
+           gdni_tuning_load_path(ctx, cfg->tuning_path ? cfg->tuning_path : ctx->env.tuning_path) &&
            (ctx->onecall = gdni_onecall_create()) != NULL;
 }
 
@@ -81,6 +84,7 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
 {
     if (!ctx) return;
     gdni_onecall_destroy(ctx->onecall); /* unloads through the driver's table and logs */
+    gdni_tuning_destroy(ctx->tuning);
     gdni_driver_destroy(ctx->driver);
     gdni_registry_destroy(ctx->registry);
     gdni_cache_destroy(ctx->cache);

@@ -98,6 +98,55 @@ static void json_calls(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_str(sb, "]");
 }
 
+static void print_choice(struct gdni_strbuf *sb, const struct gdni_choice *choice, struct gdni_slot slot)
+{
+    gdni_sb_fmt(sb, "{\"tokens\": %lld, \"seqs\": %lld, \"by\": \"%s\"", (long long)gdni_tuning_tokens(slot.bucket),
+                (long long)gdni_tuning_seqs(slot.seq_class), gdni_chosen_name(choice->by));
+    if (choice->by != GDNI_CHOSEN_HEURISTIC) {
+        gdni_sb_json_text(sb, "gpu", choice->gpu_name);
+        gdni_sb_json_int(sb, "measured_tokens", gdni_tuning_tokens(choice->measured.bucket));
+        gdni_sb_json_int(sb, "measured_seqs", gdni_tuning_seqs(choice->measured.seq_class));
+    }
+    gdni_sb_str(sb, "}");
+}
+
+/* The slot's choice when this variant serves it; else NULL. */
+static const struct gdni_choice *choice_of(const struct view *v, struct gdni_slot slot)
+{
+    const gdn_plan *plan = v->plan;
+    const bool any = slot.seq_class == GDNI_ANY_SEQS;
+    const int variant =
+        any ? plan->variant_of_bucket[slot.bucket] : plan->variant_of_few[slot.bucket][slot.seq_class];
+    if (variant != v->index) return NULL;
+    return any ? &plan->choice_of_bucket[slot.bucket] : &plan->choice_of_few[slot.bucket][slot.seq_class];
+}
+
+/* What answered, by slots as tuning files have them; and, for people, each of those words once. */
+static void json_chosen_by(struct gdni_strbuf *sb, const struct view *v)
+{
+    unsigned seen = 0;
+    struct gdni_strbuf list = { 0 };
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
+        for (int c = GDNI_ANY_SEQS; c < GDNI_NUM_SEQ_CLASSES; ++c) {
+            const struct gdni_slot slot = { bucket, c };
+            const struct gdni_choice *choice = choice_of(v, slot);
+            if (!choice) continue;
+            if (list.len) gdni_sb_str(&list, ", ");
+            print_choice(&list, choice, slot);
+            seen |= 1u << choice->by;
+        }
+    const char *comma = "";
+    gdni_sb_str(sb, ", \"params_origin\": \"");
+    for (int by = 0; by < GDNI_CHOSEN_NONE; ++by)
+        if (seen & 1u << by) {
+            gdni_sb_fmt(sb, "%s%s", comma, gdni_chosen_name((enum gdni_chosen_by)by));
+            comma = ", ";
+        }
+    gdni_sb_fmt(sb, "\", \"chosen_by\": [%s]", list.text ? list.text : "");
+    sb->failed |= list.failed;
+    gdni_sb_free(&list);
+}
+
 static const char *origin_name(enum gdni_origin origin)
 {
     static const char *const names[] = {
@@ -122,7 +171,7 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_json_text(sb, "kernel_reason", reason);
     gdni_sb_str(sb, ", \"params\": ");
     gdni_params_json(sb, &v->spec->params, v->spec->kernel);
-    gdni_sb_json_text(sb, "params_origin", "heuristic");
+    json_chosen_by(sb, v);
     json_buckets(sb, v);
     json_max_seqs(sb, v);
     json_calls(sb, v);
@@ -136,6 +185,7 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_json_text(sb, "origin", origin_name(v->origin));
     gdni_sb_json_int(sb, "compile_ms", facts->compile_ms);
     gdni_sb_json_text(sb, "compiler", facts->compiler);
+    gdni_sb_json_text(sb, "options", v->program->options);
     gdni_sb_json_text(sb, "key", v->program->key_hex);
     gdni_sb_str(sb, "}");
     return GDN_OK;

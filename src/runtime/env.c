@@ -64,6 +64,7 @@ static const struct {
     { "GDN_JIT_CACHE_DIR", offsetof(struct gdni_env, cache_dir), read_text, "" },
     { "GDN_JIT_BUNDLE_PATH", offsetof(struct gdni_env, bundle_path), read_text, "" },
     { "GDN_JIT_NVRTC", offsetof(struct gdni_env, nvrtc), read_text, "" },
+    { "GDN_JIT_TUNING_PATH", offsetof(struct gdni_env, tuning_path), read_text, "" },
     { "XDG_CACHE_HOME", offsetof(struct gdni_env, xdg_cache_home), read_text, "" },
     { "HOME", offsetof(struct gdni_env, home), read_text, "" },
     { "GDN_JIT_CACHE_MAX_BYTES", offsetof(struct gdni_env, cache_max_bytes), read_bytes, "a number of bytes" },
@@ -95,6 +96,7 @@ void gdni_env_free(struct gdni_env *env)
     gdni_free(env->cache_dir);
     gdni_free(env->bundle_path);
     gdni_free(env->nvrtc);
+    gdni_free(env->tuning_path);
     gdni_free(env->xdg_cache_home);
     gdni_free(env->home);
     *env = (struct gdni_env){ 0 };

@@ -4,6 +4,7 @@
  */
 #include "runtime/fsutil.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +21,21 @@ const char *gdni_fs_error(int err)
 {
     const char *words = strerrordesc_np(err);
     return words ? words : "unknown error";
+}
+
+/* ---- temporary names ---- */
+
+/* Unlike any name that another process picks, on this host or another; O_EXCL and EEXIST settle what is left to chance. */
+static void temp_name(char name[GDNI_FS_TEMP_NAME])
+{
+    uint64_t bits = 0;
+    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != (ssize_t)sizeof bits) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        bits =
+            (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16 ^ (uint64_t)(uintptr_t)name;
+    }
+    snprintf(name, GDNI_FS_TEMP_NAME, GDNI_FS_TEMP_PREFIX "%016llx", (unsigned long long)bits);
 }
 
 /* ---- folders ---- */
@@ -62,6 +78,56 @@ int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int
     return 0;
 }
 
+int gdni_fs_make_temp_folder(int dir, mode_t mode, char name[GDNI_FS_TEMP_NAME], int *out)
+{
+    temp_name(name);
+    if (mkdirat(dir, name, mode) != 0) return errno;
+    const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int err = fd >= 0 && fchmod(fd, mode) == 0 ? 0 : errno;
+    if (err && fd >= 0) close(fd);
+    if (err) unlinkat(dir, name, AT_REMOVEDIR);
+    if (!err) *out = fd;
+    return err;
+}
+
+static DIR *open_list(int dir, const char *name)
+{
+    const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    if (!list && fd >= 0) close(fd);
+    return list;
+}
+
+/* The next name but "." and ".."; NULL at the end. */
+static const char *next_name(DIR *list)
+{
+    const struct dirent *e;
+    do
+        e = readdir(list);
+    while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
+    return e ? e->d_name : NULL;
+}
+
+int gdni_fs_is_empty(int dir, const char *name)
+{
+    DIR *list = open_list(dir, name);
+    if (!list) return errno;
+    const bool empty = !next_name(list);
+    closedir(list);
+    return empty ? 0 : ENOTEMPTY;
+}
+
+void gdni_fs_remove_tree(int dir, const char *name)
+{
+    DIR *list = open_list(dir, name);
+    if (!list) return;
+    for (const char *inside; (inside = next_name(list));)
+        if (unlinkat(dirfd(list), inside, 0) != 0 && (errno == EISDIR || errno == EPERM))
+            gdni_fs_remove_tree(dirfd(list), inside);
+    closedir(list);
+    unlinkat(dir, name, AT_REMOVEDIR);
+}
+
 /* ---- read ---- */
 
 int gdni_fs_open_file(int dir, const char *name, int *out, struct stat *st)
@@ -87,6 +153,30 @@ int gdni_fs_read(int fd, void *bytes, size_t size)
         if (n > 0) done += (size_t)n;
     }
     return 0;
+}
+
+/* ---- remove ---- */
+
+static bool is_same(const struct stat *st, const struct stat *seen)
+{
+    if (seen->st_ino == 0) return !S_ISREG(st->st_mode);
+    return st->st_ino == seen->st_ino && st->st_dev == seen->st_dev && st->st_size == seen->st_size &&
+           st->st_mtim.tv_sec == seen->st_mtim.tv_sec && st->st_mtim.tv_nsec == seen->st_mtim.tv_nsec;
+}
+
+int gdni_fs_remove_same(int dir, const char *name, const struct stat *seen)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+    if (!is_same(&st, seen)) return ESTALE;
+    if (S_ISDIR(st.st_mode)) return EISDIR;
+    char temp[GDNI_FS_TEMP_NAME];
+    temp_name(temp);
+    if (renameat(dir, name, dir, temp) != 0) return errno;
+    /* Between the look and the rename a good file may have come: it goes back. */
+    if (fstatat(dir, temp, &st, AT_SYMLINK_NOFOLLOW) == 0 && !is_same(&st, seen))
+        return renameat(dir, temp, dir, name) == 0 ? ESTALE : errno;
+    return unlinkat(dir, temp, 0) == 0 ? 0 : errno;
 }
 
 /* ---- publish ---- */
@@ -131,21 +221,6 @@ static int fill(int fd, const void *bytes, size_t size, mode_t mode)
     return fchmod(fd, mode) == 0 && fsync(fd) == 0 ? 0 : errno;
 }
 
-enum { TEMP_NAME = sizeof GDNI_FS_TEMP_PREFIX + 16 };
-
-/* Unlike any name that another process picks, on this host or another; O_EXCL and EEXIST settle what is left to chance. */
-static void temp_name(char name[TEMP_NAME])
-{
-    uint64_t bits = 0;
-    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != (ssize_t)sizeof bits) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        bits =
-            (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16 ^ (uint64_t)(uintptr_t)name;
-    }
-    snprintf(name, TEMP_NAME, GDNI_FS_TEMP_PREFIX "%016llx", (unsigned long long)bits);
-}
-
 static int move_into_place(int dir, const char *temp, const char *name)
 {
     if (renameat(dir, temp, dir, name) == 0) return 0;
@@ -175,7 +250,7 @@ static int publish_unnamed(int dir, const char *name, const void *bytes, size_t 
     int err = fill(fd, bytes, size, mode);
     if (!err && !replace) err = link_fd(fd, dir, name);
     if (!err && replace) { /* nothing links over a name: by way of a temporary one */
-        char temp[TEMP_NAME];
+        char temp[GDNI_FS_TEMP_NAME];
         temp_name(temp);
         err = link_fd(fd, dir, temp);
         if (!err) err = move_into_place(dir, temp, name);
@@ -186,7 +261,7 @@ static int publish_unnamed(int dir, const char *name, const void *bytes, size_t 
 
 static int publish_named(int dir, const char *name, const void *bytes, size_t size, mode_t mode)
 {
-    char temp[TEMP_NAME];
+    char temp[GDNI_FS_TEMP_NAME];
     int fd, tries = 0;
     do {
         temp_name(temp);

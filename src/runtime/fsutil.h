@@ -20,6 +20,16 @@ int gdni_fs_make_path(const char *path, mode_t mode);
 /* Opens a folder inside dir, not through a link. create: with exactly mode, umask or not, unless it exists. */
 int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out);
 
+/* A new folder inside dir under a temporary name, with exactly mode, opened. */
+enum { GDNI_FS_TEMP_NAME = sizeof GDNI_FS_TEMP_PREFIX + 16 };
+int gdni_fs_make_temp_folder(int dir, mode_t mode, char name[GDNI_FS_TEMP_NAME], int *out);
+
+/* 0 when the folder holds nothing, ENOTEMPTY, or what opening it said. */
+int gdni_fs_is_empty(int dir, const char *name);
+
+/* Removes a folder with all in it, following no link; what cannot be removed stays, and so does what holds it. */
+void gdni_fs_remove_tree(int dir, const char *name);
+
 /* Opens a regular file inside dir for reading: ELOOP for a link, EINVAL for what is no regular file. Never blocks. */
 int gdni_fs_open_file(int dir, const char *name, int *out, struct stat *st);
 
@@ -35,5 +45,11 @@ enum {
  * system has no O_TMPFILE (or /proc is not mounted) a temporary name and rename, which replaces.
  */
 int gdni_fs_publish(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags);
+
+/*
+ * Removes name from dir if it is still the file that was seen, untouched; ESTALE when another has taken its place since, which
+ * stays there. seen of zeros, for what could not be opened: if it is no regular file.
+ */
+int gdni_fs_remove_same(int dir, const char *name, const struct stat *seen);
 
 #endif

@@ -25,7 +25,7 @@ struct entrant {
 };
 
 struct session {
-    struct gdni_tuning *t;
+    struct gdni_tune *t;
     struct gdni_work work;
     size_t offsets[GDNI_WORK_MAX_TENSORS], set_bytes;
     int num_sets;
@@ -104,7 +104,7 @@ static gdn_status place(struct session *s)
 
 static gdn_status make_plans(struct session *s)
 {
-    struct gdni_tuning *t = s->t;
+    struct gdni_tune *t = s->t;
     for (int i = 0; i < t->num_candidates; ++i) {
         if (!gdni_candidate_runs(&t->candidates[i])) continue;
         GDN_TRY(gdni_tune_begin(t, GDN_TUNE_COMPILE, i));
@@ -198,7 +198,7 @@ static gdn_status run_once(struct session *s, int candidate)
 
 static gdn_status compare_all(struct session *s)
 {
-    struct gdni_tuning *t = s->t;
+    struct gdni_tune *t = s->t;
     s->reference = -1;
     for (int i = 0; i < t->num_candidates; ++i) {
         if (!gdni_candidate_runs(&t->candidates[i])) continue;
@@ -242,7 +242,7 @@ static void choose_lengths(const struct session *s, struct entrant *e)
 
 static gdn_status capture_all(struct session *s)
 {
-    struct gdni_tuning *t = s->t;
+    struct gdni_tune *t = s->t;
     for (int i = 0; i < t->num_candidates; ++i) {
         struct entrant *e = &s->entrants[i];
         if (!gdni_candidate_runs(&t->candidates[i])) continue;
@@ -271,7 +271,7 @@ static gdn_status sample(struct session *s, int candidate)
 /* Each candidate once, beginning with another one in every round. */
 static gdn_status run_round(struct session *s, int round)
 {
-    struct gdni_tuning *t = s->t;
+    struct gdni_tune *t = s->t;
     for (int k = 0; k < t->num_candidates; ++k) {
         const int i = (k + round) % t->num_candidates;
         if (!gdni_race_runs(&s->race, i)) continue;
@@ -301,14 +301,14 @@ static int divisor_for(const struct session *s)
 static void note_leader(struct session *s)
 {
     struct gdni_estimate e;
-    struct gdni_tuning *t = s->t;
+    struct gdni_tune *t = s->t;
     t->best = gdni_race_leader(&s->race, &e);
     t->best_ns = e.median;
 }
 
 static gdn_status run_race(struct session *s)
 {
-    struct gdni_tuning *t = s->t;
+    struct gdni_tune *t = s->t;
     bool runs[GDNI_MAX_CANDIDATES];
     int rounds = 0;
     for (int i = 0; i < t->num_candidates; ++i)
@@ -353,7 +353,7 @@ static void tear_down(struct session *s)
     gdni_free(s);
 }
 
-gdn_status gdni_tune_measure(struct gdni_tuning *t)
+gdn_status gdni_tune_measure(struct gdni_tune *t)
 {
     struct session *s = gdni_calloc(1, sizeof *s);
     if (!s) return GDN_FAIL(GDN_E_NOMEM, "out of memory for taking times");

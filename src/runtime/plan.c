@@ -26,34 +26,39 @@ static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
     return plan->num_variants++;
 }
 
-/* Variants of few sequences in one bucket, beside the one that every call can take. */
-static gdn_status choose_few(gdn_plan *plan, int bucket)
+/* Asks tables and model for a slot; *variant is -1 where the bucket's own serves. */
+static gdn_status choose_slot(gdn_plan *plan, struct gdni_slot slot, uint32_t flags, struct gdni_choice *choice,
+                              int *variant)
 {
-    const int top = gdni_seq_class_of(plan->problem.max_seqs);
-    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES && c <= top; ++c) {
-        struct gdni_params params;
-        struct gdni_spec spec;
-        if (!gdni_params_heuristic_few(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket, c)) continue;
-        GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
-        plan->variant_of_few[bucket][c] = variant_of_spec(plan, &spec);
-    }
+    struct gdni_spec spec;
+    *variant = -1;
+    GDN_TRY(gdni_tuning_choose(choice, plan->ctx->tuning, &plan->target, &plan->problem, slot, flags));
+    if (choice->by == GDNI_CHOSEN_NONE) return GDN_OK;
+    GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &choice->params));
+    *variant = variant_of_spec(plan, &spec);
     return GDN_OK;
 }
 
-static gdn_status choose_variants(gdn_plan *plan)
+/* The variant that every call of a bucket can take, and beside it those of few sequences, which prefill alone has. */
+static gdn_status choose_bucket(gdn_plan *plan, int bucket, uint32_t flags)
+{
+    const int top = gdni_seq_class_of(plan->problem.max_seqs);
+    GDN_TRY(choose_slot(plan, (struct gdni_slot){ bucket, GDNI_ANY_SEQS }, flags, &plan->choice_of_bucket[bucket],
+                        &plan->variant_of_bucket[bucket]));
+    for (int c = 0; plan->problem.op == GDNI_OP_PREFILL && c < GDNI_NUM_SEQ_CLASSES && c <= top; ++c)
+        GDN_TRY(choose_slot(plan, (struct gdni_slot){ bucket, c }, flags, &plan->choice_of_few[bucket][c],
+                            &plan->variant_of_few[bucket][c]));
+    return GDN_OK;
+}
+
+static gdn_status choose_variants(gdn_plan *plan, uint32_t flags)
 {
     const int last = gdni_bucket_of(plan->problem.max_tokens);
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        struct gdni_params params;
-        struct gdni_spec spec;
         plan->variant_of_bucket[bucket] = -1;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
             plan->variant_of_few[bucket][c] = -1;
-        if (bucket > last) continue;
-        gdni_params_heuristic(&params, &plan->problem, plan->arch, plan->target.num_sms, bucket);
-        GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
-        plan->variant_of_bucket[bucket] = variant_of_spec(plan, &spec);
-        GDN_TRY(choose_few(plan, bucket));
+        if (bucket <= last) GDN_TRY(choose_bucket(plan, bucket, flags));
     }
     return GDN_OK;
 }
@@ -125,7 +130,7 @@ static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uin
 static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params *given)
 {
     const uint32_t program_flags = flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0;
-    GDN_TRY(given ? choose_given(plan, given) : choose_variants(plan));
+    GDN_TRY(given ? choose_given(plan, given) : choose_variants(plan, flags));
     plan->workspace_size = workspace_size(plan);
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
@@ -177,6 +182,9 @@ gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
     return GDN_OK;
 }
 
+#define ANY_PLAN       ((uint32_t)(GDN_PLAN_CACHED_ONLY | GDN_PLAN_HEURISTIC | GDN_PLAN_TUNED_ONLY))
+#define ANY_PLAN_NAMES "GDN_PLAN_CACHED_ONLY, GDN_PLAN_HEURISTIC, GDN_PLAN_TUNED_ONLY"
+
 /* Checks what does not depend on the operator; *out is NULL from here on, until there is a plan. */
 static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t known, const char *names, gdn_plan **out)
 {
@@ -184,6 +192,9 @@ static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t known,
     *out = NULL;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
     if (flags & ~known) return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only %s known", flags, names);
+    if ((flags & GDN_PLAN_HEURISTIC) && (flags & GDN_PLAN_TUNED_ONLY))
+        return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: GDN_PLAN_HEURISTIC and GDN_PLAN_TUNED_ONLY exclude each other",
+                        flags);
     return GDN_OK;
 }
 
@@ -222,8 +233,7 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY | GDN_PLAN_HOPPER,
-                       "GDN_PLAN_CACHED_ONLY and GDN_PLAN_HOPPER are", out));
+    GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_HOPPER, ANY_PLAN_NAMES ", GDN_PLAN_HOPPER are", out));
     GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     problem.hopper = (flags & GDN_PLAN_HOPPER) != 0;
@@ -235,7 +245,7 @@ gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, GDN_PLAN_CACHED_ONLY, "GDN_PLAN_CACHED_ONLY is", out));
+    GDN_TRY(check_call(ctx, flags, ANY_PLAN, ANY_PLAN_NAMES " are", out));
     GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
     return gdni_plan_create(ctx, &taken, &problem, flags, out);

@@ -7,6 +7,7 @@
 #include "codegen/problem.h"
 #include "codegen/spec.h"
 #include "runtime/module.h"
+#include "runtime/tuning_db.h"
 
 /* Immutable once made; what loading changes is behind `modules`. */
 struct gdn_plan {
@@ -18,6 +19,8 @@ struct gdn_plan {
     struct gdni_spec specs[GDNI_MAX_VARIANTS];
     int variant_of_bucket[GDNI_NUM_BUCKETS];                    /* -1 past the bucket of problem.max_tokens */
     int variant_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES]; /* -1: the bucket's; see gdni_params_heuristic_few() */
+    struct gdni_choice choice_of_bucket[GDNI_NUM_BUCKETS];      /* what chose them, for the dump */
+    struct gdni_choice choice_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES];
     size_t workspace_size;
     struct gdni_modules *modules;
 };

@@ -10,19 +10,11 @@
 #include "base/mem.h"
 #include "runtime/cache_entry.h"
 
-static char *copy_text(const char *text, size_t len)
-{
-    char *copy = gdni_alloc(len + 1);
-    if (!copy) return NULL;
-    if (len) memcpy(copy, text, len);
-    copy[len] = '\0';
-    return copy;
-}
-
 static void destroy(struct gdni_program *program)
 {
     gdni_free(program->key_text);
     gdni_free(program->cubin);
+    gdni_free(program->options);
     gdni_free(program->build_log);
     gdni_free(program);
 }
@@ -31,10 +23,11 @@ struct gdni_program *gdni_program_create(const struct gdni_entry *entry)
 {
     struct gdni_program *program = gdni_calloc(1, sizeof *program);
     if (!program) return NULL;
-    program->key_text = copy_text(entry->key_text, entry->key_len);
-    program->build_log = copy_text(entry->build_log, entry->log_len);
+    program->key_text = gdni_strndup(entry->key_text, entry->key_len);
+    program->options = gdni_strndup(entry->options, entry->options_len);
+    program->build_log = gdni_strndup(entry->build_log, entry->log_len);
     program->cubin = gdni_memdup(entry->cubin, entry->cubin_size);
-    if (!program->key_text || !program->build_log || !program->cubin) {
+    if (!program->key_text || !program->options || !program->build_log || !program->cubin) {
         destroy(program);
         return NULL;
     }
@@ -66,6 +59,8 @@ void gdni_program_view(const struct gdni_program *program, struct gdni_entry *ou
         .cubin_size = program->cubin_size,
         .key_text = program->key_text,
         .key_len = strlen(program->key_text),
+        .options = program->options,
+        .options_len = strlen(program->options),
         .build_log = program->build_log,
         .log_len = strlen(program->build_log),
         .facts = program->facts,

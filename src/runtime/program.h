@@ -14,8 +14,8 @@
 /* Read off the build log once, kept in the entry's trailer. */
 struct gdni_facts {
     int32_t registers, spill_bytes, local_bytes, static_smem;
-    int32_t compile_ms;
-    char compiler[64]; /* "nvrtc 13.0 <build id>" */
+    int32_t compile_ms; /* 0 in a bundle, whose bytes must not depend on it */
+    char compiler[64];  /* "nvrtc 13.0 <build id>" */
 };
 
 enum gdni_origin { GDNI_FROM_MEMORY, GDNI_FROM_BUNDLE, GDNI_FROM_DISK, GDNI_FROM_COMPILER };
@@ -28,6 +28,7 @@ struct gdni_program {
     char entry[64];
     void *cubin;
     size_t cubin_size;
+    char *options;   /* of the compiler; see cache_entry.h */
     char *build_log; /* "" when it came from a cache without one */
     struct gdni_facts facts;
     _Atomic int refs;

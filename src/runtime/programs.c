@@ -103,6 +103,8 @@ static gdn_status wrap(struct job *job, const struct gdni_compiled *compiled)
         .cubin_size = compiled->cubin_size,
         .key_text = job->key->text,
         .key_len = job->key->len,
+        .options = compiled->options,
+        .options_len = strlen(compiled->options),
         .build_log = compiled->log,
         .log_len = strlen(compiled->log),
         .facts = compiled->facts,

@@ -17,7 +17,7 @@ struct trial {
     union gdni_args args;
 };
 
-static gdn_status take_problem(struct trial *trial, const struct gdni_tuning *t)
+static gdn_status take_problem(struct trial *trial, const struct gdni_tune *t)
 {
     if (t->problem.op == GDNI_OP_PREFILL)
         GDN_TRY(gdni_problem_from_prefill(&trial->problem, &trial->work.desc.prefill));
@@ -35,7 +35,7 @@ static gdn_status place(struct trial *trial, struct gdni_lab *lab)
     return GDN_OK;
 }
 
-static gdn_status set_up(struct trial *trial, struct gdni_tuning *t)
+static gdn_status set_up(struct trial *trial, struct gdni_tune *t)
 {
     GDN_TRY(gdni_work_trial(&trial->work, t->problem.op, &t->desc));
     GDN_TRY(take_problem(trial, t));
@@ -43,7 +43,7 @@ static gdn_status set_up(struct trial *trial, struct gdni_tuning *t)
     return place(trial, &t->lab);
 }
 
-static void tear_down(struct trial *trial, struct gdni_tuning *t)
+static void tear_down(struct trial *trial, struct gdni_tune *t)
 {
     gdni_lab_give_back(&t->lab, 0);
     for (int i = 0; i < trial->work.num_tensors; ++i)
@@ -53,7 +53,7 @@ static void tear_down(struct trial *trial, struct gdni_tuning *t)
 }
 
 /* The tensors' contents as they were before any candidate ran; a workspace of NaN, since its contents may be anything. */
-static gdn_status run(struct trial *trial, struct gdni_tuning *t, const gdn_plan *plan)
+static gdn_status run(struct trial *trial, struct gdni_tune *t, const gdn_plan *plan)
 {
     unsigned char nan_bytes[256];
     const size_t size = gdn_plan_workspace_size(plan);
@@ -83,7 +83,7 @@ static gdn_status compare(const struct trial *trial, struct gdni_lab *lab, int i
     return status;
 }
 
-static gdn_status try_plan(struct trial *trial, struct gdni_tuning *t, const gdn_plan *plan)
+static gdn_status try_plan(struct trial *trial, struct gdni_tune *t, const gdn_plan *plan)
 {
     GDN_TRY(run(trial, t, plan));
     for (int i = 0; i < trial->work.num_tensors; ++i)
@@ -91,7 +91,7 @@ static gdn_status try_plan(struct trial *trial, struct gdni_tuning *t, const gdn
     return GDN_OK;
 }
 
-static gdn_status try_candidate(struct trial *trial, struct gdni_tuning *t, int candidate)
+static gdn_status try_candidate(struct trial *trial, struct gdni_tune *t, int candidate)
 {
     gdn_plan *plan = NULL;
     GDN_TRY(gdni_tune_plan(t, candidate, &trial->problem, &plan));
@@ -102,7 +102,7 @@ static gdn_status try_candidate(struct trial *trial, struct gdni_tuning *t, int 
 }
 
 /* The same cubin under other run-time parameters is another launch: every candidate is tried. */
-static gdn_status try_all(struct trial *trial, struct gdni_tuning *t)
+static gdn_status try_all(struct trial *trial, struct gdni_tune *t)
 {
     for (int i = 0; i < t->num_candidates; ++i) {
         if (!gdni_candidate_runs(&t->candidates[i])) continue;
@@ -112,7 +112,7 @@ static gdn_status try_all(struct trial *trial, struct gdni_tuning *t)
     return GDN_OK;
 }
 
-gdn_status gdni_tune_check(struct gdni_tuning *t)
+gdn_status gdni_tune_check(struct gdni_tune *t)
 {
     struct trial *trial = gdni_calloc(1, sizeof *trial);
     if (!trial) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a trial call");

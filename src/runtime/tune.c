@@ -8,12 +8,15 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/give.h"
 #include "base/mem.h"
 #include "runtime/context.h"
+#include "runtime/nvrtc.h"
 #include "runtime/target.h"
+#include "runtime/tuning_db.h"
 
 enum { ALL_STEPS = GDN_TUNE_COMPILE | GDN_TUNE_CHECK | GDN_TUNE_MEASURE, DEFAULT_TIMEOUT_MS = 10000 };
 static const uint64_t default_scratch = (uint64_t)4 << 30;
@@ -25,7 +28,7 @@ bool gdni_candidate_runs(const struct gdni_candidate *candidate)
     return !candidate->skipped && candidate->status == GDN_OK;
 }
 
-static gdn_status write_params(struct gdni_candidate *c, const struct gdni_tuning *t)
+static gdn_status write_params(struct gdni_candidate *c, const struct gdni_tune *t)
 {
     struct gdni_strbuf sb = { 0 };
     struct gdni_spec spec;
@@ -44,7 +47,7 @@ static bool is_listed(const gdn_tune_options *o, const char *text)
     return false;
 }
 
-static gdn_status find_candidates(struct gdni_tuning *t)
+static gdn_status find_candidates(struct gdni_tune *t)
 {
     struct gdni_params params[GDNI_MAX_CANDIDATES];
     int matches = 0;
@@ -63,18 +66,18 @@ static gdn_status find_candidates(struct gdni_tuning *t)
 
 /* ---- Progress ---- */
 
-static int64_t elapsed_ms(const struct gdni_tuning *t)
+static int64_t elapsed_ms(const struct gdni_tune *t)
 {
     return gdni_now_ms() - t->start_ms;
 }
 
-static int64_t left_ms(const struct gdni_tuning *t)
+static int64_t left_ms(const struct gdni_tune *t)
 {
     const int64_t left = t->options.budget_ms - elapsed_ms(t);
     return t->options.budget_ms == 0 ? -1 : left > 0 ? left : 0;
 }
 
-static gdn_status tell(struct gdni_tuning *t, uint32_t step, int candidate, bool ended)
+static gdn_status tell(struct gdni_tune *t, uint32_t step, int candidate, bool ended)
 {
     const struct gdni_candidate *c = &t->candidates[candidate];
     const gdn_tune_event event = {
@@ -95,7 +98,7 @@ static gdn_status tell(struct gdni_tuning *t, uint32_t step, int candidate, bool
     return GDN_FAIL(GDN_E_CANCELLED, "options.progress asked to stop before %s was decided", gdni_op_name(t->problem.op));
 }
 
-gdn_status gdni_tune_begin(struct gdni_tuning *t, uint32_t step, int candidate)
+gdn_status gdni_tune_begin(struct gdni_tune *t, uint32_t step, int candidate)
 {
     if (left_ms(t) == 0)
         return GDN_FAIL(GDN_E_CANCELLED, "the budget of %lld ms was over before %s was decided: give it more",
@@ -103,7 +106,7 @@ gdn_status gdni_tune_begin(struct gdni_tuning *t, uint32_t step, int candidate)
     return tell(t, step, candidate, false);
 }
 
-gdn_status gdni_tune_end(struct gdni_tuning *t, uint32_t step, int candidate, gdn_status status)
+gdn_status gdni_tune_end(struct gdni_tune *t, uint32_t step, int candidate, gdn_status status)
 {
     struct gdni_candidate *c = &t->candidates[candidate];
     c->status = status;
@@ -116,7 +119,7 @@ gdn_status gdni_tune_end(struct gdni_tuning *t, uint32_t step, int candidate, gd
 
 /* ---- Plans ---- */
 
-gdn_status gdni_tune_plan(struct gdni_tuning *t, int candidate, const struct gdni_problem *problem, gdn_plan **out)
+gdn_status gdni_tune_plan(struct gdni_tune *t, int candidate, const struct gdni_problem *problem, gdn_plan **out)
 {
     gdn_plan *plan = NULL;
     *out = NULL;
@@ -129,13 +132,13 @@ gdn_status gdni_tune_plan(struct gdni_tuning *t, int candidate, const struct gdn
     return status;
 }
 
-void gdni_tune_drop_plan(struct gdni_tuning *t, gdn_plan *plan)
+void gdni_tune_drop_plan(struct gdni_tune *t, gdn_plan *plan)
 {
     if (t->lab.lost) gdni_modules_abandon(plan->modules);
     gdn_plan_destroy(plan);
 }
 
-gdn_status gdni_tune_execute(struct gdni_tuning *t, const gdn_plan *plan, const union gdni_args *args,
+gdn_status gdni_tune_execute(struct gdni_tune *t, const gdn_plan *plan, const union gdni_args *args,
                              gdn_devptr workspace, size_t workspace_size)
 {
     if (t->problem.op == GDNI_OP_PREFILL)
@@ -143,9 +146,52 @@ gdn_status gdni_tune_execute(struct gdni_tuning *t, const gdn_plan *plan, const 
     return gdn_execute_conv1d_qkv(plan, &args->conv1d, t->lab.stream);
 }
 
+/* ---- The decision as an entry of the context's tables ---- */
+
+static void put_date(char out[GDNI_TUNING_DATE])
+{
+    struct tm day;
+    const time_t now = time(NULL);
+    if (!gmtime_r(&now, &day) || strftime(out, GDNI_TUNING_DATE, "%Y-%m-%d", &day) == 0)
+        snprintf(out, GDNI_TUNING_DATE, "1970-01-01");
+}
+
+/* Clocks stay 0: the driver tells the highest ones only, not those that were seen. */
+static void put_environment(struct gdni_tuning_entry *out, const struct gdni_tune *t, const struct gdni_cuda *cuda)
+{
+    const struct gdni_nvrtc_api *nvrtc = NULL;
+    int version = 0;
+    if (cuda->cuDriverGetVersion(&version) == 0)
+        snprintf(out->driver, sizeof out->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    if (gdni_nvrtc_get(t->ctx->nvrtc, &nvrtc) == GDN_OK)
+        snprintf(out->nvrtc, sizeof out->nvrtc, "%d.%d", nvrtc->version / 100, nvrtc->version % 100);
+    put_date(out->date);
+    gdni_kernel_code_hash(out->code, (enum gdni_kernel)gdni_tuning_kernel(&out->key, &out->params));
+}
+
+static gdn_status record(struct gdni_tune *t, const struct gdni_cuda *cuda)
+{
+    const struct gdni_decision *d = &t->decision;
+    if (d->winner < 0) return GDN_OK;
+    struct gdni_tuning_entry entry = {
+        .params = t->candidates[d->winner].params,
+        .median_ns = d->time.median,
+        .mad_ns = d->time.mad,
+        .heuristic_ns = d->heuristic.count ? d->heuristic.median : d->time.median,
+        .samples = (int32_t)d->time.count,
+    };
+    struct gdni_tuning_table table = { .arch = t->arch, .num_sms = t->target.num_sms, .count = 1, .entries = &entry };
+    char source[] = "gdn_tune";
+    table.source = source;
+    memcpy(table.gpu_name, t->target.gpu_name, sizeof table.gpu_name);
+    gdni_tuning_key_of(&entry.key, &t->problem, t->arch, t->slot);
+    put_environment(&entry, t, cuda);
+    return gdni_tuning_import(t->ctx->tuning, &table, false, NULL, NULL);
+}
+
 /* ---- Steps ---- */
 
-static gdn_status compile_one(struct gdni_tuning *t, int candidate)
+static gdn_status compile_one(struct gdni_tune *t, int candidate)
 {
     gdn_plan *plan = NULL;
     GDN_TRY(gdni_plan_create_with(t->ctx, &t->target, &t->problem, &t->candidates[candidate].params, &plan));
@@ -153,7 +199,7 @@ static gdn_status compile_one(struct gdni_tuning *t, int candidate)
     return GDN_OK;
 }
 
-static gdn_status compile_all(struct gdni_tuning *t)
+static gdn_status compile_all(struct gdni_tune *t)
 {
     for (int i = 0; i < t->num_candidates; ++i) {
         if (!gdni_candidate_runs(&t->candidates[i])) continue;
@@ -163,7 +209,7 @@ static gdn_status compile_all(struct gdni_tuning *t)
     return GDN_OK;
 }
 
-static gdn_status run_on_device(struct gdni_tuning *t)
+static gdn_status run_on_device(struct gdni_tune *t)
 {
     const struct gdni_cuda *cuda = NULL;
     gdni_cudevice device = 0;
@@ -172,12 +218,15 @@ static gdn_status run_on_device(struct gdni_tuning *t)
     GDN_TRY(gdni_lab_open(&t->lab, cuda, device, (size_t)t->options.max_scratch_bytes, t->options.timeout_ms));
     gdn_status status = GDN_OK;
     if (t->options.steps & GDN_TUNE_CHECK) status = gdni_tune_check(t);
-    if (status == GDN_OK && t->options.steps & GDN_TUNE_MEASURE) status = gdni_tune_measure(t);
+    if (status == GDN_OK && t->options.steps & GDN_TUNE_MEASURE) {
+        status = gdni_tune_measure(t);
+        if (status == GDN_OK) status = record(t, cuda);
+    }
     gdni_lab_close(&t->lab);
     return status;
 }
 
-static int count_failed(const struct gdni_tuning *t)
+static int count_failed(const struct gdni_tune *t)
 {
     int failed = 0;
     for (int i = 0; i < t->num_candidates; ++i)
@@ -186,7 +235,7 @@ static int count_failed(const struct gdni_tuning *t)
 }
 
 /* The first failure explains the others better than their number does. */
-static gdn_status all_failed(const struct gdni_tuning *t)
+static gdn_status all_failed(const struct gdni_tune *t)
 {
     for (int i = 0; i < t->num_candidates; ++i)
         if (gdni_candidate_runs(&t->candidates[i])) return GDN_OK;
@@ -197,7 +246,7 @@ static gdn_status all_failed(const struct gdni_tuning *t)
     return GDN_OK;
 }
 
-static gdn_status run_steps(struct gdni_tuning *t)
+static gdn_status run_steps(struct gdni_tune *t)
 {
     if (t->options.steps & GDN_TUNE_COMPILE) GDN_TRY(compile_all(t));
     if (t->options.steps & (GDN_TUNE_CHECK | GDN_TUNE_MEASURE)) GDN_TRY(run_on_device(t));
@@ -238,7 +287,7 @@ static gdn_status take_options(gdn_tune_options *out, const gdn_tune_options *op
     return check_options(out);
 }
 
-static gdn_status take_target(struct gdni_tuning *t)
+static gdn_status take_target(struct gdni_tune *t)
 {
     const struct gdni_cuda *cuda = NULL;
     gdni_cudevice device = 0;
@@ -249,7 +298,7 @@ static gdn_status take_target(struct gdni_tuning *t)
 }
 
 /* The bounds become those of the call that is timed. */
-static gdn_status take_size(struct gdni_tuning *t)
+static gdn_status take_size(struct gdni_tune *t)
 {
     struct gdni_problem *p = &t->problem;
     const gdn_tune_options *o = &t->options;
@@ -269,7 +318,7 @@ static gdn_status take_size(struct gdni_tuning *t)
     return GDN_OK;
 }
 
-static void answer(gdn_tune_result *out, const struct gdni_tuning *t)
+static void answer(gdn_tune_result *out, const struct gdni_tune *t)
 {
     const struct gdni_decision *d = &t->decision;
     out->num_candidates = t->num_candidates;
@@ -288,7 +337,7 @@ static void answer(gdn_tune_result *out, const struct gdni_tuning *t)
     out->heuristic_mad_ns = d->heuristic.mad;
 }
 
-static gdn_status run(struct gdni_tuning *t, const gdn_tune_options *options, gdn_tune_result *out)
+static gdn_status run(struct gdni_tune *t, const gdn_tune_options *options, gdn_tune_result *out)
 {
     gdn_tune_result result = GDN_TUNE_RESULT_INIT;
     GDN_TRY(take_options(&t->options, options));
@@ -315,7 +364,7 @@ static gdn_status check_call(const gdn_ctx *ctx, const gdn_tune_result *out)
 static gdn_status tune(gdn_ctx *ctx, const struct gdni_problem *problem, const union gdni_desc *desc,
                        const gdn_tune_options *options, gdn_tune_result *out)
 {
-    struct gdni_tuning *t = gdni_calloc(1, sizeof *t);
+    struct gdni_tune *t = gdni_calloc(1, sizeof *t);
     if (!t) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a tuning (%zu bytes)", sizeof *t);
     t->ctx = ctx;
     t->problem = *problem;

@@ -22,7 +22,7 @@ struct gdni_candidate {
     char reason[GDNI_REASON_TEXT];
 };
 
-struct gdni_tuning {
+struct gdni_tune {
     gdn_ctx *ctx;
     gdn_tune_options options; /* defaults filled in */
     gdn_target target;
@@ -43,23 +43,23 @@ struct gdni_tuning {
 bool gdni_candidate_runs(const struct gdni_candidate *candidate);
 
 /* Asks whether to go on: GDN_E_CANCELLED when the callback or the budget says no. */
-gdn_status gdni_tune_begin(struct gdni_tuning *t, uint32_t step, int candidate);
+gdn_status gdni_tune_begin(struct gdni_tune *t, uint32_t step, int candidate);
 /*
  * Takes down what became of a candidate, and tells. GDN_OK when the tuning can go on without it: anything but a lost device and
  * being out of host memory.
  */
-gdn_status gdni_tune_end(struct gdni_tuning *t, uint32_t step, int candidate, gdn_status status);
+gdn_status gdni_tune_end(struct gdni_tune *t, uint32_t step, int candidate, gdn_status status);
 
 /* A plan whose calls run with the candidate's parameters, loaded on t->lab's device. Give back by gdni_tune_drop_plan(). */
-gdn_status gdni_tune_plan(struct gdni_tuning *t, int candidate, const struct gdni_problem *problem, gdn_plan **out);
-void gdni_tune_drop_plan(struct gdni_tuning *t, gdn_plan *plan);
+gdn_status gdni_tune_plan(struct gdni_tune *t, int candidate, const struct gdni_problem *problem, gdn_plan **out);
+void gdni_tune_drop_plan(struct gdni_tune *t, gdn_plan *plan);
 
 /* One call on t->lab's stream. */
-gdn_status gdni_tune_execute(struct gdni_tuning *t, const gdn_plan *plan, const union gdni_args *args,
+gdn_status gdni_tune_execute(struct gdni_tune *t, const gdn_plan *plan, const union gdni_args *args,
                              gdn_devptr workspace, size_t workspace_size);
 
 /* GDN_TUNE_CHECK and GDN_TUNE_MEASURE, on an open lab. */
-gdn_status gdni_tune_check(struct gdni_tuning *t);
-gdn_status gdni_tune_measure(struct gdni_tuning *t);
+gdn_status gdni_tune_check(struct gdni_tune *t);
+gdn_status gdni_tune_measure(struct gdni_tune *t);
 
 #endif

@@ -21,7 +21,7 @@ usage() {
     run 2 "$@"
     has "$err" "$words"
     [ -z "$out" ] || fail "prints on standard output"
-    [ ! -e "$XDG_CACHE_HOME/gdn-jit/v1" ] || fail "touched the cache"
+    [ ! -e "$XDG_CACHE_HOME/gdn-jit/v2" ] || fail "touched the cache"
 }
 
 m="-m qwen3.5-27b"

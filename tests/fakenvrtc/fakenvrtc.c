@@ -26,6 +26,7 @@ struct gdni_nvrtcprog_opaque {
     char *source;
     unsigned cc;
     int result;
+    char log[1024];
 };
 
 #define X(name, arguments) gdni_nvrtcresult name arguments;
@@ -69,6 +70,16 @@ static void sleep_ms(int ms)
     nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000L }, NULL);
 }
 
+/* With a time that is another one each time, as ptxas does. */
+static void write_log(gdni_nvrtcprog program)
+{
+    if (program->result)
+        snprintf(program->log, sizeof program->log, "tiny.cu(1): error: the fake was told to fail\n");
+    else
+        snprintf(program->log, sizeof program->log, FAKE_NVRTC_LOG "ptxas info    : Compile time = %d.125 ms\n",
+                 (int)controls.compiles);
+}
+
 gdni_nvrtcresult nvrtcCompileProgram(gdni_nvrtcprog program, int num_options, const char *const *options)
 {
     ++controls.compiles;
@@ -78,25 +89,21 @@ gdni_nvrtcresult nvrtcCompileProgram(gdni_nvrtcprog program, int num_options, co
     sleep_ms(controls.delay_ms);
     for (int i = 0; i < num_options; ++i) sscanf(options[i], "--gpu-architecture=sm_%u", &program->cc);
     program->result = controls.result;
+    write_log(program);
     --controls.running;
     return program->result;
 }
 
-static const char *log_of(gdni_nvrtcprog program)
-{
-    return program->result ? "tiny.cu(1): error: the fake was told to fail\n" : FAKE_NVRTC_LOG;
-}
-
 gdni_nvrtcresult nvrtcGetProgramLogSize(gdni_nvrtcprog program, size_t *size)
 {
-    *size = strlen(log_of(program)) + 1;
+    *size = strlen(program->log) + 1;
     return 0;
 }
 
 gdni_nvrtcresult nvrtcGetProgramLog(gdni_nvrtcprog program, char *log)
 {
     if (controls.fail_log) return controls.fail_log;
-    strcpy(log, log_of(program));
+    strcpy(log, program->log);
     return 0;
 }
 

@@ -21,9 +21,11 @@ static void require(bool condition)
 
 static void check_view(const struct gdni_entry *e, const uint8_t *bytes, size_t size)
 {
-    const uint8_t *key = (const uint8_t *)e->key_text, *log = (const uint8_t *)e->build_log;
-    require(e->cubin == bytes && key == bytes + e->cubin_size && log == key + e->key_len);
-    require(e->cubin_size + e->key_len + e->log_len < size);
+    const uint8_t *key = (const uint8_t *)e->key_text, *options = (const uint8_t *)e->options,
+                  *log = (const uint8_t *)e->build_log;
+    require(e->cubin == bytes && key == bytes + e->cubin_size);
+    require(options == key + e->key_len && log == options + e->options_len);
+    require(e->cubin_size + e->key_len + e->options_len + e->log_len < size);
     require(strnlen(e->arch, sizeof e->arch) < sizeof e->arch && strnlen(e->entry, sizeof e->entry) < sizeof e->entry);
     require(strnlen(e->facts.compiler, sizeof e->facts.compiler) < sizeof e->facts.compiler);
     require(e->facts.registers >= 0 && e->facts.spill_bytes >= 0 && e->facts.compile_ms >= 0);

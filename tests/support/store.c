@@ -178,6 +178,8 @@ struct gdni_entry store_entry(const char *arch, const struct gdni_key *key, cons
         .cubin_size = size,
         .key_text = key->text,
         .key_len = key->len,
+        .options = STORE_OPTIONS,
+        .options_len = strlen(STORE_OPTIONS),
         .build_log = FAKE_NVRTC_LOG,
         .log_len = strlen(FAKE_NVRTC_LOG),
         .entry = "tiny",

@@ -41,6 +41,7 @@ struct gdni_key store_key(const struct gdni_unit *unit);
 
 /* A smallest cubin for arch that the library believes, size bytes long (64 or more) and filled from seed. free(). */
 void *store_cubin(const char *arch, size_t size, unsigned seed);
+#define STORE_OPTIONS "--gpu-architecture=sm_90a --minimal"
 /* An entry around it; its parts live as long as key and cubin. */
 struct gdni_entry store_entry(const char *arch, const struct gdni_key *key, const void *cubin, size_t size);
 

@@ -220,8 +220,8 @@ Test(cache_dir, folders_inside_a_root_that_anyone_may_write_are_not_for_anyone)
     int folder;
     cr_assert_eq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), 0);
     close(folder);
-    cr_assert_eq(mode_of(store_path(scratch, "v1")), 0755u);
-    cr_assert_eq(mode_of(store_path(scratch, "v1/sm_90a/ab")), 0755u);
+    cr_assert_eq(mode_of(store_path(scratch, "v2")), 0755u);
+    cr_assert_eq(mode_of(store_path(scratch, "v2/sm_90a/ab")), 0755u);
     gdni_cache_dir_close(&dir);
 }
 
@@ -230,8 +230,8 @@ Test(cache_dir, a_folder_that_others_may_write_is_not_entered)
     const struct gdni_env env = { 0 };
     struct gdni_cache_dir dir = choose(scratch, &env, 0);
     int folder = -1;
-    mkdir(store_path(scratch, "v1"), 0700);
-    chmod(store_path(scratch, "v1"), 0777);
+    mkdir(store_path(scratch, "v2"), 0700);
+    chmod(store_path(scratch, "v2"), 0777);
     cr_assert_neq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), 0);
     cr_assert_eq(folder, -1);
     gdni_cache_dir_close(&dir);
@@ -246,8 +246,8 @@ Test(cache_dir, folders_inside_a_shared_root_get_its_bits_whatever_the_umask)
     int folder;
     cr_assert_eq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), 0);
     close(folder);
-    cr_assert_eq(mode_of(store_path(scratch, "v1")), 0775u);
-    cr_assert_eq(mode_of(store_path(scratch, "v1/sm_90a/ab")), 0775u);
+    cr_assert_eq(mode_of(store_path(scratch, "v2")), 0775u);
+    cr_assert_eq(mode_of(store_path(scratch, "v2/sm_90a/ab")), 0775u);
     gdni_cache_dir_close(&dir);
 }
 
@@ -257,7 +257,7 @@ Test(cache_dir, a_link_in_place_of_a_folder_is_not_followed)
     struct gdni_cache_dir dir = choose(scratch, &env, 0);
     const char *elsewhere = store_path(scratch, "elsewhere");
     mkdir(elsewhere, 0700);
-    cr_assert_eq(symlink(elsewhere, store_path(scratch, "v1")), 0);
+    cr_assert_eq(symlink(elsewhere, store_path(scratch, "v2")), 0);
     int folder = -1;
     cr_assert_neq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), 0);
     cr_assert_eq(folder, -1);
@@ -270,8 +270,8 @@ Test(cache_dir, a_folder_of_a_stranger_is_not_entered)
     if (geteuid() != 0) cr_skip_test("only root can make a folder of another user");
     const struct gdni_env env = { 0 };
     struct gdni_cache_dir dir = choose(scratch, &env, 0);
-    mkdir(store_path(scratch, "v1"), 0755);
-    cr_assert_eq(chown(store_path(scratch, "v1"), 1234, 1234), 0);
+    mkdir(store_path(scratch, "v2"), 0755);
+    cr_assert_eq(chown(store_path(scratch, "v2"), 1234, 1234), 0);
     int folder;
     cr_assert_eq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), EPERM);
     gdni_cache_dir_close(&dir);

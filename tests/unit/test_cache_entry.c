@@ -53,6 +53,8 @@ Test(cache_entry, gives_back_every_part_that_was_put_in)
     cr_assert_arr_eq(e.key_text, f.key.text, f.key.len);
     cr_assert_eq(e.log_len, strlen(FAKE_NVRTC_LOG));
     cr_assert_arr_eq(e.build_log, FAKE_NVRTC_LOG, e.log_len);
+    cr_assert_eq(e.options_len, strlen(STORE_OPTIONS));
+    cr_assert_arr_eq(e.options, STORE_OPTIONS, e.options_len);
     cr_assert_str_eq(e.arch, "sm_90a");
     cr_assert_str_eq(e.entry, "tiny");
     cr_assert_str_eq(e.facts.compiler, f.entry.facts.compiler);
@@ -136,7 +138,17 @@ Test(cache_entry, refuses_the_entry_of_another_key)
 }
 
 /* The footer from its end: offsets as cache_entry.c has them. */
-enum { FOOTER = 232, AT_FORMAT = 8, AT_FLAGS = 12, AT_CUBIN_SIZE = 16, AT_FACTS = 32, AT_ARCH = 56, AT_ENTRY = 72 };
+enum {
+    FOOTER = 232,
+    AT_FORMAT = 8,
+    AT_FLAGS = 12,
+    AT_CUBIN_SIZE = 16,
+    AT_OPTIONS_LEN = 28,
+    AT_LOG_LEN = 32,
+    AT_FACTS = 36,
+    AT_ARCH = 56,
+    AT_ENTRY = 72
+};
 
 /* A file whose sums are right is not a file that is right: the sums are no secret. */
 Test(cache_entry, refuses_nonsense_even_with_right_checksums)
@@ -146,12 +158,15 @@ Test(cache_entry, refuses_nonsense_even_with_right_checksums)
         uint8_t value;
         const char *words;
     } cases[] = {
-        { AT_FORMAT, 1, 2, "format of another version" },
+        { AT_FORMAT, 1, 3, "format of another version" },
         { AT_FLAGS, 1, 1, "format of another version" },
         { AT_CUBIN_SIZE + 7, 1, 0x80, "a size is over its limit" },
         { AT_CUBIN_SIZE, 1, 0, "sizes do not add up" },
         { AT_FACTS + 3, 1, 0x80, "a fact is out of range" },
-        { AT_FACTS + 20, 1, 1, "a fact is out of range" },
+        { AT_FACTS + 19, 1, 0x80, "a fact is out of range" },
+        { AT_OPTIONS_LEN + 1, 1, 0x80, "a size is over its limit" },
+        { AT_OPTIONS_LEN, 1, 0, "sizes do not add up" },
+        { AT_LOG_LEN + 3, 1, 1, "a size is over its limit" },
         { AT_ARCH, 16, 'x', "a name is no text" },
         { AT_ARCH, 1, '\n', "a name is no text" },
         { AT_ENTRY + 63, 1, 'x', "a name is no text" },
@@ -170,13 +185,18 @@ Test(cache_entry, refuses_nonsense_even_with_right_checksums)
     }
 }
 
-Test(cache_entry, refuses_a_nul_inside_key_text_or_log)
+Test(cache_entry, refuses_a_nul_inside_key_text_options_or_log)
 {
     struct fixture f = make();
     struct gdni_entry e;
-    f.bytes[CUBIN + 3] = '\0';
-    gdni_entry_seal(f.bytes, f.size);
-    cr_assert_str_eq(gdni_entry_parse(&e, f.bytes, f.size, NULL), "text with a NUL");
+    const size_t places[] = { CUBIN, CUBIN + f.key.len, CUBIN + f.key.len + strlen(STORE_OPTIONS), f.size - FOOTER - 1 };
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; ++i) {
+        const uint8_t was = f.bytes[places[i]];
+        f.bytes[places[i]] = '\0';
+        gdni_entry_seal(f.bytes, f.size);
+        cr_assert_str_eq(gdni_entry_parse(&e, f.bytes, f.size, NULL), "text with a NUL", "byte %zu", places[i]);
+        f.bytes[places[i]] = was;
+    }
     drop(&f);
 }
 
@@ -266,6 +286,10 @@ Test(cache_entry, does_not_keep_what_it_would_refuse)
     snprintf(f.entry.arch, sizeof f.entry.arch, "sm_80");
     cr_assert_eq(gdni_entry_encode(&f.entry, &bytes, &size), GDN_E_INVALID);
     cr_assert(strstr(gdni_error_text(), "another arch"), "%s", gdni_error_text());
+    snprintf(f.entry.arch, sizeof f.entry.arch, "sm_90a");
+    f.entry.options_len = GDNI_ENTRY_MAX_OPTIONS + 1;
+    cr_assert_eq(gdni_entry_encode(&f.entry, &bytes, &size), GDN_E_INVALID);
+    cr_assert(strstr(gdni_error_text(), "4097"), "%s", gdni_error_text());
     f.entry.key_len = GDNI_ENTRY_MAX_KEY + 1;
     cr_assert_eq(gdni_entry_encode(&f.entry, &bytes, &size), GDN_E_INVALID);
     cr_assert(strstr(gdni_error_text(), "65537"), "%s", gdni_error_text());
@@ -296,7 +320,7 @@ Test(cache_entry, running_out_of_memory_is_a_status)
     gdni_mem_fail_after(0);
     cr_assert_eq(gdni_entry_encode(&f.entry, &bytes, &size), GDN_E_NOMEM);
     gdni_mem_fail_after(-1);
-    for (int allowed = 0; allowed < 4; ++allowed) {
+    for (int allowed = 0; allowed < 5; ++allowed) {
         gdni_mem_fail_after(allowed);
         cr_assert_null(gdni_program_create(&f.entry), "after %d allocations", allowed);
     }

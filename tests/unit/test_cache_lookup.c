@@ -88,7 +88,7 @@ Test(cache_lookup, keeps_entries_under_version_arch_and_hash)
 {
     fill(scratch, OURS);
     char *path = store_only_entry(scratch), expected[256];
-    snprintf(expected, sizeof expected, "%s/v1/sm_90a/%.2s/%s.%s.gdnk", scratch, key.hex, key.hex, OURS);
+    snprintf(expected, sizeof expected, "%s/v2/sm_90a/%.2s/%s.%s.gdnk", scratch, key.hex, key.hex, OURS);
     cr_assert_str_eq(path, expected);
     free(path);
 }

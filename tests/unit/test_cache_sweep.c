@@ -38,7 +38,7 @@ static void set_up(void)
         struct gdni_unit unit = store_unit("sm_90a", sources[i]);
         programs[i] = store_program(&unit);
         gdni_cache_publish(s.cache, programs[i], TAG, false);
-        snprintf(paths[i], sizeof paths[i], "%s/v1/sm_90a/%.2s/%s." TAG ".gdnk", scratch, programs[i]->key_hex,
+        snprintf(paths[i], sizeof paths[i], "%s/v2/sm_90a/%.2s/%s." TAG ".gdnk", scratch, programs[i]->key_hex,
                  programs[i]->key_hex);
         const struct timespec day = { .tv_sec = time(NULL) - (ENTRIES - i) * 86400 }, times[2] = { day, day };
         cr_assert_eq(utimensat(AT_FDCWD, paths[i], times, 0), 0, "%s", paths[i]);
@@ -139,9 +139,9 @@ Test(cache_sweep, a_context_that_publishes_much_checks_before_the_hour_is_over)
 
 Test(cache_sweep, temporary_files_go_after_an_hour)
 {
-    const char *old = store_path(scratch, "v1/sm_90a/00/.gdnk-tmp-0123456789abcdef");
-    const char *young = store_path(scratch, "v1/sm_90a/00/.gdnk-tmp-fedcba9876543210");
-    mkdir(store_path(scratch, "v1/sm_90a/00"), 0700);
+    const char *old = store_path(scratch, "v2/sm_90a/00/.gdnk-tmp-0123456789abcdef");
+    const char *young = store_path(scratch, "v2/sm_90a/00/.gdnk-tmp-fedcba9876543210");
+    mkdir(store_path(scratch, "v2/sm_90a/00"), 0700);
     store_write(old, "x", 1);
     store_write(young, "x", 1);
     const struct timespec then = { .tv_sec = time(NULL) - 3700 }, times[2] = { then, then };
@@ -156,14 +156,14 @@ Test(cache_sweep, what_is_not_ours_is_never_touched)
 {
     const char *strange[] = {
         store_path(scratch, "notes.txt"),
-        store_path(scratch, "v1/notes.txt"),
-        store_path(scratch, "v1/sm_90a/notes.txt"),
-        store_path(scratch, "v1/sm_90a/00/0123456789abcdef0123456789abcdef.gdnk"),
-        store_path(scratch, "v1/sm_90a/00/0123456789abcdef0123456789abcdeF." TAG ".gdnk"),
+        store_path(scratch, "v2/notes.txt"),
+        store_path(scratch, "v2/sm_90a/notes.txt"),
+        store_path(scratch, "v2/sm_90a/00/0123456789abcdef0123456789abcdef.gdnk"),
+        store_path(scratch, "v2/sm_90a/00/0123456789abcdef0123456789abcdeF." TAG ".gdnk"),
         store_path(scratch, "0123456789abcdef0123456789abcdef." TAG ".gdnk"),
     };
     const struct timespec old = { .tv_sec = 1000 }, times[2] = { old, old };
-    mkdir(store_path(scratch, "v1/sm_90a/00"), 0700);
+    mkdir(store_path(scratch, "v2/sm_90a/00"), 0700);
     for (size_t i = 0; i < sizeof strange / sizeof strange[0]; ++i) {
         store_write(strange[i], "x", 1);
         cr_assert_eq(utimensat(AT_FDCWD, strange[i], times, 0), 0);
@@ -180,8 +180,8 @@ Test(cache_sweep, a_linked_folder_is_not_swept)
     char *elsewhere = store_scratch();
     const char *victim = store_path(elsewhere, "0123456789abcdef0123456789abcdef." TAG ".gdnk");
     store_write(victim, "x", 1);
-    cr_assert_eq(symlink(elsewhere, store_path(scratch, "v1/sm_90a/zz")), 0);
-    cr_assert(symlink(elsewhere, store_path(scratch, "v1/sm_90a/00")) == 0 || errno == EEXIST);
+    cr_assert_eq(symlink(elsewhere, store_path(scratch, "v2/sm_90a/zz")), 0);
+    cr_assert(symlink(elsewhere, store_path(scratch, "v2/sm_90a/00")) == 0 || errno == EEXIST);
     sweep(0);
     cr_assert_eq(access(victim, F_OK), 0);
     store_remove(elsewhere);

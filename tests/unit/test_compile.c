@@ -108,6 +108,8 @@ Test(compile, gives_cubin_log_and_facts)
     cr_assert_eq(compiled.facts.local_bytes, 16);
     cr_assert_eq(compiled.facts.static_smem, 1024);
     cr_assert(strncmp(compiled.facts.compiler, "nvrtc 13.0 ", 11) == 0, "%s", compiled.facts.compiler);
+    cr_assert_str_eq(compiled.options, "--gpu-architecture=sm_90a --std=c++17 --minimal --no-source-include --frandom-seed=gdn "
+                                       "--modify-stack-limit=false --no-cache -Xptxas=-v");
     gdni_compiled_free(&compiled);
     cr_assert_eq(fake_nvrtc_open(GDN_FAKE_NVRTC_PATH)->programs, 0);
     gdni_nvrtc_destroy(nvrtc);
@@ -249,6 +251,22 @@ Test(compile, nvrtc_compiles_a_unit_with_its_own_headers)
     cr_assert_eq(compiled.facts.local_bytes, 0);
     cr_assert_gt(compiled.usec, 0u);
     gdni_compiled_free(&compiled);
+    gdni_nvrtc_destroy(nvrtc);
+}
+
+Test(compile, nvrtc_gives_the_same_bytes_twice)
+{
+    struct gdni_nvrtc *nvrtc = real_nvrtc();
+    const struct gdni_unit unit = real_unit();
+    struct gdni_compiled once, twice;
+    cr_assert_eq(gdni_compile(nvrtc, &unit, &once), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_compile(nvrtc, &unit, &twice), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(once.cubin_size, twice.cubin_size);
+    cr_assert_arr_eq(once.cubin, twice.cubin, once.cubin_size);
+    cr_assert_str_eq(once.log, twice.log, "what ptxas says of itself must not stay in the log");
+    cr_assert(strstr(once.log, "registers") && !strstr(once.log, "Compile time"), "%s", once.log);
+    gdni_compiled_free(&once);
+    gdni_compiled_free(&twice);
     gdni_nvrtc_destroy(nvrtc);
 }
 

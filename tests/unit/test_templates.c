@@ -1,5 +1,5 @@
 /*
- * test_templates.c - what cmake/EmbedTemplates.cmake made is what lies in templates/: every file, every byte, sorted, findable.
+ * test_templates.c - what cmake/EmbedFiles.cmake made is what lies in templates/: every file, every byte, sorted, findable.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>

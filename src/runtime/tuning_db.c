@@ -1,0 +1,368 @@
+/*
+ * tuning_db.c - owns the measured tables of a context: taking them in, the chain of lookups. Must not know: the form of a
+ * file, how one is opened, plans.
+ *
+ * One mutex guards the array of tables and all that they point to. Tables are never changed in place: an import makes a new
+ * array of entries and swaps it in, so that a failure leaves everything as it was.
+ */
+#include "runtime/tuning_db.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+
+enum { MAX_TABLES = 64 };
+
+struct gdni_tuning {
+    pthread_mutex_t lock;
+    size_t count;
+    struct gdni_tuning_table tables[MAX_TABLES]; /* by arch, GPU's name, SMs */
+};
+
+const char *gdni_chosen_name(enum gdni_chosen_by by)
+{
+    static const char *const names[] = {
+        [GDNI_CHOSEN_EXACT] = "exact",         [GDNI_CHOSEN_BUCKET] = "bucket", [GDNI_CHOSEN_ARCH] = "arch",
+        [GDNI_CHOSEN_HEURISTIC] = "heuristic", [GDNI_CHOSEN_NONE] = "none",
+    };
+    return names[by];
+}
+
+/* ---- Lookup ---- */
+
+/* Steps between two slots; INT32_MAX when the one says nothing about the other. */
+static int steps(struct gdni_slot a, struct gdni_slot b)
+{
+    const int tokens = abs(a.bucket - b.bucket), seqs = abs(a.seq_class - b.seq_class);
+    if ((a.seq_class == GDNI_ANY_SEQS) != (b.seq_class == GDNI_ANY_SEQS) || tokens > 1 || seqs > 1) return INT32_MAX;
+    return 2 * (tokens + seqs) + (seqs ? 1 : 0); /* of two at one step, the one of the same class */
+}
+
+static bool same_problem(const struct gdni_tuning_key *a, const struct gdni_tuning_key *b)
+{
+    struct gdni_tuning_key moved = *a;
+    moved.slot = b->slot;
+    return gdni_tuning_key_compare(&moved, b) == 0;
+}
+
+/* A slot that is asked for. */
+struct question {
+    const gdn_target *target;
+    const struct gdni_arch *arch;
+    const struct gdni_problem *problem;
+    struct gdni_tuning_key key;
+};
+
+/* The nearest usable entry of a table; NULL when there is none. They lie together: the slot is the key's last part. */
+static const struct gdni_tuning_entry *nearest(const struct gdni_tuning_table *table, const struct question *q)
+{
+    const struct gdni_tuning_entry *best = NULL;
+    struct gdni_tuning_key first = q->key;
+    int least = INT32_MAX;
+    first.slot = (struct gdni_slot){ 0, GDNI_ANY_SEQS };
+    for (size_t i = gdni_tuning_table_lower(table, &first); i < table->count; ++i) {
+        const struct gdni_tuning_entry *e = &table->entries[i];
+        if (!same_problem(&e->key, &q->key)) break;
+        const int away = steps(e->key.slot, q->key.slot);
+        if (away >= least) continue;
+        if (gdni_params_usable(&e->params, q->problem, q->arch, q->target->num_sms, q->key.slot) != GDN_OK) continue;
+        best = e;
+        least = away;
+    }
+    return best;
+}
+
+static bool is_of_target(const struct gdni_tuning_table *table, const gdn_target *target)
+{
+    return strcmp(table->gpu_name, target->gpu_name) == 0 && table->num_sms == target->num_sms;
+}
+
+static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *table, const struct question *q,
+                   enum gdni_chosen_by by)
+{
+    const struct gdni_tuning_entry *e = nearest(table, q);
+    if (!e) return false;
+    if (by == GDNI_CHOSEN_EXACT && steps(e->key.slot, q->key.slot) != 0) by = GDNI_CHOSEN_BUCKET;
+    *out = (struct gdni_choice){ .params = e->params, .by = by, .measured = e->key.slot };
+    memcpy(out->gpu_name, table->gpu_name, sizeof out->gpu_name);
+    return true;
+}
+
+/* Of the arch's other tables, the nearest by SMs that answers. */
+static bool answer_by_arch(struct gdni_choice *out, const struct gdni_tuning *t, const struct question *q)
+{
+    const int32_t wanted = q->target->num_sms > 0 ? q->target->num_sms : q->arch->default_sms;
+    int32_t least = INT32_MAX;
+    struct gdni_choice found;
+    for (size_t i = 0; i < t->count; ++i) {
+        const struct gdni_tuning_table *table = &t->tables[i];
+        const int32_t away = abs(table->num_sms - wanted);
+        if (table->arch != q->arch || is_of_target(table, q->target) || away >= least) continue;
+        if (!answer(&found, table, q, GDNI_CHOSEN_ARCH)) continue;
+        least = away;
+        *out = found;
+    }
+    return least < INT32_MAX;
+}
+
+static bool answer_from_tables(struct gdni_choice *out, struct gdni_tuning *t, const struct question *q)
+{
+    bool found = false;
+    pthread_mutex_lock(&t->lock);
+    for (size_t i = 0; i < t->count && !found; ++i)
+        found = t->tables[i].arch == q->arch && is_of_target(&t->tables[i], q->target) &&
+                answer(out, &t->tables[i], q, GDNI_CHOSEN_EXACT);
+    if (!found) found = answer_by_arch(out, t, q);
+    pthread_mutex_unlock(&t->lock);
+    return found;
+}
+
+static void answer_by_model(struct gdni_choice *out, const struct question *q)
+{
+    const struct gdni_slot slot = q->key.slot;
+    const int num_sms = q->target->num_sms;
+    bool found = true;
+    *out = (struct gdni_choice){ .by = GDNI_CHOSEN_HEURISTIC };
+    if (slot.seq_class == GDNI_ANY_SEQS)
+        gdni_params_heuristic(&out->params, q->problem, q->arch, num_sms, slot.bucket);
+    else
+        found = gdni_params_heuristic_few(&out->params, q->problem, q->arch, num_sms, slot.bucket, slot.seq_class);
+    if (!found) out->by = GDNI_CHOSEN_NONE;
+}
+
+gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tuning, const gdn_target *target,
+                              const struct gdni_problem *problem, struct gdni_slot slot, uint32_t flags)
+{
+    struct question q = { .target = target, .problem = problem };
+    *out = (struct gdni_choice){ .by = GDNI_CHOSEN_NONE };
+    GDN_TRY(gdni_arch_find(target->arch, &q.arch));
+    gdni_tuning_key_of(&q.key, problem, q.arch, slot);
+    if (!(flags & GDN_PLAN_HEURISTIC) && answer_from_tables(out, tuning, &q)) return GDN_OK;
+    if (!(flags & GDN_PLAN_TUNED_ONLY)) {
+        answer_by_model(out, &q);
+        return GDN_OK;
+    }
+    if (slot.seq_class != GDNI_ANY_SEQS) return GDN_OK;
+    return GDN_FAIL(GDN_E_NOT_TUNED,
+                    "no table has an entry of %s on %s for calls of up to %lld tokens: tune for it, load a table by "
+                    "gdn_tuning_load() or drop GDN_PLAN_TUNED_ONLY",
+                    gdni_op_name(problem->op), target->gpu_name[0] ? target->gpu_name : target->arch,
+                    (long long)gdni_tuning_tokens(slot.bucket));
+}
+
+/* ---- Import ---- */
+
+bool gdni_tuning_tied(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b)
+{
+    enum { TIE_PERCENT = 2 };
+    const int64_t smaller = a->median_ns < b->median_ns ? a->median_ns : b->median_ns;
+    const int64_t apart = a->median_ns < b->median_ns ? b->median_ns - a->median_ns : a->median_ns - b->median_ns;
+    return apart <= smaller * TIE_PERCENT / 100 || apart <= a->mad_ns + b->mad_ns;
+}
+
+static bool same_entry(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b)
+{
+    return memcmp(&a->params, &b->params, sizeof a->params) == 0 && a->median_ns == b->median_ns &&
+           a->mad_ns == b->mad_ns && a->heuristic_ns == b->heuristic_ns && a->samples == b->samples &&
+           a->sm_mhz == b->sm_mhz && a->mem_mhz == b->mem_mhz && strcmp(a->driver, b->driver) == 0 &&
+           strcmp(a->nvrtc, b->nvrtc) == 0 && strcmp(a->date, b->date) == 0 && strcmp(a->code, b->code) == 0;
+}
+
+static void keep(struct gdni_import_step *step, const char *why)
+{
+    step->fate = GDNI_IMPORT_KEPT;
+    step->why = why;
+}
+
+static void replace(struct gdni_import_step *step, const char *why)
+{
+    step->fate = GDNI_IMPORT_REPLACED;
+    step->why = why;
+}
+
+static void judge_merge(struct gdni_import_step *step)
+{
+    const struct gdni_tuning_entry *in = step->in, *known = step->known;
+    const bool newer = strcmp(in->date, known->date) >= 0;
+    if (!newer)
+        keep(step, "what is known is newer");
+    else if (memcmp(&in->params, &known->params, sizeof in->params) == 0)
+        replace(step, "the same choice, measured later");
+    else if (strcmp(in->code, known->code) != 0)
+        replace(step, "the kernel has changed since");
+    else if (strcmp(in->driver, known->driver) != 0 || strcmp(in->nvrtc, known->nvrtc) != 0)
+        keep(step, "measured with another driver or NVRTC: times do not compare");
+    else if (gdni_tuning_tied(in, known))
+        keep(step, "a tie");
+    else if (in->median_ns > known->median_ns)
+        keep(step, "what is known is faster");
+    else
+        replace(step, "faster");
+}
+
+static void judge(struct gdni_import_step *step, bool merge)
+{
+    step->fate = GDNI_IMPORT_ADDED;
+    step->why = "";
+    if (!step->known) return;
+    if (same_entry(step->in, step->known)) {
+        step->fate = GDNI_IMPORT_SAME;
+        step->why = "the same entry";
+    } else if (merge)
+        judge_merge(step);
+    else
+        replace(step, "loaded later");
+}
+
+/* Both are sorted: one walk. What is known and not in the table stays. */
+static gdn_status unite(struct gdni_tuning_table *to, const struct gdni_tuning_table *known,
+                        const struct gdni_tuning_table *in, bool merge, gdni_import_fn *fn, void *user)
+{
+    GDN_TRY(gdni_tuning_table_reserve(to, known->count + in->count));
+    size_t k = 0;
+    for (size_t i = 0; i < in->count; ++i) {
+        struct gdni_import_step step = { .table = in, .in = &in->entries[i] };
+        while (k < known->count && gdni_tuning_key_compare(&known->entries[k].key, &step.in->key) < 0)
+            to->entries[to->count++] = known->entries[k++];
+        if (k < known->count && gdni_tuning_key_compare(&known->entries[k].key, &step.in->key) == 0)
+            step.known = &known->entries[k++];
+        judge(&step, merge);
+        if (fn) GDN_TRY(fn(user, &step));
+        to->entries[to->count++] = step.fate == GDNI_IMPORT_KEPT ? *step.known : *step.in;
+    }
+    while (k < known->count)
+        to->entries[to->count++] = known->entries[k++];
+    return GDN_OK;
+}
+
+static int compare_tables(const struct gdni_tuning_table *a, const struct gdni_tuning_table *b)
+{
+    const int by_arch = strcmp(a->arch->name, b->arch->name), by_name = strcmp(a->gpu_name, b->gpu_name);
+    return by_arch ? by_arch : by_name ? by_name : a->num_sms - b->num_sms;
+}
+
+/* Where a table stands or would stand. */
+static size_t place_of(const struct gdni_tuning *t, const struct gdni_tuning_table *table)
+{
+    size_t i = 0;
+    while (i < t->count && compare_tables(&t->tables[i], table) < 0)
+        ++i;
+    return i;
+}
+
+static gdn_status import_locked(struct gdni_tuning *t, const struct gdni_tuning_table *in, bool merge,
+                                gdni_import_fn *fn, void *user)
+{
+    static const struct gdni_tuning_table nothing;
+    const size_t at = place_of(t, in);
+    const bool known = at < t->count && compare_tables(&t->tables[at], in) == 0;
+    if (!known && t->count == MAX_TABLES)
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "%s: this context has tables of %d GPUs, and takes no more", in->source,
+                        MAX_TABLES);
+    struct gdni_tuning_table made = *in;
+    made.entries = NULL, made.count = made.capacity = 0;
+    made.source = gdni_strdup(in->source);
+    if (!made.source) return GDN_FAIL(GDN_E_NOMEM, "out of memory for the table of %s", in->source);
+    const gdn_status status = unite(&made, known ? &t->tables[at] : &nothing, in, merge, fn, user);
+    if (status != GDN_OK) {
+        gdni_tuning_table_free(&made);
+        return status;
+    }
+    if (known)
+        gdni_tuning_table_free(&t->tables[at]);
+    else
+        memmove(&t->tables[at + 1], &t->tables[at], (t->count++ - at) * sizeof t->tables[0]);
+    t->tables[at] = made;
+    return GDN_OK;
+}
+
+gdn_status gdni_tuning_import(struct gdni_tuning *tuning, const struct gdni_tuning_table *table, bool merge,
+                              gdni_import_fn *fn, void *user)
+{
+    pthread_mutex_lock(&tuning->lock);
+    const gdn_status status = import_locked(tuning, table, merge, fn, user);
+    pthread_mutex_unlock(&tuning->lock);
+    return status;
+}
+
+/* ---- Copies ---- */
+
+static gdn_status copy_table(struct gdni_tuning_table *out, const struct gdni_tuning_table *from)
+{
+    *out = *from;
+    out->entries = NULL, out->count = out->capacity = 0;
+    out->source = gdni_strdup(from->source);
+    if (!out->source || gdni_tuning_table_reserve(out, from->count) != GDN_OK) {
+        gdni_tuning_table_free(out);
+        return GDN_FAIL(GDN_E_NOMEM, "out of memory for a copy of %zu tuning entries", from->count);
+    }
+    if (from->count) memcpy(out->entries, from->entries, from->count * sizeof *from->entries);
+    out->count = from->count;
+    return GDN_OK;
+}
+
+gdn_status gdni_tuning_copy_at(struct gdni_tuning *tuning, size_t i, struct gdni_tuning_table *out, bool *found)
+{
+    gdn_status status = GDN_OK;
+    pthread_mutex_lock(&tuning->lock);
+    *found = i < tuning->count;
+    if (*found) status = copy_table(out, &tuning->tables[i]);
+    pthread_mutex_unlock(&tuning->lock);
+    return status;
+}
+
+gdn_status gdni_tuning_copy(struct gdni_tuning *tuning, const gdn_target *target, struct gdni_tuning_table *out)
+{
+    gdn_status status = GDN_E_NOT_TUNED;
+    pthread_mutex_lock(&tuning->lock);
+    for (size_t i = 0; i < tuning->count && status == GDN_E_NOT_TUNED; ++i)
+        if (is_of_target(&tuning->tables[i], target) && tuning->tables[i].count)
+            status = copy_table(out, &tuning->tables[i]);
+    pthread_mutex_unlock(&tuning->lock);
+    if (status != GDN_E_NOT_TUNED) return status;
+    return GDN_FAIL(GDN_E_NOT_TUNED, "nothing is known of \"%s\" with %d SMs: tune for it or load a table of it first",
+                    target->gpu_name, target->num_sms);
+}
+
+/* ---- Life ---- */
+
+static gdn_status take_shipped(struct gdni_tuning *t, const struct gdni_shipped_table *shipped)
+{
+    struct gdni_tuning_table table;
+    GDN_TRY(gdni_tuning_parse(&table, shipped->name, shipped->text, shipped->len));
+    const gdn_status status = gdni_tuning_import(t, &table, false, NULL, NULL);
+    gdni_tuning_table_free(&table);
+    return status;
+}
+
+struct gdni_tuning *gdni_tuning_create(const struct gdni_shipped_table *tables, size_t count,
+                                       const struct gdni_log *log)
+{
+    struct gdni_tuning *t = gdni_calloc(1, sizeof *t);
+    gdn_status status = GDN_OK;
+    if (!t) return NULL;
+    if (pthread_mutex_init(&t->lock, NULL) != 0) {
+        gdni_free(t);
+        return NULL;
+    }
+    for (size_t i = 0; i < count && status != GDN_E_NOMEM; ++i) {
+        status = take_shipped(t, &tables[i]);
+        if (status != GDN_OK && status != GDN_E_NOMEM)
+            gdni_log(log, GDN_LOG_WARN, "tuning: a built-in table is ignored: %s", gdni_error_text());
+    }
+    if (status != GDN_E_NOMEM) return t;
+    gdni_tuning_destroy(t);
+    return NULL;
+}
+
+void gdni_tuning_destroy(struct gdni_tuning *tuning)
+{
+    if (!tuning) return;
+    for (size_t i = 0; i < tuning->count; ++i)
+        gdni_tuning_table_free(&tuning->tables[i]);
+    pthread_mutex_destroy(&tuning->lock);
+    gdni_free(tuning);
+}

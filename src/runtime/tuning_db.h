@@ -1,0 +1,73 @@
+/*
+ * tuning_db.h - the measured tables of a context, and the choice that a plan takes from them.
+ */
+#ifndef GDNI_TUNING_DB_H
+#define GDNI_TUNING_DB_H
+
+#include "runtime/log.h"
+#include "runtime/tuning.h"
+#include "runtime/tuning_shipped.h"
+
+/* What answered, nearest first. The numbers index a table of names. */
+enum gdni_chosen_by {
+    GDNI_CHOSEN_EXACT,     /* an entry of the target's GPU, for this slot */
+    GDNI_CHOSEN_BUCKET,    /* of the target's GPU, for a slot beside this one */
+    GDNI_CHOSEN_ARCH,      /* of another GPU of the arch, for this slot or one beside it */
+    GDNI_CHOSEN_HEURISTIC, /* nothing was measured, or nothing that is usable here */
+    GDNI_CHOSEN_NONE       /* few sequences: the bucket's variant serves them */
+};
+const char *gdni_chosen_name(enum gdni_chosen_by by); /* "exact", "bucket", "arch", "heuristic", "none" */
+
+struct gdni_choice {
+    struct gdni_params params;
+    enum gdni_chosen_by by;
+    struct gdni_slot measured; /* EXACT, BUCKET, ARCH: the entry's slot, */
+    char gpu_name[64];         /* and its GPU */
+};
+
+struct gdni_tuning; /* one mutex inside, held for a lookup or for the swap of a table, never for a file */
+
+/* With these tables, the built-in ones; one that this version cannot read is a warning. NULL when out of memory. */
+struct gdni_tuning *gdni_tuning_create(const struct gdni_shipped_table *tables, size_t count,
+                                       const struct gdni_log *log);
+void gdni_tuning_destroy(struct gdni_tuning *tuning); /* NULL is allowed */
+
+/*
+ * The choice for one slot of a plan. flags: the plan's GDN_PLAN_HEURISTIC (no table is asked) and GDN_PLAN_TUNED_ONLY
+ * (nothing but a table is).
+ *
+ * Of a GPU's entries the nearest: at most one bucket and one class away, the fewest steps, then the same class, then fewer
+ * tokens. Of several other GPUs the one with the nearest number of SMs, then by name. What gdni_params_usable() refuses for
+ * this problem is passed over. GDN_E_NOT_TUNED: GDN_PLAN_TUNED_ONLY, and no table answers for a slot that every plan has.
+ */
+gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tuning, const gdn_target *target,
+                              const struct gdni_problem *problem, struct gdni_slot slot, uint32_t flags);
+
+/* What became of one entry of a table that was taken in. */
+enum gdni_import_fate { GDNI_IMPORT_ADDED, GDNI_IMPORT_SAME, GDNI_IMPORT_REPLACED, GDNI_IMPORT_KEPT };
+struct gdni_import_step {
+    const struct gdni_tuning_table *table;      /* the one that comes in */
+    const struct gdni_tuning_entry *in, *known; /* known: NULL when added */
+    enum gdni_import_fate fate;
+    const char *why; /* in a few words; static storage */
+};
+/* Called before anything changes, with the lock held: must not call this context. A status other than GDN_OK undoes all. */
+typedef gdn_status gdni_import_fn(void *user, const struct gdni_import_step *step);
+
+/*
+ * All entries of `table`, which must be sorted, or none. merge false: they go before what is known. merge true: of two that
+ * differ, the newer one only if it beats the other by the tie band on an equal driver and NVRTC; else what is known stays.
+ */
+gdn_status gdni_tuning_import(struct gdni_tuning *tuning, const struct gdni_tuning_table *table, bool merge,
+                              gdni_import_fn *fn, void *user);
+
+/* A copy of what is known of one GPU, for gdni_tuning_table_free(); GDN_E_NOT_TUNED when that is nothing. */
+gdn_status gdni_tuning_copy(struct gdni_tuning *tuning, const gdn_target *target, struct gdni_tuning_table *out);
+
+/* The i-th GPU's table, copied likewise, in the order of arch, name and SMs; false past the end. */
+gdn_status gdni_tuning_copy_at(struct gdni_tuning *tuning, size_t i, struct gdni_tuning_table *out, bool *found);
+
+/* Medians of which neither is faster: their difference is at most 2 % of the smaller, or the sum of their MADs. */
+bool gdni_tuning_tied(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b);
+
+#endif
