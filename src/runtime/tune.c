@@ -95,7 +95,8 @@ static gdn_status tell(struct gdni_tune *t, uint32_t step, int candidate, bool e
         .left_ms = left_ms(t),
     };
     if (!t->options.progress || t->options.progress(t->options.user, &event) == 0) return GDN_OK;
-    return GDN_FAIL(GDN_E_CANCELLED, "options.progress asked to stop before %s was decided", gdni_op_name(t->problem.op));
+    return GDN_FAIL(GDN_E_CANCELLED, "options.progress asked to stop before %s was decided",
+                    gdni_op_name(t->problem.op));
 }
 
 gdn_status gdni_tune_begin(struct gdni_tune *t, uint32_t step, int candidate)
@@ -273,7 +274,8 @@ static gdn_status check_options(const gdn_tune_options *o)
         return GDN_FAIL(GDN_E_INVALID, "options.skip is null but num_skip is %zu: pass the list or 0", o->num_skip);
     if (o->only && !(o->steps & GDN_TUNE_MEASURE)) return GDN_OK;
     if (o->only)
-        return GDN_FAIL(GDN_E_INVALID, "options.only is given with GDN_TUNE_MEASURE: one candidate alone decides nothing");
+        return GDN_FAIL(GDN_E_INVALID,
+                        "options.only is given with GDN_TUNE_MEASURE: one candidate alone decides nothing");
     return GDN_OK;
 }
 
