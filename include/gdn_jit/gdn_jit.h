@@ -688,21 +688,21 @@ GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *u
 /*
  * Measures which parameters serve calls of one size best on one GPU. Nothing is tuned unless one of these is called.
  *
- * Candidates are the legal choices for the calls' slot: their bucket of tokens and, for prefill, their class of sequences (up to
- * 1, 2, 4 ... 64 of them; more have no class, and no workspace). The first candidate is what a plan takes without any table. Each
- * goes through up to three steps:
+ * Candidates are the legal choices for the calls' slot: their bucket of tokens and, for prefill, their class of sequences
+ * (up to 1, 2, 4 ... 64 of them; more have no class, and no workspace). The first candidate is what a plan takes without any
+ * table. Each goes through up to three steps:
  *   compile   its cubin is found or built
  *   check     its results on an awkward call (lengths around a chunk, empty and inert sequences, forked slots, decays from none
  *             to total), and the bytes of every input after it, are held against the host reference
- *   measure   its results on the calls that are timed are held against the first candidate's; then graphs of calls are replayed,
- *             candidates interleaved, with a cold and a warm L2, in a race that halves the field: median against median, and
- *             whoever beats the first candidate by more than 2 % and the noise must do it again in a run of its own. Else the
- *             first candidate stays. docs/tuning.md has the rule.
+ *   measure   its results on the calls that are timed are held against the first candidate's; then graphs of calls are
+ *             replayed, candidates interleaved, with a cold and a warm L2, in a race that halves the field: median against
+ *             median, and whoever beats the first candidate by more than 2 % and the noise must do it again in a run of its
+ *             own. Else the first candidate stays. docs/tuning.md has the rule.
  * A candidate that does not compile, does not load or computes something else is reported and left out.
  *
- * Everything runs on scratch memory and a stream of its own; no memory of the caller is read or written. A kernel that faults or
- * does not end takes the process's CUDA context with it (GDN_E_CUDA, GDN_E_TIMEOUT; the last event before says which candidate
- * it was): gdn-jit-cache tune runs candidates in processes of their own, a server should not tune.
+ * Everything runs on scratch memory and a stream of its own; no memory of the caller is read or written. A kernel that faults
+ * or does not end takes the process's CUDA context with it (GDN_E_CUDA, GDN_E_TIMEOUT; the last event before says which
+ * candidate it was): gdn-jit-cache tune runs candidates in processes of their own, a server should not tune.
  */
 enum { GDN_TUNE_COMPILE = 1u, GDN_TUNE_CHECK = 2u, GDN_TUNE_MEASURE = 4u };
 
@@ -755,8 +755,8 @@ typedef struct gdn_tune_result {
 #define GDN_TUNE_RESULT_INIT { sizeof(gdn_tune_result), 0, 0, 0, 0, { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
 
 /*
- * GDN_OK: the steps were gone through; out says what came of it. What was decided is an entry of ctx's tables from then on: plans
- * that are made take it, gdn_tuning_save() writes it. GDN_E_CANCELLED: by progress or the budget.
+ * GDN_OK: the steps were gone through; out says what came of it. What was decided is an entry of ctx's tables from then on:
+ * plans that are made take it, gdn_tuning_save() writes it. GDN_E_CANCELLED: by progress or the budget.
  * GDN_E_CUDA, GDN_E_TIMEOUT: a candidate took the context with it. GDN_E_NOMEM: the calls need more scratch memory than
  * allowed; the sentence says how much. GDN_E_UNSUPPORTED: every candidate failed. Not during stream capture of this thread.
  */

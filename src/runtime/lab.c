@@ -2,8 +2,8 @@
  * lab.c - owns what the tuner holds on a device. Must not know: operators, candidates, decisions.
  *
  * Nothing here waits in the driver: every wait polls an event, because a kernel that hangs would hold cuStreamSynchronize(),
- * cuMemFree() and everything else of its context for ever. After such a kernel the lab is lost, and what it holds stays where it
- * is until the process ends.
+ * cuMemFree() and everything else of its context for ever. After such a kernel the lab is lost, and what it holds stays
+ * where it is until the process ends.
  */
 #include "runtime/lab.h"
 

@@ -33,8 +33,8 @@ gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct
                             gdn_plan **out);
 
 /*
- * As gdni_plan_create(), but calls run with params, which are usable for a slot of the problem's largest call. Where they need a
- * workspace, calls without one, and calls of many sequences, run the heuristic's choice.
+ * As gdni_plan_create(), but calls run with params, which are usable for a slot of the problem's largest call. Where they
+ * need a workspace, calls without one, and calls of many sequences, run the heuristic's choice.
  */
 gdn_status gdni_plan_create_with(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem,
                                  const struct gdni_params *params, gdn_plan **out);
