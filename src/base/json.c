@@ -214,40 +214,39 @@ gdn_status gdni_json_value(const char *where, const gdni_json *item, const struc
 
 /* ---- objects ---- */
 
-static const struct gdni_json_field *find_field(const struct gdni_json_field *fields, size_t count, const char *name)
+/* Index of the field of that name, `count` when there is none. Writers follow their tables: the one after the last is likely. */
+static size_t find_field(const struct gdni_json_field *fields, size_t count, const char *name, size_t likely)
 {
+    if (likely < count && strcmp(fields[likely].name, name) == 0) return likely;
     for (size_t i = 0; i < count; ++i)
-        if (strcmp(fields[i].name, name) == 0) return &fields[i];
-    return NULL;
+        if (strcmp(fields[i].name, name) == 0) return i;
+    return count;
 }
 
-/* cJSON keeps both members of a duplicate pair and answers with the first. */
-static gdn_status refuse_duplicate(const char *where, const cJSON *item)
-{
-    for (const cJSON *later = item->next; later; later = later->next)
-        if (strcmp(item->string, later->string) == 0)
-            return GDN_FAIL(GDN_E_INVALID, "%s: member \"%.64s\" is given twice: keep one", where, item->string);
-    return GDN_OK;
-}
-
-static gdn_status require_members(const char *where, const cJSON *object, const struct gdni_json_field *fields,
-                                  size_t count)
+static gdn_status require_members(const char *where, uint64_t seen, const struct gdni_json_field *fields, size_t count)
 {
     for (size_t i = 0; i < count; ++i)
-        if (fields[i].required && !cJSON_GetObjectItemCaseSensitive(object, fields[i].name))
+        if (fields[i].required && !(seen >> i & 1))
             return GDN_FAIL(GDN_E_INVALID, "%s: member \"%s\" is missing", where, fields[i].name);
     return GDN_OK;
 }
 
+/* cJSON keeps both members of a duplicate pair and answers with the first. */
 gdn_status gdni_json_object(const char *where, const gdni_json *object, const struct gdni_json_field *fields,
                             size_t count)
 {
+    uint64_t seen = 0;
+    size_t at = 0;
     if (!cJSON_IsObject(object)) return GDN_FAIL(GDN_E_INVALID, "%s: must be an object, in braces", where);
-    for (const cJSON *item = object->child; item; item = item->next) {
-        const struct gdni_json_field *field = find_field(fields, count, item->string);
-        if (!field) return GDN_FAIL(GDN_E_INVALID, "%s: \"%.64s\" is no member here: remove it", where, item->string);
-        GDN_TRY(refuse_duplicate(where, item)); /* the member is known: few can stand between a pair */
-        GDN_TRY(gdni_json_value(where, item, field));
+    if (count > GDNI_JSON_MAX_FIELDS)
+        return GDN_FAIL(GDN_E_INVALID, "%s: a table of %zu members: at most %d", where, count, GDNI_JSON_MAX_FIELDS);
+    for (const cJSON *item = object->child; item; item = item->next, ++at) {
+        at = find_field(fields, count, item->string, at);
+        if (at == count) return GDN_FAIL(GDN_E_INVALID, "%s: \"%.64s\" is no member here: remove it", where, item->string);
+        if (seen >> at & 1)
+            return GDN_FAIL(GDN_E_INVALID, "%s: member \"%.64s\" is given twice: keep one", where, item->string);
+        seen |= (uint64_t)1 << at;
+        GDN_TRY(gdni_json_value(where, item, &fields[at]));
     }
-    return require_members(where, object, fields, count);
+    return require_members(where, seen, fields, count);
 }

@@ -21,7 +21,7 @@
 struct cJSON;
 typedef struct cJSON gdni_json; /* a value, owned by the tree that gdni_json_parse() made */
 
-enum { GDNI_JSON_MAX_DEPTH = 16, GDNI_JSON_MAX_BYTES = 8 << 20 };
+enum { GDNI_JSON_MAX_FIELDS = 64, GDNI_JSON_MAX_DEPTH = 16, GDNI_JSON_MAX_BYTES = 8 << 20 };
 
 /* name: what sentences call the text, "FILE". text needs no NUL. gdni_json_free() ends the whole tree. */
 gdn_status gdni_json_parse(const char *name, const char *text, size_t len, gdni_json **out);

@@ -1,0 +1,485 @@
+/*
+ * test_tuning_db.c - which entry answers a slot of a plan, what becomes of entries that come in, and how fast both are.
+ */
+#include <criterion/criterion.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "runtime/tuning_db.h"
+#include "support/specs.h"
+#include "support/tuning_cases.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOWER = 20 };
+#else
+enum { SLOWER = 1 };
+#endif
+
+static struct gdni_problem prefill_problem(void)
+{
+    struct gdni_problem p;
+    gdn_prefill_desc d = test_prefill_desc();
+    d.max_tokens = 1 << 22;
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
+    return p;
+}
+
+static struct gdni_problem conv_problem(void)
+{
+    struct gdni_problem p;
+    const gdn_conv1d_desc d = test_conv1d_desc();
+    cr_assert_eq(gdni_problem_from_conv1d(&p, &d), GDN_OK);
+    return p;
+}
+
+static gdn_target target_of(const char *name)
+{
+    gdn_target t;
+    cr_assert_eq(gdni_target_from_name(name, &t), GDN_OK, "%s", gdni_error_text());
+    return t;
+}
+
+static struct gdni_tuning *make_empty(void)
+{
+    struct gdni_tuning *t = gdni_tuning_create(NULL, 0, NULL);
+    cr_assert_not_null(t);
+    return t;
+}
+
+static void import(struct gdni_tuning *t, const char *gpu, int32_t num_sms, const struct gdni_tuning_entry *entries,
+                   size_t count)
+{
+    struct gdni_tuning_table table = tuning_table_of(gpu, num_sms, entries, count);
+    cr_assert_eq(gdni_tuning_import(t, &table, false, NULL, NULL), GDN_OK, "%s", gdni_error_text());
+    gdni_tuning_table_free(&table);
+}
+
+static struct gdni_choice choose(struct gdni_tuning *t, const char *target_name, const struct gdni_problem *p,
+                                 struct gdni_slot slot, uint32_t flags)
+{
+    const gdn_target target = target_of(target_name);
+    struct gdni_choice c;
+    cr_assert_eq(gdni_tuning_choose(&c, t, &target, p, slot, flags), GDN_OK, "%s", gdni_error_text());
+    return c;
+}
+
+/* A conv entry that tells itself by its tile. */
+static struct gdni_tuning_entry conv_with(int bucket, int32_t tile_tokens)
+{
+    struct gdni_tuning_entry e = tuning_conv(bucket);
+    e.params.tile_tokens = tile_tokens;
+    return e;
+}
+
+/* ---- The chain ---- */
+
+Test(tuning_db, nothing_measured_is_the_model)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_problem conv = conv_problem(), prefill = prefill_problem();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params wanted;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    const struct gdni_choice c = choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0);
+    gdni_params_heuristic(&wanted, &conv, arch, 132, 3);
+    cr_expect_eq(c.by, GDNI_CHOSEN_HEURISTIC);
+    cr_expect_eq(memcmp(&c.params, &wanted, sizeof wanted), 0);
+    cr_expect_eq(choose(t, "NVIDIA H200", &prefill, (struct gdni_slot){ 2, 0 }, 0).by, GDNI_CHOSEN_NONE,
+                 "a sequence of 32 heads leaves too few SMs: the bucket's variant serves it");
+    struct gdni_problem few = prefill;
+    few.num_q_heads = few.num_k_heads = few.num_v_heads = few.num_heads = 8;
+    cr_expect_eq(choose(t, "NVIDIA H200", &few, (struct gdni_slot){ 2, 0 }, 0).by, GDNI_CHOSEN_HEURISTIC);
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, the_nearest_of_exact_bucket_and_arch_answers)
+{
+    const struct gdni_tuning_entry h200[] = { conv_with(3, 16), conv_with(4, 4) }, h100[] = { conv_with(6, 16) };
+    static const struct {
+        const char *target;
+        int bucket;
+        enum gdni_chosen_by by;
+        int measured, tile; /* bucket of the entry */
+    } wanted[] = {
+        { "NVIDIA H200", 3, GDNI_CHOSEN_EXACT, 3, 16 },
+        { "NVIDIA H200", 4, GDNI_CHOSEN_EXACT, 4, 4 },
+        { "NVIDIA H200", 2, GDNI_CHOSEN_BUCKET, 3, 16 },          /* a bucket away */
+        { "NVIDIA H200", 5, GDNI_CHOSEN_BUCKET, 4, 4 },           /* its own GPU's neighbour before another GPU */
+        { "NVIDIA H200", 6, GDNI_CHOSEN_ARCH, 6, 16 },            /* two away: another GPU's exact one */
+        { "NVIDIA H200", 7, GDNI_CHOSEN_ARCH, 6, 16 },
+        { "NVIDIA H200", 1, GDNI_CHOSEN_HEURISTIC, 0, 8 },        /* two away, and from the other GPU's too */
+        { "NVIDIA H100 PCIe", 6, GDNI_CHOSEN_EXACT, 6, 16 },
+        { "NVIDIA H100 PCIe", 3, GDNI_CHOSEN_ARCH, 3, 16 },
+        { "sm_90a", 4, GDNI_CHOSEN_ARCH, 4, 4 },                  /* an arch is no GPU: its tables serve it */
+        { "NVIDIA A100-SXM4-80GB", 3, GDNI_CHOSEN_HEURISTIC, 0, 8 },
+    };
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_problem conv = conv_problem();
+    import(t, "NVIDIA H200", 132, h200, 2);
+    import(t, "NVIDIA H100 PCIe", 114, h100, 1);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_choice c =
+            choose(t, wanted[i].target, &conv, (struct gdni_slot){ wanted[i].bucket, GDNI_ANY_SEQS }, 0);
+        cr_expect_eq(c.by, wanted[i].by, "row %zu: %s", i, gdni_chosen_name(c.by));
+        cr_expect_eq(c.params.tile_tokens, wanted[i].tile, "row %zu: %d", i, c.params.tile_tokens);
+        cr_expect(c.by == GDNI_CHOSEN_HEURISTIC || c.measured.bucket == wanted[i].measured, "row %zu", i);
+    }
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, beside_a_slot_the_same_class_goes_before_the_same_bucket_and_fewer_tokens_before_more)
+{
+    struct gdni_tuning_entry entries[] = { tuning_prefill(2, 1), tuning_prefill(3, 0), tuning_prefill(4, 1) };
+    for (int i = 0; i < 3; ++i) entries[i].params.ctas_per_producer = 2 << i;
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_problem p = prefill_problem();
+    import(t, "NVIDIA H200", 132, entries, 3);
+    struct gdni_choice c = choose(t, "NVIDIA H200", &p, (struct gdni_slot){ 3, 1 }, 0);
+    cr_expect(c.by == GDNI_CHOSEN_BUCKET && c.measured.bucket == 2 && c.measured.seq_class == 1, "%d, %d",
+              c.measured.bucket, c.measured.seq_class);
+    c = choose(t, "NVIDIA H200", &p, (struct gdni_slot){ 2, 0 }, 0);
+    cr_expect(c.measured.bucket == 3 && c.measured.seq_class == 0, "the same class, a bucket away: %d, %d", c.measured.bucket,
+              c.measured.seq_class);
+    c = choose(t, "NVIDIA H200", &p, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0);
+    cr_expect_eq(c.by, GDNI_CHOSEN_HEURISTIC, "few sequences say nothing about any number of them");
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, other_gpus_answer_in_the_order_of_their_sms_then_names)
+{
+    const struct gdni_tuning_entry a = conv_with(3, 4), b = conv_with(3, 16);
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_problem conv = conv_problem();
+    const struct gdni_slot slot = { 3, GDNI_ANY_SEQS };
+    import(t, "Z of 130", 130, &a, 1);
+    import(t, "B of 120", 120, &b, 1);
+    struct gdni_choice c = choose(t, "NVIDIA H200", &conv, slot, 0);
+    cr_expect_str_eq(c.gpu_name, "Z of 130");
+    import(t, "A of 134", 134, &b, 1);
+    c = choose(t, "NVIDIA H200", &conv, slot, 0);
+    cr_expect_str_eq(c.gpu_name, "A of 134");
+    import(t, "NVIDIA H200", 114, &a, 1);
+    c = choose(t, "NVIDIA H200", &conv, slot, 0);
+    cr_expect_eq(c.by, GDNI_CHOSEN_ARCH, "the name alone is not the GPU: a part of one has fewer SMs");
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, what_was_measured_of_another_shape_says_nothing)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_tuning_entry e = conv_with(3, 16);
+    const struct gdni_problem conv = conv_problem();
+    import(t, "NVIDIA H200", 132, &e, 1);
+    for (int i = 0; i < 8; ++i) {
+        struct gdni_problem other = conv;
+        int32_t *const members[] = { &other.io_type, &other.head_dim_qk, &other.head_dim_v, &other.num_q_heads,
+                                     &other.num_k_heads, &other.num_v_heads, &other.width };
+        if (i < 7)
+            *members[i] = i == 0 ? (int32_t)GDN_F16 : i == 6 ? 3 : *members[i] * 2;
+        else
+            other.flags ^= GDN_CONV_L2_NORM;
+        const struct gdni_choice c = choose(t, "NVIDIA H200", &other, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0);
+        cr_expect_eq(c.by, GDNI_CHOSEN_HEURISTIC, "member %d", i);
+    }
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, an_entry_that_the_problem_cannot_use_is_passed_over)
+{
+    /* 1M tokens of 32 heads need 5.6 GB of workspace: a table made on a shorter bound says so for the last bucket. */
+    const struct gdni_tuning_entry entries[] = { tuning_prefill(6, 0), tuning_prefill(7, GDNI_ANY_SEQS) };
+    struct gdni_tuning *t = make_empty();
+    struct gdni_problem p = prefill_problem();
+    const struct gdni_slot slot = { 6, 0 };
+    import(t, "NVIDIA H200", 132, entries, 2);
+    cr_expect_eq(choose(t, "NVIDIA H200", &p, slot, 0).by, GDNI_CHOSEN_NONE);
+    p.max_tokens = 300000 / 4; /* as if the call's bound were in reach */
+    cr_expect_eq(choose(t, "NVIDIA H200", &p, slot, 0).by, GDNI_CHOSEN_EXACT);
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, flags_ask_the_model_alone_or_tables_alone)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_problem conv = conv_problem(), prefill = prefill_problem();
+    const struct gdni_slot slot = { 3, GDNI_ANY_SEQS }, few = { 3, 0 };
+    const gdn_target h200 = target_of("NVIDIA H200");
+    const struct gdni_tuning_entry e = conv_with(3, 16);
+    struct gdni_choice c;
+    cr_expect_eq(gdni_tuning_choose(&c, t, &h200, &conv, slot, GDN_PLAN_TUNED_ONLY), GDN_E_NOT_TUNED);
+    cr_expect(strstr(gdni_error_text(), "conv1d_qkv") && strstr(gdni_error_text(), "NVIDIA H200") &&
+                  strstr(gdni_error_text(), "16384 tokens"),
+              "%s", gdni_error_text());
+    cr_expect_eq(gdni_tuning_choose(&c, t, &h200, &prefill, few, GDN_PLAN_TUNED_ONLY), GDN_OK);
+    cr_expect_eq(c.by, GDNI_CHOSEN_NONE, "few sequences have the bucket's variant");
+    import(t, "NVIDIA H200", 132, &e, 1);
+    cr_expect_eq(choose(t, "NVIDIA H200", &conv, slot, GDN_PLAN_TUNED_ONLY).by, GDNI_CHOSEN_EXACT);
+    c = choose(t, "NVIDIA H200", &conv, slot, GDN_PLAN_HEURISTIC);
+    cr_expect(c.by == GDNI_CHOSEN_HEURISTIC && c.params.tile_tokens == 8);
+    gdni_tuning_destroy(t);
+}
+
+/* ---- What comes in ---- */
+
+struct steps_seen {
+    struct gdni_import_step steps[8];
+    int count, stop_at;
+};
+
+static gdn_status see_step(void *user, const struct gdni_import_step *step)
+{
+    struct steps_seen *seen = user;
+    seen->steps[seen->count++] = *step;
+    return seen->count == seen->stop_at ? GDN_E_CANCELLED : GDN_OK;
+}
+
+Test(tuning_db, a_merge_takes_what_is_newer_and_better_and_says_why)
+{
+    static const struct {
+        const char *date, *driver;
+        int64_t median_ns, mad_ns;
+        int32_t tile;
+        bool other_code;
+        enum gdni_import_fate fate;
+        const char *why;
+    } rows[] = { /* against 2026-11-22, 580.95.05, 100000 +- 300 ns, tile 8 */
+        { "2026-11-22", "580.95.05", 100000, 300, 8, false, GDNI_IMPORT_SAME, "the same entry" },
+        { "2026-11-21", "580.95.05", 50000, 300, 16, false, GDNI_IMPORT_KEPT, "what is known is newer" },
+        { "2026-11-23", "580.95.05", 120000, 300, 8, false, GDNI_IMPORT_REPLACED, "the same choice, measured later" },
+        { "2026-11-23", "580.95.05", 90000, 300, 16, false, GDNI_IMPORT_REPLACED, "faster" },
+        { "2026-11-23", "580.95.05", 98100, 300, 16, false, GDNI_IMPORT_KEPT, "a tie" },
+        { "2026-11-23", "580.95.05", 95000, 6000, 16, false, GDNI_IMPORT_KEPT, "a tie" },
+        { "2026-11-23", "580.95.05", 110000, 300, 16, false, GDNI_IMPORT_KEPT, "what is known is faster" },
+        { "2026-11-23", "570.10", 50000, 300, 16, false, GDNI_IMPORT_KEPT,
+          "measured with another driver or NVRTC: times do not compare" },
+        { "2026-11-23", "570.10", 150000, 300, 16, true, GDNI_IMPORT_REPLACED, "the kernel has changed since" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        struct gdni_tuning *t = make_empty();
+        const struct gdni_tuning_entry known = conv_with(3, 8);
+        struct gdni_tuning_entry in = conv_with(3, rows[i].tile);
+        import(t, "NVIDIA H200", 132, &known, 1);
+        in.median_ns = rows[i].median_ns;
+        in.mad_ns = rows[i].mad_ns;
+        strcpy(in.date, rows[i].date);
+        strcpy(in.driver, rows[i].driver);
+        if (rows[i].other_code) in.code[0] = in.code[0] == '0' ? '1' : '0';
+        struct gdni_tuning_table table = tuning_table_of("NVIDIA H200", 132, &in, 1);
+        struct steps_seen seen = { .count = 0 };
+        cr_assert_eq(gdni_tuning_import(t, &table, true, see_step, &seen), GDN_OK);
+        cr_expect_eq(seen.count, 1);
+        cr_expect_eq(seen.steps[0].fate, rows[i].fate, "row %zu", i);
+        cr_expect_str_eq(seen.steps[0].why, rows[i].why, "row %zu", i);
+        const struct gdni_problem conv = conv_problem();
+        const struct gdni_choice c = choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0);
+        cr_expect_eq(c.params.tile_tokens, rows[i].fate == GDNI_IMPORT_REPLACED ? rows[i].tile : 8, "row %zu", i);
+        gdni_tuning_table_free(&table);
+        gdni_tuning_destroy(t);
+    }
+}
+
+static size_t count_of(struct gdni_tuning *t)
+{
+    const gdn_target h200 = target_of("NVIDIA H200");
+    struct gdni_tuning_table table;
+    if (gdni_tuning_copy(t, &h200, &table) != GDN_OK) return 0;
+    const size_t count = table.count;
+    gdni_tuning_table_free(&table);
+    return count;
+}
+
+Test(tuning_db, an_import_unites_and_without_merge_what_comes_later_wins)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_tuning_entry first[] = { conv_with(1, 4), conv_with(3, 4), conv_with(5, 4) };
+    const struct gdni_tuning_entry second[] = { conv_with(0, 16), conv_with(3, 16), conv_with(7, 16) };
+    static const int32_t wanted[] = { 16, 4, 0, 16, 0, 4, 0, 16 };
+    const struct gdni_problem conv = conv_problem();
+    import(t, "NVIDIA H200", 132, first, 3);
+    import(t, "NVIDIA H200", 132, second, 3);
+    cr_expect_eq(count_of(t), 5u);
+    for (int b = 0; b < GDNI_NUM_BUCKETS; ++b) {
+        const struct gdni_choice c = choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ b, GDNI_ANY_SEQS }, 0);
+        if (wanted[b])
+            cr_expect(c.by == GDNI_CHOSEN_EXACT && c.params.tile_tokens == wanted[b], "bucket %d: %d", b, c.params.tile_tokens);
+    }
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, an_import_that_is_stopped_or_runs_out_of_memory_changes_nothing)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_tuning_entry known = conv_with(3, 4);
+    const struct gdni_tuning_entry more[] = { conv_with(2, 16), conv_with(3, 16), conv_with(4, 16) };
+    import(t, "NVIDIA H200", 132, &known, 1);
+    struct gdni_tuning_table table = tuning_table_of("NVIDIA H200", 132, more, 3);
+    struct steps_seen seen = { .stop_at = 3 };
+    cr_expect_eq(gdni_tuning_import(t, &table, false, see_step, &seen), GDN_E_CANCELLED);
+    cr_expect_eq(count_of(t), 1u);
+    for (int allowed = 0; allowed < 2; ++allowed) {
+        gdni_mem_fail_after(allowed);
+        cr_expect_eq(gdni_tuning_import(t, &table, false, NULL, NULL), GDN_E_NOMEM);
+        gdni_mem_fail_after(-1);
+        cr_expect_eq(count_of(t), 1u);
+    }
+    const struct gdni_problem conv = conv_problem();
+    cr_expect_eq(choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0).params.tile_tokens, 4);
+    gdni_tuning_table_free(&table);
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, no_more_gpus_are_taken_than_there_is_room_for)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_tuning_entry e = conv_with(3, 4);
+    gdn_status status = GDN_OK;
+    int taken = 0;
+    for (; status == GDN_OK && taken < 1000; ++taken) {
+        struct gdni_tuning_table table = tuning_table_of("A GPU", 1 + taken, &e, 1);
+        status = gdni_tuning_import(t, &table, false, NULL, NULL);
+        gdni_tuning_table_free(&table);
+    }
+    cr_expect_eq(status, GDN_E_UNSUPPORTED);
+    cr_expect(strstr(gdni_error_text(), "64 GPUs"), "%s", gdni_error_text());
+    gdni_tuning_destroy(t);
+}
+
+/* ---- Built in ---- */
+
+static void count_warnings(void *user, int level, const char *message)
+{
+    (void)message;
+    if (level <= GDN_LOG_WARN) ++*(int *)user;
+}
+
+Test(tuning_db, built_in_tables_answer_and_one_that_cannot_be_read_is_one_warning)
+{
+    const struct gdni_tuning_entry e = conv_with(3, 16);
+    struct gdni_tuning_table table = tuning_table_of("NVIDIA H200", 132, &e, 1);
+    char *text = tuning_text(&table);
+    const struct gdni_shipped_table shipped[] = { { "bad.json", "{}", 2 }, { "nvidia_h200.json", text, strlen(text) } };
+    int warnings = 0;
+    const struct gdni_log log = { count_warnings, &warnings, GDN_LOG_WARN };
+    const struct gdni_problem conv = conv_problem();
+    struct gdni_tuning *t = gdni_tuning_create(shipped, 2, &log);
+    cr_assert_not_null(t);
+    cr_expect_eq(warnings, 1);
+    cr_expect_eq(choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0).by, GDNI_CHOSEN_EXACT);
+    gdni_tuning_destroy(t);
+    gdni_tuning_table_free(&table);
+    free(text);
+}
+
+Test(tuning_db, every_table_that_is_built_in_is_one_of_this_version)
+{
+    for (size_t i = 0; i < gdni_num_shipped_tables; ++i) {
+        const struct gdni_shipped_table *s = &gdni_shipped_tables[i];
+        struct gdni_tuning_table table;
+        cr_assert_eq(gdni_tuning_parse(&table, s->name, s->text, s->len), GDN_OK, "%s", gdni_error_text());
+        char *again = tuning_text(&table);
+        cr_expect_str_eq(again, s->text, "%s: tune writes it otherwise", s->name);
+        free(again);
+        gdni_tuning_table_free(&table);
+    }
+    cr_expect_null(gdni_shipped_tables[gdni_num_shipped_tables].name, "the list ends at a NULL name");
+}
+
+/* ---- Threads ---- */
+
+struct race {
+    struct gdni_tuning *tuning;
+    int32_t tile; /* of the imports; 0: chooses */
+    int wrong;
+};
+
+static void *run_race(void *user)
+{
+    struct race *r = user;
+    const struct gdni_problem conv = conv_problem();
+    const gdn_target h200 = target_of("NVIDIA H200");
+    const struct gdni_tuning_entry e = conv_with(3, r->tile ? r->tile : 8);
+    struct gdni_tuning_table table = tuning_table_of("NVIDIA H200", 132, &e, 1);
+    for (int i = 0; i < 300; ++i) {
+        struct gdni_choice c;
+        if (r->tile)
+            r->wrong += gdni_tuning_import(r->tuning, &table, false, NULL, NULL) != GDN_OK;
+        else
+            r->wrong += gdni_tuning_choose(&c, r->tuning, &h200, &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0) != GDN_OK ||
+                        (c.params.tile_tokens != 4 && c.params.tile_tokens != 16);
+    }
+    gdni_tuning_table_free(&table);
+    return NULL;
+}
+
+Test(tuning_db, plans_that_choose_while_tables_come_in_see_one_or_the_other)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_tuning_entry e = conv_with(3, 4);
+    struct race races[4] = { { t, 4, 0 }, { t, 16, 0 }, { t, 0, 0 }, { t, 0, 0 } };
+    pthread_t threads[4];
+    import(t, "NVIDIA H200", 132, &e, 1);
+    for (int i = 0; i < 4; ++i) cr_assert_eq(pthread_create(&threads[i], NULL, run_race, &races[i]), 0);
+    for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; ++i) cr_expect_eq(races[i].wrong, 0, "thread %d: %d", i, races[i].wrong);
+    gdni_tuning_destroy(t);
+}
+
+/* ---- Speed: CPU time of this thread, the best of several, so that a busy machine does not show ---- */
+
+static int64_t cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+enum { SHAPES = 9, LOOKUPS = 1000, TRIES = 30 }; /* nine shapes are 648 entries in every slot, 270 KB */
+
+Test(tuning_db, a_lookup_takes_less_than_2_us)
+{
+    struct gdni_tuning *t = make_empty();
+    struct gdni_tuning_table table = tuning_large(100);
+    cr_assert_eq(gdni_tuning_import(t, &table, false, NULL, NULL), GDN_OK);
+    const gdn_target h200 = target_of("NVIDIA H200");
+    const struct gdni_problem p = prefill_problem(); /* 32 v heads: the second shape */
+    const struct gdni_slot slot = { 4, 0 };
+    int64_t best = INT64_MAX;
+    struct gdni_choice c;
+    for (int try = 0; try < TRIES; ++try) {
+        const int64_t start = cpu_ns();
+        for (int i = 0; i < LOOKUPS; ++i) cr_assert_eq(gdni_tuning_choose(&c, t, &h200, &p, slot, 0), GDN_OK);
+        const int64_t each = (cpu_ns() - start) / LOOKUPS;
+        best = each < best ? each : best;
+    }
+    printf("lookup among %zu entries: %lld ns, by %s\n", table.count, (long long)best, gdni_chosen_name(c.by));
+    cr_expect_eq(c.by, GDNI_CHOSEN_EXACT);
+    cr_expect_lt(best, 2000 * SLOWER, "%lld ns", (long long)best);
+    gdni_tuning_table_free(&table);
+    gdni_tuning_destroy(t);
+}
+
+Test(tuning_db, tables_of_every_slot_of_nine_shapes_load_in_less_than_5_ms)
+{
+    struct gdni_tuning_table table = tuning_large(SHAPES);
+    char *text = tuning_text(&table);
+    const struct gdni_shipped_table shipped = { "large.json", text, strlen(text) };
+    int64_t best = INT64_MAX;
+    for (int try = 0; try < TRIES; ++try) {
+        const int64_t start = cpu_ns();
+        struct gdni_tuning *t = gdni_tuning_create(&shipped, 1, NULL);
+        const int64_t took = cpu_ns() - start;
+        best = took < best ? took : best;
+        cr_assert_eq(count_of(t), table.count);
+        gdni_tuning_destroy(t);
+    }
+    printf("%zu entries, %zu bytes: %lld us\n", table.count, strlen(text), (long long)best / 1000);
+    cr_expect_lt(best, (int64_t)5000000 * SLOWER, "%lld ns", (long long)best);
+    gdni_tuning_table_free(&table);
+    free(text);
+}
