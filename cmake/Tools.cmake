@@ -22,14 +22,16 @@ endif()
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(CJSON IMPORTED_TARGET libcjson)
 pkg_check_modules(SMARTCOLS IMPORTED_TARGET smartcols)
-if(NOT CJSON_FOUND OR NOT SMARTCOLS_FOUND)
-    message(FATAL_ERROR "gdn-jit-cache needs cJSON's pkg-config file and libsmartcols: install them (Debian, Ubuntu: "
-                        "libcjson-dev libsmartcols-dev) or configure with -DGDN_BUILD_TOOLS=OFF.")
+pkg_check_modules(ARCHIVE IMPORTED_TARGET libarchive)
+if(NOT CJSON_FOUND OR NOT SMARTCOLS_FOUND OR NOT ARCHIVE_FOUND)
+    message(FATAL_ERROR "gdn-jit-cache needs cJSON's pkg-config file, libsmartcols and libarchive: install them (Debian, "
+                        "Ubuntu: libcjson-dev libsmartcols-dev libarchive-dev) or configure with -DGDN_BUILD_TOOLS=OFF.")
 endif()
 
 add_executable(gdn-jit-cache ${sources})
 target_include_directories(gdn-jit-cache PRIVATE src)
-target_link_libraries(gdn-jit-cache PRIVATE gdnjit PkgConfig::CJSON PkgConfig::SMARTCOLS Threads::Threads)
+target_link_libraries(gdn-jit-cache PRIVATE gdnjit PkgConfig::CJSON PkgConfig::SMARTCOLS
+                      PkgConfig::ARCHIVE Threads::Threads)
 target_compile_options(gdn-jit-cache PRIVATE ${GDN_C_WARNINGS})
 target_compile_definitions(gdn-jit-cache PRIVATE GDN_JIT_PRESET_DIR="${CMAKE_INSTALL_FULL_DATADIR}/gdn-jit/presets")
 file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})

@@ -43,6 +43,7 @@ needs=(
     "xxhash|has_header xxhash.h|libxxhash-dev|the headers of xxHash 0.8 or newer"
     "cjson|has_module libcjson|libcjson-dev|cJSON 1.7 with its headers"
     "smartcols|has_module smartcols|libsmartcols-dev|libsmartcols (util-linux) with its headers"
+    "archive|has_module libarchive|libarchive-dev|libarchive 3 with its headers"
     "criterion|has_module criterion|libcriterion-dev|Criterion 2.4 with its headers"
     "scdoc|has_command scdoc|scdoc|scdoc, for the man pages"
     "python|has_command python3|python3|Python 3, for the tests of the tool"

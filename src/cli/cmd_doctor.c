@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "cli/commands.h"
-#include "cli/options.h"
+#include "cli/resolve.h"
 #include "cli/plan_facts.h"
 #include "cli/say.h"
 #include "cli/table.h"
@@ -95,7 +95,7 @@ static int probe_archs(const struct cli_options *options, struct report *r)
     struct cli_options memory_only = *options;
     gdn_ctx *ctx = NULL;
     memory_only.cache_dir = "";
-    CLI_TRY(cli_options_context(&memory_only, &ctx));
+    CLI_TRY(cli_resolve_context(&memory_only, &ctx));
     for (size_t i = 0; i < r->num_probes; ++i)
         run_probe(ctx, &r->probes[i]);
     cli_progress(NULL);
@@ -259,7 +259,7 @@ int cli_cmd_doctor(int argc, char **argv)
     gdn_ctx *ctx = NULL;
     report->doctor = (gdn_doctor)GDN_DOCTOR_INIT;
     cli_options_parse(&options, 0, doc, argc, argv);
-    int code = cli_options_context(&options, &ctx);
+    int code = cli_resolve_context(&options, &ctx);
     if (code == CLI_OK) code = run(ctx, &options, report);
     gdn_ctx_destroy(ctx);
     cli_options_free(&options);

@@ -7,7 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/entries.h"
-#include "cli/options.h"
+#include "cli/resolve.h"
 #include "cli/plan_facts.h"
 #include "cli/table.h"
 
@@ -77,7 +77,7 @@ int cli_cmd_list(int argc, char **argv)
     struct cli_options options;
     gdn_ctx *ctx = NULL;
     cli_options_parse(&options, 0, doc, argc, argv);
-    int code = cli_options_context_to_read(&options, &ctx);
+    int code = cli_resolve_context_to_read(&options, &ctx);
     if (code == CLI_OK) code = run(ctx, &options);
     gdn_ctx_destroy(ctx);
     cli_options_free(&options);

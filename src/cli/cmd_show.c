@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
+#include "cli/resolve.h"
 #include "cli/say.h"
 #include "cli/targets.h"
 
@@ -21,7 +22,7 @@ static const char doc[] = "Shows the kernels of a shape for one GPU: parameters 
                           "  gdn-jit-cache show --key 3f09c2\n"
                           "\n"
                           "summary and json take any number of shapes; the other kinds take one: choose it with "
-                          "--op. --tp is 1 unless given.\n"
+                          "--op. Unless given, --tp is 1, --prologue fused, --x-alignment 16, --dt-bias-type fp32.\n"
                           "\n"
                           "Exit status: 0, or 1 when a kernel could not be built "
                           "or an entry is not there, or 2 for a wrong command line.";
@@ -275,6 +276,20 @@ static int check_key_options(const struct cli_options *o)
     return CLI_OK;
 }
 
+static void set_default(struct cli_ints *list, int value)
+{
+    if (!list->count) *list = (struct cli_ints){ .count = 1, .values = { value } };
+}
+
+/* One shape of each operator, where warm takes all that engines use. */
+static void set_defaults(struct cli_expansion *how)
+{
+    set_default(&how->tp, 1);
+    set_default(&how->prologues, CLI_PROLOGUE_FUSED);
+    set_default(&how->x_alignments, 16);
+    set_default(&how->dt_bias_types, GDN_F32);
+}
+
 static int check_options(struct cli_options *o)
 {
     if (o->json && !is_summary(o))
@@ -288,7 +303,7 @@ static int check_options(struct cli_options *o)
     if (o->what == GDN_DUMP_CUBIN && isatty(STDOUT_FILENO))
         return cli_fail(CLI_USAGE, "--what cubin is binary: send it to a file or a pipe");
     if (!o->seqs) o->seqs = 1;
-    if (!o->how.tp.count) o->how.tp = (struct cli_ints){ .count = 1, .values = { 1 } };
+    set_defaults(&o->how);
     return o->key ? check_key_options(o) : CLI_OK;
 }
 
@@ -313,7 +328,7 @@ static int show_named(gdn_ctx *ctx, const struct cli_options *o)
 {
     struct cli_shapes shapes = { 0 };
     struct cli_targets targets = { 0 };
-    int code = cli_options_shapes(o, &shapes);
+    int code = cli_resolve_shapes(o, &shapes);
     if (code == CLI_OK) code = check_one_shape(o, &shapes);
     if (code == CLI_OK) code = cli_targets_find(ctx, o, false, &targets);
     if (code == CLI_OK) code = check_one_target(&targets);
@@ -329,7 +344,7 @@ int cli_cmd_show(int argc, char **argv)
     gdn_ctx *ctx = NULL;
     cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_SHOW, doc, argc, argv);
     int code = check_options(&options);
-    if (code == CLI_OK) code = (options.key ? cli_options_context_to_read : cli_options_context)(&options, &ctx);
+    if (code == CLI_OK) code = (options.key ? cli_resolve_context_to_read : cli_resolve_context)(&options, &ctx);
     if (code == CLI_OK) code = options.key ? show_entry(ctx, &options) : show_named(ctx, &options);
     gdn_ctx_destroy(ctx);
     cli_options_free(&options);

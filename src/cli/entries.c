@@ -6,12 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/options.h"
-
-struct search {
-    const char *prefix;
-    struct cli_entries *out;
-};
+#include "cli/resolve.h"
 
 /* dir/<key>.<compiler>.gdnk -> key: a damaged entry has nothing else to go by. */
 static void key_of_path(char out[40], const char *path)
@@ -26,20 +21,24 @@ static char *copy(const char *text)
     return cli_strdup(text ? text : "");
 }
 
-static int on_entry(void *user, const gdn_cache_entry *e)
+/* Room grows by doubling: a cache may hold ten thousands. */
+static struct cli_entry *add(struct cli_entries *list)
 {
-    const struct search *search = user;
-    struct cli_entries *out = search->out;
-    char key[40];
-    key_of_path(key, e->path);
-    if (strncmp(key, search->prefix, strlen(search->prefix)) != 0) return 0;
-    out->items = cli_realloc(out->items, (out->count + 1) * sizeof *out->items);
-    struct cli_entry *entry = &out->items[out->count++];
+    if ((list->count & (list->count - 1)) == 0)
+        list->items = cli_realloc(list->items, (list->count ? 2 * list->count : 1) * sizeof *list->items);
+    return &list->items[list->count++];
+}
+
+int cli_entries_keep(void *user, const gdn_cache_entry *e)
+{
+    struct cli_entry *entry = add(user);
     *entry = (struct cli_entry){
         .path = copy(e->path),
         .arch = copy(e->arch),
         .kernel = copy(e->entry_name),
         .compiler = copy(e->compiler),
+        .options = copy(e->options),
+        .problem = copy(e->problem),
         .bytes = e->bytes,
         .mtime = e->mtime,
         .registers = e->registers,
@@ -48,8 +47,21 @@ static int on_entry(void *user, const gdn_cache_entry *e)
         .static_smem = e->static_smem,
         .valid = e->valid != 0,
     };
-    memcpy(entry->key, key, sizeof key);
+    key_of_path(entry->key, e->path);
     return 0;
+}
+
+struct search {
+    const char *prefix;
+    struct cli_entries *out;
+};
+
+static int on_entry(void *user, const gdn_cache_entry *e)
+{
+    const struct search *search = user;
+    char key[40];
+    key_of_path(key, e->path);
+    return strncmp(key, search->prefix, strlen(search->prefix)) == 0 ? cli_entries_keep(search->out, e) : 0;
 }
 
 int cli_entries_find(gdn_ctx *ctx, const char *prefix, struct cli_entries *out)
@@ -68,6 +80,8 @@ void cli_entries_free(struct cli_entries *entries)
         cli_free(e->arch);
         cli_free(e->kernel);
         cli_free(e->compiler);
+        cli_free(e->options);
+        cli_free(e->problem);
     }
     cli_free(entries->items);
     *entries = (struct cli_entries){ 0 };
@@ -81,13 +95,34 @@ cJSON *cli_entry_json(const struct cli_entry *e)
     cJSON_AddBoolToObject(o, "valid", e->valid);
     cJSON_AddNumberToObject(o, "bytes", (double)e->bytes);
     cJSON_AddNumberToObject(o, "last_use", (double)e->mtime);
+    if (!e->valid) cJSON_AddStringToObject(o, "problem", e->problem);
     if (!e->valid) return o;
     cJSON_AddStringToObject(o, "arch", e->arch);
     cJSON_AddStringToObject(o, "kernel", e->kernel);
     cJSON_AddStringToObject(o, "compiler", e->compiler);
+    cJSON_AddStringToObject(o, "options", e->options);
     cJSON_AddNumberToObject(o, "registers", e->registers);
     cJSON_AddNumberToObject(o, "spill_bytes", e->spill_bytes);
     cJSON_AddNumberToObject(o, "local_bytes", e->local_bytes);
     cJSON_AddNumberToObject(o, "static_smem", e->static_smem);
     return o;
+}
+
+void cli_report_json(cJSON *object, const gdn_cache_report *r)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } members[] = {
+        { "entries", r->entries },
+        { "bytes", r->bytes },
+        { "damaged", r->damaged },
+        { "missing", r->missing },
+        { "unlisted", r->unlisted },
+        { "removed", r->removed },
+        { "removed_bytes", r->removed_bytes },
+        { "temporaries", r->temporaries },
+    };
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; ++i)
+        cJSON_AddNumberToObject(object, members[i].name, (double)members[i].value);
 }

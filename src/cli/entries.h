@@ -1,5 +1,5 @@
 /*
- * entries.h - the entries of the cache directory, copied out of gdn_cache_list().
+ * entries.h - entries of the cache directory or a bundle, copied out of the library's callbacks.
  */
 #ifndef GDN_CLI_ENTRIES_H
 #define GDN_CLI_ENTRIES_H
@@ -7,8 +7,9 @@
 #include "cli/json.h"
 
 struct cli_entry {
-    char *path, *arch, *kernel, *compiler; /* "" in a damaged entry, but for path */
-    char key[40];                          /* hex digits, which are also what the file is called */
+    char *path, *arch, *kernel, *compiler, *options; /* "" in a damaged entry, but for path */
+    char *problem;                                   /* "" in any other */
+    char key[40];                                    /* hex digits, which are also what the file is called */
     uint64_t bytes;
     int64_t mtime;
     int32_t registers, spill_bytes, local_bytes, static_smem;
@@ -22,8 +23,12 @@ struct cli_entries {
 
 /* Entries whose key begins with prefix; "" is all. */
 int cli_entries_find(gdn_ctx *ctx, const char *prefix, struct cli_entries *out);
+/* A gdn_cache_entry_fn: adds a copy to the struct cli_entries that user is. */
+int cli_entries_keep(void *user, const gdn_cache_entry *entry);
 void cli_entries_free(struct cli_entries *entries);
 
 cJSON *cli_entry_json(const struct cli_entry *entry);
+/* Adds the members of a report to an object. */
+void cli_report_json(cJSON *object, const gdn_cache_report *report);
 
 #endif

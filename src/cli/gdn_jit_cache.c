@@ -13,9 +13,9 @@ static const struct command {
     const char *name, *argv0; /* argv0: what messages of the command begin with */
     int (*run)(int argc, char **argv);
 } commands[] = {
-    { "warm", "gdn-jit-cache warm", cli_cmd_warm },
-    { "list", "gdn-jit-cache list", cli_cmd_list },
-    { "show", "gdn-jit-cache show", cli_cmd_show },
+    { "warm", "gdn-jit-cache warm", cli_cmd_warm },       { "list", "gdn-jit-cache list", cli_cmd_list },
+    { "show", "gdn-jit-cache show", cli_cmd_show },       { "verify", "gdn-jit-cache verify", cli_cmd_verify },
+    { "prune", "gdn-jit-cache prune", cli_cmd_prune },    { "pack", "gdn-jit-cache pack", cli_cmd_pack },
     { "doctor", "gdn-jit-cache doctor", cli_cmd_doctor },
 };
 
@@ -24,6 +24,9 @@ static const char doc[] = "Fills and inspects the kernel cache of libgdnjit.\n"
                           "  warm     compile the kernels of a model ahead of time, on any machine\n"
                           "  list     what the cache holds\n"
                           "  show     one kernel: parameters, registers, source, PTX, build log, cost\n"
+                          "  verify   every byte of the cache, or of a bundle, is as it was written\n"
+                          "  prune    what is too much, too old or damaged goes\n"
+                          "  pack     kernels as a bundle: a directory or an archive that may be moved\n"
                           "  doctor   what works here, what is missing, how to get it\n"
                           "\v"
                           "Begin with:\n"
@@ -46,13 +49,23 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
+enum { NAMES = 128 };
+static const char *command_names(char out[NAMES])
+{
+    size_t len = 0;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0] && len < NAMES; ++i)
+        len += (size_t)snprintf(out + len, NAMES - len, "%s%s", i ? ", " : "", commands[i].name);
+    return out;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
+    char names[NAMES];
     struct choice *choice = state->input;
-    if (key == ARGP_KEY_NO_ARGS) argp_error(state, "no command given: use one of warm, list, show, doctor");
+    if (key == ARGP_KEY_NO_ARGS) argp_error(state, "no command given: use one of %s", command_names(names));
     if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
     choice->command = find_command(arg);
-    if (!choice->command) argp_error(state, "\"%s\" is no command: use one of warm, list, show, doctor", arg);
+    if (!choice->command) argp_error(state, "\"%s\" is no command: use one of %s", arg, command_names(names));
     choice->index = state->next - 1;
     state->next = state->argc; /* the rest is the command's */
     return 0;

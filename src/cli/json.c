@@ -1,5 +1,5 @@
 /*
- * json.c - owns strict reading of JSON. Must not know: what the members mean.
+ * json.c - owns reading of files, and strict reading of JSON. Must not know: what the members mean.
  */
 #include "cli/json.h"
 
@@ -7,37 +7,55 @@
 #include <stdio.h>
 #include <string.h>
 
-static int read_all(const char *path, FILE *file, char **text, size_t *len)
+static int read_all(const char *path, FILE *file, size_t cap, char **text, size_t *len)
 {
-    char *buf = cli_alloc(CLI_JSON_MAX_BYTES + 2); /* one more than the cap shows that there is more, and a NUL */
-    *len = fread(buf, 1, CLI_JSON_MAX_BYTES + 1, file);
+    char *buf = NULL;
+    size_t size = 0, room = 0;
+    for (size_t got = 1; got && size <= cap; size += got) {
+        if (size == room) room = room ? 2 * room : 1 << 16;
+        buf = cli_realloc(buf, room + 1);
+        got = fread(buf + size, 1, room - size, file);
+    }
     const int error = ferror(file) ? errno : 0;
-    if (error || *len > CLI_JSON_MAX_BYTES) {
+    if (error || size > cap) {
         cli_free(buf);
         return error ? cli_fail(CLI_USAGE, "cannot read %s: %s", path, strerror(error))
-                     : cli_fail(CLI_USAGE, "%s is larger than 1 MiB: split it into several files", path);
+                     : cli_fail(CLI_USAGE, "%s is larger than %zu MiB: split it into several files", path, cap >> 20);
     }
+    buf[size] = '\0';
     *text = buf;
+    *len = size;
     return CLI_OK;
 }
 
-int cli_json_read(const char *path, cJSON **out)
+int cli_file_read(const char *path, size_t cap, char **text, size_t *len)
 {
     const bool from_stdin = strcmp(path, "-") == 0;
     FILE *file = from_stdin ? stdin : fopen(path, "re");
     if (!file) return cli_fail(CLI_USAGE, "cannot open %s: %s", path, strerror(errno));
+    const int code = read_all(cli_file_name(path), file, cap, text, len);
+    if (!from_stdin) fclose(file);
+    return code;
+}
+
+const char *cli_file_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+int cli_json_read(const char *path, cJSON **out)
+{
     char *text = NULL;
     size_t len = 0;
-    int code = read_all(path, file, &text, &len);
-    if (!from_stdin) fclose(file);
-    if (code == CLI_OK) code = cli_json_parse(from_stdin ? "standard input" : path, text, len, out);
+    CLI_TRY(cli_file_read(path, CLI_JSON_MAX_BYTES, &text, &len));
+    const int code = cli_json_parse(cli_file_name(path), text, len, out);
     cli_free(text);
     return code;
 }
 
-static int line_of(const char *text, const char *at)
+static int line_of(const char *text, int first, const char *at)
 {
-    int line = 1;
+    int line = first;
     for (const char *p = text; p < at; ++p)
         line += *p == '\n';
     return line;
@@ -45,13 +63,18 @@ static int line_of(const char *text, const char *at)
 
 int cli_json_parse(const char *name, const char *text, size_t len, cJSON **out)
 {
+    return cli_json_parse_from(name, 1, text, len, out);
+}
+
+int cli_json_parse_from(const char *name, int line, const char *text, size_t len, cJSON **out)
+{
     /* cJSON would take a NUL for the end of the text. */
     const char *nul = memchr(text, '\0', len);
-    if (nul) return cli_fail(CLI_USAGE, "%s, line %d: a NUL byte is no JSON", name, line_of(text, nul));
+    if (nul) return cli_fail(CLI_USAGE, "%s, line %d: a NUL byte is no JSON", name, line_of(text, line, nul));
     const char *end = text;
     *out = cJSON_ParseWithLengthOpts(text, len + 1, &end, 1); /* the length that it wants counts the NUL */
     if (*out) return CLI_OK;
-    return cli_fail(CLI_USAGE, "%s, line %d: not valid JSON near \"%.16s\"", name, line_of(text, end), end);
+    return cli_fail(CLI_USAGE, "%s, line %d: not valid JSON near \"%.16s\"", name, line_of(text, line, end), end);
 }
 
 static const struct cli_json_field *find_field(const struct cli_json_field *fields, size_t count, const char *name)

@@ -13,10 +13,16 @@
 
 enum { CLI_JSON_MAX_BYTES = 1 << 20 };
 
-/* path "-" is standard input. The caller frees *out with cJSON_Delete. */
+/* The whole of a file of at most cap bytes, with a NUL behind it; path "-" is standard input. cli_free(*text). */
+int cli_file_read(const char *path, size_t cap, char **text, size_t *len);
+const char *cli_file_name(const char *path); /* what sentences call it */
+
+/* path as above. The caller frees *out with cJSON_Delete. */
 int cli_json_read(const char *path, cJSON **out);
-/* name: what sentences call the text. */
+/* name: what sentences call the text. text[len] is a NUL. */
 int cli_json_parse(const char *name, const char *text, size_t len, cJSON **out);
+/* The same of text that begins with another line of its file than the first. */
+int cli_json_parse_from(const char *name, int line, const char *text, size_t len, cJSON **out);
 
 enum cli_json_type { CLI_JSON_INT, CLI_JSON_BOOL, CLI_JSON_STRING, CLI_JSON_WORD, CLI_JSON_OBJECT, CLI_JSON_ARRAY };
 

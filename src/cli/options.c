@@ -3,11 +3,8 @@
  */
 #include "cli/options.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cli/say.h"
 
@@ -124,6 +121,14 @@ static int opt_shapes(struct cli_options *o, const char *arg)
     return CLI_OK;
 }
 
+static int opt_from(struct cli_options *o, const char *arg)
+{
+    if (o->from)
+        return cli_fail(CLI_USAGE, "--from is given twice (%s, %s): put all lines into one file", o->from, arg);
+    o->from = arg;
+    return CLI_OK;
+}
+
 static int opt_presets(struct cli_options *o, const char *arg)
 {
     o->model_option = "--presets";
@@ -159,6 +164,32 @@ static int opt_x_alignment(struct cli_options *o, const char *arg)
 {
     o->model_option = "--x-alignment";
     return take_list("--x-alignment", arg, x_alignment_words, &o->how.x_alignments);
+}
+
+static int opt_prologue(struct cli_options *o, const char *arg)
+{
+    o->model_option = "--prologue";
+    return take_list("--prologue", arg, cli_prologue_words, &o->how.prologues);
+}
+
+static int opt_dt_bias_type(struct cli_options *o, const char *arg)
+{
+    o->model_option = "--dt-bias-type";
+    return take_list("--dt-bias-type", arg, cli_float_words, &o->how.dt_bias_types);
+}
+
+static int opt_with(struct cli_options *o, const char *arg)
+{
+    o->model_option = "--with";
+    return take_list("--with", arg, cli_feature_words, &o->how.features);
+}
+
+static int opt_hopper(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->model_option = "--hopper";
+    o->how.hopper = true;
+    return CLI_OK;
 }
 
 static int opt_max_tokens(struct cli_options *o, const char *arg)
@@ -224,6 +255,85 @@ static int opt_jobs(struct cli_options *o, const char *arg)
     return take_number("--jobs", arg, 1, 256, &o->jobs);
 }
 
+static int opt_bundle(struct cli_options *o, const char *arg)
+{
+    if (!arg[0]) return cli_fail(CLI_USAGE, "--bundle is empty: name the bundle's directory");
+    o->bundle = arg;
+    return CLI_OK;
+}
+
+static int opt_remove(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->remove = true;
+    return CLI_OK;
+}
+
+/* A number and a letter that multiplies it. */
+struct unit {
+    char letter;
+    int64_t factor;
+};
+
+static int take_scaled(const char *option, const char *text, const struct unit *units, const char *words, int64_t *out)
+{
+    const size_t digits = strspn(text, "0123456789");
+    const struct unit *u = units;
+    while (u->letter && u->letter != text[digits])
+        ++u;
+    int64_t value;
+    if (u->letter != text[digits] || u->factor == 0 || (text[digits] && text[digits + 1]) ||
+        !cli_parse_int(text, digits, &value) || value > INT64_MAX / u->factor)
+        return cli_fail(CLI_USAGE, "%s is \"%s\": must be a number, %s", option, text, words);
+    *out = value * u->factor;
+    return CLI_OK;
+}
+
+static int opt_max_bytes(struct cli_options *o, const char *arg)
+{
+    static const struct unit units[] = { { 'k', 1024 }, { 'K', 1024 }, { 'M', 1 << 20 }, { 'G', 1 << 30 }, { 0, 1 } };
+    int64_t bytes;
+    CLI_TRY(take_scaled("--max-bytes", arg, units, "of bytes or with k, M or G behind it: 64M", &bytes));
+    o->max_bytes = (uint64_t)bytes;
+    return CLI_OK;
+}
+
+static int opt_max_age(struct cli_options *o, const char *arg)
+{
+    static const struct unit units[] = { { 's', 1 },     { 'm', 60 },     { 'h', 3600 },
+                                         { 'd', 86400 }, { 'w', 604800 }, { 0, 0 } };
+    CLI_TRY(take_scaled("--max-age", arg, units, "with s, m, h, d or w behind it: 30d", &o->max_age));
+    return o->max_age > 0 ? CLI_OK : cli_fail(CLI_USAGE, "--max-age is \"%s\": must be more than 0", arg);
+}
+
+static int opt_other_compilers(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->other_compilers = true;
+    return CLI_OK;
+}
+
+static int opt_dry_run(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->dry_run = true;
+    return CLI_OK;
+}
+
+static int opt_output(struct cli_options *o, const char *arg)
+{
+    if (!arg[0]) return cli_fail(CLI_USAGE, "--output is empty: name the bundle's directory");
+    o->output = arg;
+    return CLI_OK;
+}
+
+static int opt_tar(struct cli_options *o, const char *arg)
+{
+    if (!arg[0]) return cli_fail(CLI_USAGE, "--tar is empty: name the file");
+    o->tar = arg;
+    return CLI_OK;
+}
+
 static int opt_what(struct cli_options *o, const char *arg)
 {
     char list[96];
@@ -263,11 +373,16 @@ enum { KEY_FIRST = 256 };
 enum key {
     KEY_TP = KEY_FIRST,
     KEY_SHAPES,
+    KEY_FROM,
     KEY_OP,
     KEY_DTYPE,
     KEY_STATE_LAYOUT,
     KEY_CONV_STATE_LAYOUT,
     KEY_X_ALIGNMENT,
+    KEY_PROLOGUE,
+    KEY_DT_BIAS_TYPE,
+    KEY_WITH,
+    KEY_HOPPER,
     KEY_MAX_TOKENS,
     KEY_MAX_SEQS,
     KEY_PRESETS,
@@ -276,18 +391,28 @@ enum key {
     KEY_JSON,
     KEY_KEY,
     KEY_TOKENS,
-    KEY_SEQS
+    KEY_SEQS,
+    KEY_REMOVE,
+    KEY_MAX_BYTES,
+    KEY_MAX_AGE,
+    KEY_OTHER_COMPILERS,
+    KEY_TAR
 };
 
 static const struct handler handlers[] = {
     { 'm', opt_model },
     { KEY_TP, opt_tp },
     { KEY_SHAPES, opt_shapes },
+    { KEY_FROM, opt_from },
     { KEY_OP, opt_op },
     { KEY_DTYPE, opt_dtype },
     { KEY_STATE_LAYOUT, opt_state_layout },
     { KEY_CONV_STATE_LAYOUT, opt_conv_state_layout },
     { KEY_X_ALIGNMENT, opt_x_alignment },
+    { KEY_PROLOGUE, opt_prologue },
+    { KEY_DT_BIAS_TYPE, opt_dt_bias_type },
+    { KEY_WITH, opt_with },
+    { KEY_HOPPER, opt_hopper },
     { KEY_MAX_TOKENS, opt_max_tokens },
     { KEY_MAX_SEQS, opt_max_seqs },
     { KEY_PRESETS, opt_presets },
@@ -303,22 +428,44 @@ static const struct handler handlers[] = {
     { KEY_KEY, opt_key },
     { KEY_TOKENS, opt_tokens },
     { KEY_SEQS, opt_seqs },
+    { 'b', opt_bundle },
+    { KEY_REMOVE, opt_remove },
+    { KEY_MAX_BYTES, opt_max_bytes },
+    { KEY_MAX_AGE, opt_max_age },
+    { KEY_OTHER_COMPILERS, opt_other_compilers },
+    { 'n', opt_dry_run },
+    { 'o', opt_output },
+    { KEY_TAR, opt_tar },
 };
 
 static const struct argp_option shape_options[] = {
-    { "model", 'm', "NAME", 0, "A model preset, or a preset file; repeatable. Without any shape the presets are listed",
-      0 },
+    { "model", 'm', "NAME", 0,
+      "A model preset, a preset file, or all; repeatable. Without any shape the presets are listed", 0 },
     { "tp", KEY_TP, "LIST", 0, "Tensor-parallel sizes, such as 1,2,4", 0 },
     { "shapes", KEY_SHAPES, "FILE", 0,
       "JSON array of shapes, for what no preset covers (format: gdn-jit-cache(1)); - is standard input", 0 },
     { "op", KEY_OP, "OP", 0, "Only this operator: gdn_prefill or conv1d_qkv", 0 },
     { "dtype", KEY_DTYPE, "LIST", 0, "Of activations: bf16, fp16 (default: the model's)", 0 },
     { "state-layout", KEY_STATE_LAYOUT, "LIST", 0, "Of the GDN state: kv [DK, DV] (default), vk [DV, DK]", 0 },
-    { "conv-state-layout", KEY_CONV_STATE_LAYOUT, "LIST", 0, "Of the conv state: cw [C, W-1] (default), "
-      "wc [W-1, C], cw_strided", 0 },
+    { "conv-state-layout", KEY_CONV_STATE_LAYOUT, "LIST", 0,
+      "Of the conv state: cw [C, W-1] (default), "
+      "wc [W-1, C], cw_strided",
+      0 },
     { "x-alignment", KEY_X_ALIGNMENT, "LIST", 0,
-      "Bytes that rows of the conv's input are aligned to: 16 (default), 8, 4, 2", 0 },
-    { "max-tokens", KEY_MAX_TOKENS, "T", 0, "Most tokens of one call (default 1048576: every kernel variant)", 0 },
+      "Bytes that rows of the conv's input are aligned to: 16, 8, 4, 2 (default: 16, and what rows have that end in b "
+      "and a)",
+      0 },
+    { "prologue", KEY_PROLOGUE, "LIST", 0,
+      "How the layer is put together: fused, conv, logits (default: all three; "
+      "gdn-jit-cache(1) says what they are)",
+      0 },
+    { "dt-bias-type", KEY_DT_BIAS_TYPE, "LIST", 0,
+      "Of the fused prologue's dt_bias: fp32, bf16, fp16 (default: fp32 and "
+      "that of activations)",
+      0 },
+    { "with", KEY_WITH, "LIST", 0, "What every call may ask for: checkpoints, zero_padding (default: neither)", 0 },
+    { "hopper", KEY_HOPPER, NULL, 0, "Also what GDN_PLAN_HOPPER plans", 0 },
+    { "max-tokens", KEY_MAX_TOKENS, "T", 0, "Most tokens of one call (default 2147483647: every kernel variant)", 0 },
     { "max-seqs", KEY_MAX_SEQS, "N", 0, "Most sequences of one call (default 1024: every kernel variant)", 0 },
     { "presets", KEY_PRESETS, "DIR", 0, "Folder of the model presets", 0 },
     { 0 },
@@ -330,8 +477,33 @@ static const struct argp_option target_options[] = {
     { 0 },
 };
 
-static const struct argp_option warm_options[] = {
+static const struct argp_option build_options[] = {
+    { "from", KEY_FROM, "FILE", 0,
+      "A recorded list: what a process with GDN_JIT_RECORD=FILE asked for, for the GPUs that it "
+      "asked for; - is standard input",
+      0 },
     { "jobs", 'j', "N", 0, "Plans worked on at a time (default: processors)", 0 },
+    { 0 },
+};
+
+static const struct argp_option verify_options[] = {
+    { "bundle", 'b', "DIR", 0, "A bundle against its manifest, instead of the cache directory", 0 },
+    { "remove", KEY_REMOVE, NULL, 0, "Remove what is damaged, and temporary files older than an hour", 0 },
+    { 0 },
+};
+
+static const struct argp_option prune_options[] = {
+    { "max-bytes", KEY_MAX_BYTES, "SIZE", 0, "Least recently used entries go until so much is left, such as 64M", 0 },
+    { "max-age", KEY_MAX_AGE, "AGE", 0, "Entries go that were not used for so long, such as 30d", 0 },
+    { "arch", 'a', "ARCH", 0, "Only entries of this arch", 0 },
+    { "other-compilers", KEY_OTHER_COMPILERS, NULL, 0, "Entries go that this NVRTC did not make", 0 },
+    { "dry-run", 'n', NULL, 0, "Tell what would go, and remove nothing", 0 },
+    { 0 },
+};
+
+static const struct argp_option pack_options[] = {
+    { "output", 'o', "DIR", 0, "The bundle: a directory that is made, or is empty", 0 },
+    { "tar", KEY_TAR, "FILE", 0, "The bundle as a tar archive, whose bytes depend on its kernels alone", 0 },
     { 0 },
 };
 
@@ -383,7 +555,10 @@ static error_t parse_root(int key, char *arg, struct argp_state *state)
 
 static const struct argp shape_argp = { shape_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp target_argp = { target_options, parse_option, NULL, NULL, NULL, NULL, NULL };
-static const struct argp warm_argp = { warm_options, parse_option, NULL, NULL, NULL, NULL, NULL };
+static const struct argp build_argp = { build_options, parse_option, NULL, NULL, NULL, NULL, NULL };
+static const struct argp verify_argp = { verify_options, parse_option, NULL, NULL, NULL, NULL, NULL };
+static const struct argp prune_argp = { prune_options, parse_option, NULL, NULL, NULL, NULL, NULL };
+static const struct argp pack_argp = { pack_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp show_argp = { show_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp common_argp = { common_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 
@@ -394,7 +569,10 @@ static const struct {
     { CLI_OPTIONS_SHAPES, { &shape_argp, 0, "What:", 1 } },
     { CLI_OPTIONS_TARGETS, { &target_argp, 0, "For which GPU:", 2 } },
     { CLI_OPTIONS_SHOW, { &show_argp, 0, "What to show:", 3 } },
-    { CLI_OPTIONS_WARM, { &warm_argp, 0, "How:", 4 } },
+    { CLI_OPTIONS_VERIFY, { &verify_argp, 0, "What to verify:", 3 } },
+    { CLI_OPTIONS_PRUNE, { &prune_argp, 0, "What goes:", 3 } },
+    { CLI_OPTIONS_BUILD, { &build_argp, 0, "Recorded lists, and how:", 4 } },
+    { CLI_OPTIONS_PACK, { &pack_argp, 0, "Where to:", 4 } },
     { 0, { &common_argp, 0, "Cache, compiler, output:", 5 } },
 };
 enum { NUM_CHILDREN = sizeof children / sizeof children[0] };
@@ -406,7 +584,8 @@ void cli_options_parse(struct cli_options *out, unsigned groups, const char *doc
     for (size_t i = 0; i < NUM_CHILDREN; ++i)
         if (!children[i].group || children[i].group & groups) chosen[count++] = children[i].child;
     const struct argp argp = { NULL, parse_root, NULL, doc, chosen, NULL, NULL };
-    *out = (struct cli_options){ .how = { .max_tokens = CLI_DEFAULT_MAX_TOKENS, .max_seqs = CLI_DEFAULT_MAX_SEQS } };
+    *out = (struct cli_options){ .how = { .max_tokens = CLI_DEFAULT_MAX_TOKENS, .max_seqs = CLI_DEFAULT_MAX_SEQS },
+                                 .max_bytes = UINT64_MAX };
     struct root_input input = { out, count };
     argp_parse(&argp, argc, argv, 0, NULL, &input); /* ends the process on an error */
 }
@@ -416,89 +595,4 @@ void cli_options_free(struct cli_options *options)
     cli_names_free(&options->models);
     cli_names_free(&options->archs);
     cli_names_free(&options->gpus);
-}
-
-static int expand_models(const struct cli_options *o, struct cli_shapes *out)
-{
-    struct cli_names dirs = { 0 };
-    int code = CLI_OK;
-    cli_preset_dirs(&dirs, o->presets_dir);
-    for (size_t i = 0; i < o->models.count && code == CLI_OK; ++i) {
-        struct cli_preset preset;
-        code = cli_preset_find(&preset, &dirs, o->models.items[i]);
-        if (code == CLI_OK) code = cli_preset_expand(out, &preset, &o->how);
-    }
-    cli_names_free(&dirs);
-    return code;
-}
-
-static int keep_ops(const struct cli_options *o, struct cli_shapes *list)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < list->count; ++i)
-        if (!o->ops || o->ops >> list->items[i].op & 1) list->items[kept++] = list->items[i];
-    list->count = kept;
-    return kept ? CLI_OK
-                : cli_fail(CLI_USAGE, "--op leaves no shape: %s holds shapes of the other operator only",
-                           o->shapes_file);
-}
-
-static int no_shapes(const struct cli_options *o)
-{
-    struct cli_names dirs = { 0 }, known = { 0 };
-    cli_preset_dirs(&dirs, o->presets_dir);
-    cli_preset_names(&known, &dirs);
-    char *list = cli_names_join(&known);
-    const int code =
-        cli_fail(CLI_USAGE, "no shape given: name a model with --model (%s) or a file with --shapes", list);
-    cli_free(list);
-    cli_names_free(&known);
-    cli_names_free(&dirs);
-    return code;
-}
-
-int cli_options_shapes(const struct cli_options *o, struct cli_shapes *out)
-{
-    if (!o->models.count && !o->shapes_file) return no_shapes(o);
-    if (!o->models.count && o->model_option)
-        return cli_fail(CLI_USAGE, "%s changes what --model expands to, and no --model is given: say it in %s",
-                        o->model_option, o->shapes_file);
-    CLI_TRY(expand_models(o, out));
-    if (o->shapes_file) CLI_TRY(cli_shapes_read(out, o->shapes_file));
-    return keep_ops(o, out);
-}
-
-static void on_log(void *user, int level, const char *message)
-{
-    (void)user;
-    cli_say("%s%s", level == GDN_LOG_ERROR ? "error: " : level == GDN_LOG_WARN ? "warning: " : "", message);
-}
-
-int cli_options_context(const struct cli_options *o, gdn_ctx **out)
-{
-    gdn_config config = GDN_CONFIG_INIT;
-    config.cache_dir = o->cache_dir;
-    config.nvrtc_path = o->nvrtc;
-    config.flags = o->shared_cache ? GDN_CTX_SHARED_CACHE : 0;
-    config.log_fn = on_log;
-    config.log_level = o->verbose ? GDN_LOG_DEBUG : GDN_LOG_WARN;
-    if (gdn_ctx_create(out, &config) == GDN_OK) return CLI_OK;
-    return cli_fail(CLI_FAILED, "%s", gdn_last_error());
-}
-
-int cli_options_context_to_read(const struct cli_options *o, gdn_ctx **out)
-{
-    struct stat st;
-    if (o->cache_dir && stat(o->cache_dir, &st) != 0)
-        return cli_fail(CLI_FAILED, "--cache-dir %s cannot be read: %s", o->cache_dir, strerror(errno));
-    return cli_options_context(o, out);
-}
-
-int cli_require_cache(gdn_ctx *ctx)
-{
-    if (gdn_cache_dir(ctx)) return CLI_OK;
-    gdn_doctor doctor = GDN_DOCTOR_INIT;
-    const bool told = gdn_examine(ctx, &doctor) == GDN_OK && doctor.cache_problem[0];
-    return cli_fail(CLI_FAILED, "no cache directory: %s; or name one with --cache-dir",
-                    told ? doctor.cache_problem : "none is set");
 }

@@ -6,14 +6,14 @@
 
 #include <argp.h>
 
-#include "cli/presets.h"
+#include "cli/expand.h"
 
 enum { CLI_WHAT_SUMMARY = 0 }; /* any other --what is a gdn_dump_kind */
 
 struct cli_options {
     /* shapes */
     struct cli_names models;
-    const char *shapes_file, *presets_dir;
+    const char *shapes_file, *presets_dir, *from;
     struct cli_expansion how;
     unsigned ops;             /* bit of each wanted enum cli_op; 0: all */
     const char *model_option; /* the last option that changes what --model expands to; NULL: none was given */
@@ -24,8 +24,17 @@ struct cli_options {
     bool shared_cache;
     /* output */
     bool json, verbose;
-    /* warm */
+    /* warm, pack */
     int64_t jobs; /* 0: as many as there are processors */
+    /* verify */
+    const char *bundle; /* NULL: the cache directory */
+    bool remove;
+    /* prune */
+    uint64_t max_bytes; /* UINT64_MAX: no limit */
+    int64_t max_age;    /* seconds; 0: no limit */
+    bool other_compilers, dry_run;
+    /* pack */
+    const char *output, *tar;
     /* show */
     int what;
     const char *key;
@@ -34,7 +43,15 @@ struct cli_options {
 
 extern const struct cli_word cli_what_words[];
 
-enum { CLI_OPTIONS_SHAPES = 1u, CLI_OPTIONS_TARGETS = 2u, CLI_OPTIONS_WARM = 4u, CLI_OPTIONS_SHOW = 8u };
+enum {
+    CLI_OPTIONS_SHAPES = 1u,
+    CLI_OPTIONS_TARGETS = 2u,
+    CLI_OPTIONS_BUILD = 4u,
+    CLI_OPTIONS_SHOW = 8u,
+    CLI_OPTIONS_VERIFY = 16u,
+    CLI_OPTIONS_PRUNE = 32u,
+    CLI_OPTIONS_PACK = 64u
+};
 
 /*
  * Parses argv (argv[0] names the command in messages). Cache and output options are always there, `groups` adds others.
@@ -43,15 +60,5 @@ enum { CLI_OPTIONS_SHAPES = 1u, CLI_OPTIONS_TARGETS = 2u, CLI_OPTIONS_WARM = 4u,
  */
 void cli_options_parse(struct cli_options *out, unsigned groups, const char *doc, int argc, char **argv);
 void cli_options_free(struct cli_options *options);
-
-/* All shapes that the options name. */
-int cli_options_shapes(const struct cli_options *options, struct cli_shapes *out);
-
-/* A context as the options say. */
-int cli_options_context(const struct cli_options *options, gdn_ctx **out);
-/* The same for a command that only reads: the library would make a directory that is not there. */
-int cli_options_context_to_read(const struct cli_options *options, gdn_ctx **out);
-/* Fails when the context keeps cubins in memory only. */
-int cli_require_cache(gdn_ctx *ctx);
 
 #endif

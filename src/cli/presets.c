@@ -1,5 +1,5 @@
 /*
- * presets.c - owns the JSON format of presets, where they lie, and their expansion. Must not know: targets, commands.
+ * presets.c - owns the JSON format of presets and where they lie. Must not know: shapes of a rank, targets, commands.
  */
 #include "cli/presets.h"
 
@@ -23,7 +23,7 @@ static int check_max_tp(const char *name, const struct cli_preset *p)
 
 int cli_preset_from_json(struct cli_preset *out, const char *name, const cJSON *root)
 {
-    struct cli_preset p = { .dtype = GDN_BF16 };
+    struct cli_preset p = { .dtype = GDN_BF16, .projection = GDN_CONV_X_PACKED };
     int64_t schema = 0;
     const char *model = NULL;
     const cJSON *layer = NULL;
@@ -41,6 +41,7 @@ int cli_preset_from_json(struct cli_preset *out, const char *name, const cJSON *
         { "head_dim_v", CLI_JSON_INT, true, &p.head_dim_v, 1, 4096, NULL },
         { "conv_width", CLI_JSON_INT, true, &p.conv_width, 1, 64, NULL },
         { "conv_bias", CLI_JSON_BOOL, true, &p.conv_bias, 0, 0, NULL },
+        { "projection", CLI_JSON_WORD, false, &p.projection, 0, 0, cli_x_layout_words },
     };
     CLI_TRY(cli_json_object(name, root, top, COUNT(top)));
     char where[320];
@@ -143,123 +144,4 @@ int cli_preset_find(struct cli_preset *out, const struct cli_names *dirs, const 
         if (n < (int)sizeof path && access(path, F_OK) == 0) return read_preset(out, path);
     }
     return unknown_model(dirs, model);
-}
-
-static bool divides(const struct cli_preset *p, int64_t tp)
-{
-    return p->num_k_heads % tp == 0 && p->num_v_heads % tp == 0;
-}
-
-static void legal_tps(const struct cli_preset *p, char *out, size_t size)
-{
-    size_t len = 0;
-    out[0] = '\0';
-    for (int64_t tp = 1; tp <= p->max_tp && len < size; ++tp)
-        if (divides(p, tp)) len += (size_t)snprintf(out + len, size - len, "%s%lld", tp > 1 ? ", " : "", (long long)tp);
-}
-
-static int check_tp(const struct cli_preset *p, int tp)
-{
-    char legal[128];
-    legal_tps(p, legal, sizeof legal);
-    if (tp > p->num_k_heads)
-        return cli_fail(
-            CLI_USAGE,
-            "--tp is %d: %s has %lld key heads, and ranks beyond that share them by replication: use --tp %lld, or "
-            "give a rank's own heads with --shapes",
-            tp, p->model, (long long)p->num_k_heads, (long long)p->max_tp);
-    if (tp > p->max_tp)
-        return cli_fail(CLI_USAGE, "--tp is %d: the preset of %s goes up to max_tp %lld: use one of %s", tp, p->model,
-                        (long long)p->max_tp, legal);
-    if (!divides(p, tp))
-        return cli_fail(CLI_USAGE,
-                        "--tp is %d: it must divide the %lld key heads and %lld value heads of %s: use one of %s", tp,
-                        (long long)p->num_k_heads, (long long)p->num_v_heads, p->model, legal);
-    return CLI_OK;
-}
-
-/* One rank's layer, in one choice of everything that has a list. */
-struct rank {
-    const struct cli_preset *preset;
-    const struct cli_expansion *how;
-    int tp, dtype;
-};
-
-static struct cli_shape new_shape(const struct rank *r, enum cli_op op)
-{
-    struct cli_shape shape = { .op = op };
-    snprintf(shape.label, sizeof shape.label, "%s tp%d", r->preset->model, r->tp);
-    return shape;
-}
-
-static void add_conv1d(struct cli_shapes *list, const struct rank *r, int layout, int x_alignment)
-{
-    struct cli_shape shape = new_shape(r, CLI_CONV1D);
-    gdn_conv1d_desc *d = &shape.desc.conv1d;
-    *d = (gdn_conv1d_desc)GDN_CONV1D_DESC_INIT;
-    d->io_type = (gdn_dtype)r->dtype;
-    d->state_layout = (gdn_conv_state_layout)layout;
-    d->num_q_heads = d->num_k_heads = (int32_t)r->preset->num_k_heads / r->tp;
-    d->num_v_heads = (int32_t)r->preset->num_v_heads / r->tp;
-    d->head_dim_qk = (int32_t)r->preset->head_dim_k;
-    d->head_dim_v = (int32_t)r->preset->head_dim_v;
-    d->width = (int32_t)r->preset->conv_width;
-    d->flags = GDN_CONV_SILU | (r->preset->conv_bias ? (uint32_t)GDN_CONV_BIAS : 0u);
-    d->x_alignment = x_alignment;
-    d->max_tokens = r->how->max_tokens;
-    d->max_seqs = r->how->max_seqs;
-    cli_shapes_add(list, &shape);
-}
-
-static void add_prefill(struct cli_shapes *list, const struct rank *r, int layout)
-{
-    struct cli_shape shape = new_shape(r, CLI_PREFILL);
-    gdn_prefill_desc *d = &shape.desc.prefill;
-    *d = (gdn_prefill_desc)GDN_PREFILL_DESC_INIT;
-    d->io_type = (gdn_dtype)r->dtype;
-    d->state_layout = (gdn_state_layout)layout;
-    d->num_q_heads = d->num_k_heads = (int32_t)r->preset->num_k_heads / r->tp;
-    d->num_v_heads = (int32_t)r->preset->num_v_heads / r->tp;
-    d->head_dim_qk = (int32_t)r->preset->head_dim_k;
-    d->head_dim_v = (int32_t)r->preset->head_dim_v;
-    d->max_tokens = r->how->max_tokens;
-    d->max_seqs = r->how->max_seqs;
-    cli_shapes_add(list, &shape);
-}
-
-static struct cli_ints or_default(const struct cli_ints *given, int value)
-{
-    return given->count ? *given : (struct cli_ints){ .count = 1, .values = { value } };
-}
-
-static void add_rank(struct cli_shapes *list, const struct rank *r)
-{
-    const struct cli_ints conv = or_default(&r->how->conv_layouts, GDN_CONV_STATE_CW);
-    const struct cli_ints align = or_default(&r->how->x_alignments, 16);
-    const struct cli_ints state = or_default(&r->how->state_layouts, GDN_STATE_KV);
-    for (int i = 0; i < conv.count; ++i)
-        for (int j = 0; j < align.count; ++j)
-            add_conv1d(list, r, conv.values[i], align.values[j]);
-    for (int i = 0; i < state.count; ++i)
-        add_prefill(list, r, state.values[i]);
-}
-
-static struct cli_ints default_tps(const struct cli_preset *p)
-{
-    struct cli_ints tps = { 0 };
-    for (int tp = 1; tp <= p->max_tp && tps.count < CLI_MAX_INTS; tp *= 2)
-        if (divides(p, tp)) tps.values[tps.count++] = tp;
-    return tps;
-}
-
-int cli_preset_expand(struct cli_shapes *list, const struct cli_preset *preset, const struct cli_expansion *how)
-{
-    const struct cli_ints tps = how->tp.count ? how->tp : default_tps(preset);
-    const struct cli_ints dtypes = or_default(&how->dtypes, preset->dtype);
-    for (int i = 0; i < tps.count; ++i) {
-        CLI_TRY(check_tp(preset, tps.values[i]));
-        for (int j = 0; j < dtypes.count; ++j)
-            add_rank(list, &(struct rank){ preset, how, tps.values[i], dtypes.values[j] });
-    }
-    return CLI_OK;
 }

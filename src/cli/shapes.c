@@ -13,10 +13,10 @@ const struct cli_word cli_state_layout_words[] = { { "kv", GDN_STATE_KV }, { "vk
 const struct cli_word cli_conv_layout_words[] = {
     { "cw", GDN_CONV_STATE_CW }, { "wc", GDN_CONV_STATE_WC }, { "cw_strided", GDN_CONV_STATE_CW_STRIDED }, { NULL, 0 }
 };
-static const struct cli_word x_layout_words[] = { { "packed", GDN_CONV_X_PACKED },
-                                                  { "interleaved", GDN_CONV_X_INTERLEAVED },
-                                                  { NULL, 0 } };
-static const struct cli_word float_words[] = {
+const struct cli_word cli_x_layout_words[] = { { "packed", GDN_CONV_X_PACKED },
+                                               { "interleaved", GDN_CONV_X_INTERLEAVED },
+                                               { NULL, 0 } };
+const struct cli_word cli_float_words[] = {
     { "fp32", GDN_F32 }, { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { NULL, 0 }
 };
 static const struct cli_word io_type_words[] = {
@@ -35,6 +35,7 @@ static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL
                                                       { "checkpoints", GDN_PREFILL_CHECKPOINTS },
                                                       { "zero_padding", GDN_PREFILL_ZERO_PADDING },
                                                       { NULL, 0 } };
+static const struct cli_word plan_flag_words[] = { { "hopper", GDN_PLAN_HOPPER }, { NULL, 0 } };
 static const struct cli_word conv_flag_words[] = { { "silu", GDN_CONV_SILU },
                                                    { "bias", GDN_CONV_BIAS },
                                                    { "l2_norm", GDN_CONV_L2_NORM },
@@ -84,7 +85,8 @@ static struct common common_defaults(void)
         struct common){ .io_type = GDN_BF16, .max_tokens = CLI_DEFAULT_MAX_TOKENS, .max_seqs = CLI_DEFAULT_MAX_SEQS };
 }
 
-static int read_flags(const char *where, const cJSON *array, const struct cli_word *words, uint32_t *out)
+static int read_flags(const char *where, const char *member, const cJSON *array, const struct cli_word *words,
+                      uint32_t *out)
 {
     char list[192];
     cli_word_list(words, list, sizeof list);
@@ -93,7 +95,7 @@ static int read_flags(const char *where, const cJSON *array, const struct cli_wo
         int flag = 0;
         const char *text = cJSON_IsString(item) ? item->valuestring : NULL;
         if (!text || !cli_word_find(words, text, strlen(text), &flag))
-            return cli_fail(CLI_USAGE, "%s: \"flags\" holds %s%.32s%s: must be %s", where, text ? "\"" : "",
+            return cli_fail(CLI_USAGE, "%s: \"%s\" holds %s%.32s%s: must be %s", where, member, text ? "\"" : "",
                             text ? text : "no string", text ? "\"" : "", list);
         *out |= (uint32_t)flag;
     }
@@ -136,24 +138,26 @@ static int read_prefill(const char *where, const cJSON *object, struct cli_shape
     struct common c = common_defaults();
     struct conventions v = conventions_defaults();
     int op = 0;
-    const cJSON *flags = NULL;
+    const cJSON *flags = NULL, *plan_flags = NULL;
     const struct cli_json_field fields[] = {
         COMMON_FIELDS,
-        WORD_FIELD(state_type, float_words),
+        WORD_FIELD(state_type, cli_float_words),
         WORD_FIELD(state_layout, cli_state_layout_words),
         WORD_FIELD(head_map, head_map_words),
         WORD_FIELD(gate, gate_words),
-        WORD_FIELD(gate_type, float_words),
+        WORD_FIELD(gate_type, cli_float_words),
         WORD_FIELD(beta, beta_words),
-        WORD_FIELD(beta_type, float_words),
+        WORD_FIELD(beta_type, cli_float_words),
         WORD_FIELD(cu_seqlens_type, index_words),
         WORD_FIELD(slot_type, index_words),
         { "flags", CLI_JSON_ARRAY, false, &flags, 0, 0, NULL },
+        { "plan_flags", CLI_JSON_ARRAY, false, &plan_flags, 0, 0, NULL },
     };
     CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
     gdn_prefill_desc *d = &out->desc.prefill;
     *d = (gdn_prefill_desc)GDN_PREFILL_DESC_INIT;
-    if (flags) CLI_TRY(read_flags(where, flags, prefill_flag_words, &d->flags));
+    if (flags) CLI_TRY(read_flags(where, "flags", flags, prefill_flag_words, &d->flags));
+    if (plan_flags) CLI_TRY(read_flags(where, "plan_flags", plan_flags, plan_flag_words, &out->plan_flags));
     set_conventions(d, &v);
     d->io_type = (gdn_dtype)c.io_type;
     d->num_q_heads = (int32_t)c.num_q_heads;
@@ -175,7 +179,7 @@ struct prologue {
 
 static int set_prologue(const char *where, gdn_conv1d_desc *d, const struct prologue *v)
 {
-    if (v->flags) CLI_TRY(read_flags(where, v->flags, conv_flag_words, &d->flags));
+    if (v->flags) CLI_TRY(read_flags(where, "flags", v->flags, conv_flag_words, &d->flags));
     d->state_type = (gdn_dtype)v->state_type;
     d->state_layout = (gdn_conv_state_layout)v->state_layout;
     d->x_layout = (gdn_conv_x_layout)v->x_layout;
@@ -199,7 +203,7 @@ static int read_conv1d(const char *where, const cJSON *object, struct cli_shape 
         COMMON_FIELDS,
         WORD_FIELD(state_type, io_type_words),
         WORD_FIELD(state_layout, cli_conv_layout_words),
-        WORD_FIELD(x_layout, x_layout_words),
+        WORD_FIELD(x_layout, cli_x_layout_words),
         { "num_gate_heads", CLI_JSON_INT, false, &v.num_gate_heads, 0, INT32_MAX, NULL },
         WORD_FIELD(gate_type, io_type_words),
         WORD_FIELD(a_log_type, io_type_words),
@@ -242,6 +246,12 @@ static int read_op(const char *where, const cJSON *object, enum cli_op *op)
 typedef int (*read_fn)(const char *where, const cJSON *object, struct cli_shape *out);
 static const read_fn readers[CLI_NUM_OPS] = { [CLI_PREFILL] = read_prefill, [CLI_CONV1D] = read_conv1d };
 
+int cli_shape_from_json(struct cli_shape *out, const char *where, const cJSON *object)
+{
+    CLI_TRY(read_op(where, object, &out->op));
+    return readers[out->op](where, object, out);
+}
+
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -258,8 +268,7 @@ int cli_shapes_from_json(struct cli_shapes *list, const char *name, const cJSON 
         char where[256];
         snprintf(where, sizeof where, "%s, shape %d", name, index + 1);
         snprintf(shape.label, sizeof shape.label, "%.80s[%d]", base_name(name), index);
-        CLI_TRY(read_op(where, item, &shape.op));
-        CLI_TRY(readers[shape.op](where, item, &shape));
+        CLI_TRY(cli_shape_from_json(&shape, where, item));
         cli_shapes_add(list, &shape);
     }
     return index ? CLI_OK : cli_fail(CLI_USAGE, "%s: holds no shape: list at least one", name);
@@ -269,7 +278,7 @@ int cli_shapes_read(struct cli_shapes *list, const char *path)
 {
     cJSON *root = NULL;
     CLI_TRY(cli_json_read(path, &root));
-    const int code = cli_shapes_from_json(list, strcmp(path, "-") == 0 ? "standard input" : path, root);
+    const int code = cli_shapes_from_json(list, cli_file_name(path), root);
     cJSON_Delete(root);
     return code;
 }
@@ -287,15 +296,15 @@ static const char *prefill_text(char out[CLI_SHAPE_TEXT], const gdn_prefill_desc
     snprintf(out, CLI_SHAPE_TEXT, "gdn_prefill %s heads %d/%d/%d dims %d/%d state %s",
              cli_word_name(cli_io_type_words, (int)d->io_type), d->num_q_heads, d->num_k_heads, d->num_v_heads,
              d->head_dim_qk, d->head_dim_v, cli_word_name(cli_state_layout_words, (int)d->state_layout));
-    if (d->state_type != usual.state_type) append_text(out, " ", cli_word_name(float_words, (int)d->state_type));
+    if (d->state_type != usual.state_type) append_text(out, " ", cli_word_name(cli_float_words, (int)d->state_type));
     if (d->head_map != usual.head_map) append_text(out, " ", cli_word_name(head_map_words, (int)d->head_map));
     if (d->gate != usual.gate || d->gate_type != usual.gate_type) {
         append_text(out, " gate ", cli_word_name(gate_words, (int)d->gate));
-        append_text(out, " ", cli_word_name(float_words, (int)d->gate_type));
+        append_text(out, " ", cli_word_name(cli_float_words, (int)d->gate_type));
     }
     if (d->beta != usual.beta || d->beta_type != usual.beta_type) {
         append_text(out, " beta ", cli_word_name(beta_words, (int)d->beta));
-        append_text(out, " ", cli_word_name(float_words, (int)d->beta_type));
+        append_text(out, " ", cli_word_name(cli_float_words, (int)d->beta_type));
     }
     if (d->cu_seqlens_type == GDN_INDEX_I64) append_text(out, "", " cu_seqlens int64");
     if (d->slot_type == GDN_INDEX_I64) append_text(out, "", " slots int64");
@@ -313,6 +322,7 @@ static void append_type(char out[CLI_SHAPE_TEXT], const char *before, gdn_dtype 
 /* What is not the default is named. */
 static const char *conv1d_text(char out[CLI_SHAPE_TEXT], const gdn_conv1d_desc *d)
 {
+    const gdn_conv1d_desc usual = GDN_CONV1D_DESC_INIT;
     char gates[48];
     snprintf(out, CLI_SHAPE_TEXT, "conv1d_qkv %s heads %d/%d/%d dims %d/%d width %d state %s",
              cli_word_name(io_type_words, (int)d->io_type), d->num_q_heads, d->num_k_heads, d->num_v_heads,
@@ -324,6 +334,8 @@ static const char *conv1d_text(char out[CLI_SHAPE_TEXT], const gdn_conv1d_desc *
     snprintf(gates, sizeof gates, ", %d gate heads", d->num_gate_heads);
     if (d->num_gate_heads) append_text(out, "", gates);
     if (d->num_gate_heads) append_type(out, " ", d->gate_type);
+    if (d->num_gate_heads && d->a_log_type != usual.a_log_type) append_type(out, ", a_log ", d->a_log_type);
+    if (d->num_gate_heads && d->dt_bias_type != usual.dt_bias_type) append_type(out, ", dt_bias ", d->dt_bias_type);
     if (d->cu_seqlens_type == GDN_INDEX_I64) append_text(out, "", " cu_seqlens int64");
     if (d->slot_type == GDN_INDEX_I64) append_text(out, "", " slots int64");
     snprintf(gates, sizeof gates, ", x aligned to %d", d->x_alignment ? d->x_alignment : 16);
@@ -333,11 +345,15 @@ static const char *conv1d_text(char out[CLI_SHAPE_TEXT], const gdn_conv1d_desc *
 
 const char *cli_shape_text(char out[CLI_SHAPE_TEXT], const struct cli_shape *shape)
 {
-    return shape->op == CLI_PREFILL ? prefill_text(out, &shape->desc.prefill) : conv1d_text(out, &shape->desc.conv1d);
+    if (shape->op == CLI_CONV1D) return conv1d_text(out, &shape->desc.conv1d);
+    prefill_text(out, &shape->desc.prefill);
+    for (const struct cli_word *w = plan_flag_words; w->name; ++w)
+        if (shape->plan_flags & (uint32_t)w->value) append_text(out, ", plan ", w->name);
+    return out;
 }
 
 gdn_status cli_shape_plan(gdn_ctx *ctx, const gdn_target *target, const struct cli_shape *shape, gdn_plan **out)
 {
-    return shape->op == CLI_PREFILL ? gdn_plan_prefill(ctx, target, &shape->desc.prefill, 0, out)
+    return shape->op == CLI_PREFILL ? gdn_plan_prefill(ctx, target, &shape->desc.prefill, shape->plan_flags, out)
                                     : gdn_plan_conv1d_qkv(ctx, target, &shape->desc.conv1d, 0, out);
 }

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Equal targets are one. */
-static void add(struct cli_targets *list, const gdn_target *target)
+void cli_targets_add(struct cli_targets *list, const gdn_target *target)
 {
     for (size_t i = 0; i < list->count; ++i)
         if (strcmp(list->items[i].gpu_name, target->gpu_name) == 0 && strcmp(list->items[i].arch, target->arch) == 0 &&
@@ -29,7 +28,7 @@ static int add_gpu(gdn_ctx *ctx, const char *name, struct cli_targets *out)
     gdn_target target;
     CLI_TRY(from_name(ctx, "--gpu", name, &target));
     if (!target.gpu_name[0]) return cli_fail(CLI_USAGE, "--gpu \"%s\" is an arch: use --arch %s", name, target.arch);
-    add(out, &target);
+    cli_targets_add(out, &target);
     return CLI_OK;
 }
 
@@ -39,7 +38,7 @@ static int add_arch(gdn_ctx *ctx, const char *name, struct cli_targets *out)
     CLI_TRY(from_name(ctx, "--arch", name, &target));
     if (target.gpu_name[0])
         return cli_fail(CLI_USAGE, "--arch \"%s\" is a GPU: use --gpu \"%s\"", name, target.gpu_name);
-    add(out, &target);
+    cli_targets_add(out, &target);
     return CLI_OK;
 }
 
@@ -77,7 +76,7 @@ static int add_local(gdn_ctx *ctx, struct cli_targets *out)
         gdn_target target = GDN_TARGET_INIT;
         if (gdn_target_from_device(ctx, i, &target) != GDN_OK)
             return cli_fail(CLI_FAILED, "device %d: %s", i, gdn_last_error());
-        add(out, &target);
+        cli_targets_add(out, &target);
     }
     return CLI_OK;
 }

@@ -16,6 +16,8 @@ struct cli_targets {
  * Without --arch and --gpu: the local GPUs.
  */
 int cli_targets_find(gdn_ctx *ctx, const struct cli_options *options, bool all_of_arch, struct cli_targets *out);
+/* Equal targets are one. */
+void cli_targets_add(struct cli_targets *list, const gdn_target *target);
 void cli_targets_free(struct cli_targets *targets);
 
 /* "NVIDIA H200 (sm_90a)", or "sm_90a" */

@@ -1,5 +1,5 @@
 /*
- * test_cli_presets.c - the shipped presets, and how presets expand into shapes.
+ * test_cli_presets.c - the shipped presets, and what a preset file may hold.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -7,14 +7,25 @@
 
 #include "cli/presets.h"
 
-/* Value heads of each model and what a rank's q, k and v have at each size (head dim 128, 16 key heads in all). */
+/* Value heads of each model; all have 16 key heads of 128, and four taps without bias. */
 static const struct {
     const char *model;
     int64_t v_heads;
+    int projection;
 } models[] = {
-    { "qwen3-next-80b-a3b", 32 }, { "qwen3.5-0.8b", 16 },  { "qwen3.5-2b", 16 },   { "qwen3.5-4b", 32 },
-    { "qwen3.5-9b", 32 },         { "qwen3.5-27b", 48 },   { "qwen3.5-122b", 64 }, { "qwen3.5-397b", 64 },
-    { "qwen3.5-35b-a3b", 32 },    { "qwen3.8-2.4t", 128 },
+    { "qwen3-next-80b-a3b", 32, GDN_CONV_X_INTERLEAVED },
+    { "qwen3.5-0.8b", 16, GDN_CONV_X_PACKED },
+    { "qwen3.5-2b", 16, GDN_CONV_X_PACKED },
+    { "qwen3.5-4b", 32, GDN_CONV_X_PACKED },
+    { "qwen3.5-9b", 32, GDN_CONV_X_PACKED },
+    { "qwen3.5-27b", 48, GDN_CONV_X_PACKED },
+    { "qwen3.5-35b-a3b", 32, GDN_CONV_X_PACKED },
+    { "qwen3.5-122b", 64, GDN_CONV_X_PACKED },
+    { "qwen3.5-397b", 64, GDN_CONV_X_PACKED },
+    { "qwen3.6-27b", 48, GDN_CONV_X_PACKED },
+    { "qwen3.8-27b", 48, GDN_CONV_X_PACKED },
+    { "qwen3.8-2.4t", 128, GDN_CONV_X_PACKED },
+    { "qwen4-exp", 48, GDN_CONV_X_PACKED },
 };
 enum { NUM_MODELS = sizeof models / sizeof models[0] };
 
@@ -45,6 +56,7 @@ Test(cli_presets, shipped_ones_are_all_known_and_hold_the_published_heads)
         cr_expect_eq(p.head_dim_v, 128);
         cr_expect_eq(p.conv_width, 4);
         cr_expect_eq(p.conv_bias, false);
+        cr_expect_eq(p.projection, models[i].projection, "%s", p.model);
         cr_expect_eq(p.dtype, GDN_BF16);
         cr_expect_eq(p.max_tp, 16);
     }
@@ -59,77 +71,6 @@ Test(cli_presets, a_file_is_called_as_its_model)
         cr_expect_str_eq(find(names.items[i]).model, names.items[i]);
     cli_names_free(&names);
     cli_names_free(&dirs);
-}
-
-static struct cli_expansion defaults(void)
-{
-    return (struct cli_expansion){ .max_tokens = 4096, .max_seqs = 8 };
-}
-
-Test(cli_presets, every_size_gives_both_operators_with_a_ranks_heads)
-{
-    const struct cli_preset p = find("qwen3.5-27b");
-    const struct cli_expansion how = defaults();
-    struct cli_shapes shapes = { 0 };
-    static const int tps[] = { 1, 2, 4, 8, 16 };
-    cr_assert_eq(cli_preset_expand(&shapes, &p, &how), CLI_OK, "%s", cli_error());
-    cr_assert_eq(shapes.count, 10);
-    for (int i = 0; i < 5; ++i) {
-        const struct cli_shape *conv = &shapes.items[2 * i], *prefill = &shapes.items[2 * i + 1];
-        cr_assert_eq(conv->op, CLI_CONV1D);
-        cr_assert_eq(prefill->op, CLI_PREFILL);
-        cr_expect_eq(conv->desc.conv1d.num_q_heads, 16 / tps[i]);
-        cr_expect_eq(conv->desc.conv1d.num_k_heads, 16 / tps[i]);
-        cr_expect_eq(conv->desc.conv1d.num_v_heads, 48 / tps[i]);
-        cr_expect_eq(conv->desc.conv1d.width, 4);
-        cr_expect_eq(conv->desc.conv1d.flags, GDN_CONV_SILU);
-        cr_expect_eq(conv->desc.conv1d.x_alignment, 16);
-        cr_expect_eq(prefill->desc.prefill.num_q_heads, 16 / tps[i]);
-        cr_expect_eq(prefill->desc.prefill.num_v_heads, 48 / tps[i]);
-        cr_expect_eq(prefill->desc.prefill.state_layout, GDN_STATE_KV);
-        cr_expect_eq(prefill->desc.prefill.max_tokens, 4096);
-        cr_expect_eq(prefill->desc.prefill.max_seqs, 8);
-    }
-    cli_shapes_free(&shapes);
-}
-
-Test(cli_presets, lists_multiply)
-{
-    const struct cli_preset p = find("qwen3-next-80b-a3b");
-    struct cli_expansion how = defaults();
-    struct cli_shapes shapes = { 0 };
-    how.tp = (struct cli_ints){ 1, { 4 } };
-    how.dtypes = (struct cli_ints){ 2, { GDN_BF16, GDN_F16 } };
-    how.state_layouts = (struct cli_ints){ 2, { GDN_STATE_KV, GDN_STATE_VK } };
-    how.conv_layouts = (struct cli_ints){ 1, { GDN_CONV_STATE_WC } };
-    how.x_alignments = (struct cli_ints){ 3, { 16, 8, 4 } };
-    cr_assert_eq(cli_preset_expand(&shapes, &p, &how), CLI_OK, "%s", cli_error());
-    cr_assert_eq(shapes.count, 2 * (3 + 2));
-    cr_expect_eq(shapes.items[0].desc.conv1d.state_layout, GDN_CONV_STATE_WC);
-    cr_expect_eq(shapes.items[2].desc.conv1d.x_alignment, 4);
-    cr_expect_eq(shapes.items[4].desc.prefill.state_layout, GDN_STATE_VK);
-    cr_expect_eq(shapes.items[9].desc.prefill.io_type, GDN_F16);
-    cli_shapes_free(&shapes);
-}
-
-Test(cli_presets, a_size_that_does_not_fit_is_refused_with_the_way_out)
-{
-    static const struct {
-        int tp;
-        const char *words;
-    } rows[] = {
-        { 3, "must divide the 16 key heads and 48 value heads of qwen3.5-27b: use one of 1, 2, 4, 8, 16" },
-        { 32, "use --tp 16, or give a rank's own heads with --shapes" },
-    };
-    const struct cli_preset p = find("qwen3.5-27b");
-    for (int i = 0; i < 2; ++i) {
-        struct cli_expansion how = defaults();
-        struct cli_shapes shapes = { 0 };
-        how.tp = (struct cli_ints){ 1, { rows[i].tp } };
-        cr_expect_eq(cli_preset_expand(&shapes, &p, &how), CLI_USAGE, "tp %d", rows[i].tp);
-        cr_expect(strstr(cli_error(), rows[i].words), "tp %d: %s", rows[i].tp, cli_error());
-        cli_shapes_free(&shapes);
-    }
 }
 
 #define LAYER                                                                                                          \
@@ -156,13 +97,11 @@ Test(cli_presets, a_preset_is_read_whole)
     cr_assert_eq(p.num_v_heads, 8);
     cr_assert_eq(p.conv_bias, true);
     cr_assert_eq(p.dtype, GDN_F16);
+    cr_assert_eq(p.projection, GDN_CONV_X_PACKED, "the default");
     cr_assert_eq(p.max_tp, 2);
-    struct cli_expansion how = defaults();
-    struct cli_shapes shapes = { 0 };
-    cr_assert_eq(cli_preset_expand(&shapes, &p, &how), CLI_OK, "%s", cli_error());
-    cr_assert_eq(shapes.count, 4, "tp 1 and 2");
-    cr_assert_eq(shapes.items[0].desc.conv1d.flags, GDN_CONV_SILU | GDN_CONV_BIAS);
-    cli_shapes_free(&shapes);
+    snprintf(text, sizeof text, PRESET, "1", "\"m\"", "4", "true,\"projection\":\"interleaved\"", "\"fp16\"", "2", "");
+    cr_assert_eq(parse(text, &p), CLI_OK, "%s", cli_error());
+    cr_assert_eq(p.projection, GDN_CONV_X_INTERLEAVED);
 }
 
 Test(cli_presets, a_bad_preset_is_refused_with_its_reason)
@@ -175,6 +114,8 @@ Test(cli_presets, a_bad_preset_is_refused_with_its_reason)
         { "1", "7", "4", "true", "\"fp16\"", "2", "", "\"model\" must be a string" },
         { "1", "\"m\"", "0", "true", "\"fp16\"", "2", "", "linear_attention: \"num_k_heads\" is 0" },
         { "1", "\"m\"", "4", "0", "\"fp16\"", "2", "", "\"conv_bias\" must be true or false" },
+        { "1", "\"m\"", "4", "true,\"projection\":\"z\"", "\"fp16\"", "2", "",
+          "\"projection\" is \"z\": must be packed or interleaved" },
         { "1", "\"m\"", "4", "true", "\"fp8\"", "2", "", "\"dtype\" is \"fp8\": must be bf16 or fp16" },
         { "1", "\"m\"", "4", "true", "\"fp16\"", "3", "", "\"max_tp\" is 3: must divide" },
         { "1", "\"m\"", "4", "true", "\"fp16\"", "8", "", "\"max_tp\" is 8: must divide" },

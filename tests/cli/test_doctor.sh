@@ -34,7 +34,7 @@ if [ -n "${GDN_FAKE_DRIVER_DIR:-}" ]; then
     json 'd["driver"]["ok"], d["devices"]' "(True, [{'gpu': 'NVIDIA H200', 'arch': 'sm_90a', 'num_sms': 132}])"
 
     # Without --gpu the GPU that is here, whose kernels are those of its name.
-    conv="-m qwen3-next-80b-a3b --tp 1 --op conv1d_qkv --max-tokens 256 -d $room/cache --json"
+    conv="-m qwen3-next-80b-a3b --tp 1 --op conv1d_qkv --prologue conv --max-tokens 256 -d $room/cache --json"
     run 0 warm $conv
     json 'd["built"], [(t["gpu"], t["arch"]) for t in d["targets"]]' "(1, [('NVIDIA H200', 'sm_90a')])"
     unset LD_LIBRARY_PATH

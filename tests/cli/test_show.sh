@@ -7,7 +7,7 @@ conv="-m qwen3-next-80b-a3b --op conv1d_qkv --max-tokens 256 -d $d"
 pre="-m qwen3-next-80b-a3b --op gdn_prefill --max-tokens 65536 -d $d"
 
 run 0 show $conv -g "NVIDIA H200" --tokens 256
-has "$out" "qwen3-next-80b-a3b tp1: conv1d_qkv bf16 heads 16/16/32 dims 128/128 width 4 state cw silu, x aligned to 16"
+has "$out" "qwen3-next-80b-a3b tp1: conv1d_qkv bf16 heads 16/16/32 dims 128/128 width 4 state cw silu l2_norm interleaved, 32 gate heads, x"
 has "$out" "for NVIDIA H200 (sm_90a)"
 for word in "registers each" "spills         0 bytes, local memory 0 bytes" "parameters     tile_tokens=" "(heuristic)" \
     "found in: compiler" "a call of 256 tokens in 1 sequence moves" "floor: " "(4800 GB/s, 989 TFLOP/s)"; do
@@ -19,17 +19,20 @@ lacks "$out" "a call of"
 run 0 show $conv -a sm_90a --tokens 256
 has "$out" "floor: unknown for sm_90a: name a GPU with --gpu"
 
-# The cost, from the shapes: x read and q, k, v written once, weights, and the state of each sequence read and written.
+# The cost, from the shapes: x read and q, k, v written once, weights, the state of each sequence read and written; a and b
+# read in 16 bits, g and beta written in 32.
 run 0 show $conv -g h200 --tokens 256 --seqs 4 --json
 c="16 * 128 * 2 + 32 * 128"
-json "d['shapes'][0]['cost']['bytes'] == 2 * ($c) * (2 * 256 + 4 + 2 * 4 * 3)" True
+json "d['shapes'][0]['cost']['bytes'] == 2 * ($c) * (2 * 256 + 4 + 2 * 4 * 3) + 256 * 32 * (2 * 2 + 2 * 4)" True
 json "d['shapes'][0]['cost']['flops'] == 2 * ($c) * 256 * 4" True
 json 'd["shapes"][0]["cost"]["floor_ns"] == round(d["shapes"][0]["cost"]["bytes"] / 4800)' True
 json 'd["shapes"][0]["plan"]["variants"][0]["spill_bytes"]' 0
 json 'd["shapes"][0]["plan"]["target"]["arch"]' sm_90a
 key=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shapes"][0]["plan"]["variants"][0]["key"])' "$room/out")
 
-# Both operators of a model, in one run.
+# Both operators of a model, in one run; a prologue of another kind where it is asked for.
+run 0 show $conv -g h200 --prologue conv --json
+json 'd["shapes"][0]["shape"]' "conv1d_qkv bf16 heads 16/16/32 dims 128/128 width 4 state cw silu, x aligned to 16"
 run 0 show -m qwen3-next-80b-a3b --max-tokens 256 -g h200 -d "$d" --json
 json '[s["plan"]["op"] for s in d["shapes"]]' "['conv1d_qkv', 'gdn_prefill']"
 

@@ -6,8 +6,8 @@ run 0 --version
 has "$out" "gdn-jit-cache 0."
 has "$out" "libgdnjit 0."
 run 0 --help
-for word in warm list show doctor "Exit status" "--model qwen3-next-80b-a3b"; do has "$out" "$word"; done
-for command in warm list show doctor; do
+for word in warm list show verify prune pack doctor "Exit status" "--model qwen3-next-80b-a3b"; do has "$out" "$word"; done
+for command in warm list show verify prune pack doctor; do
     run 0 $command --help
     has "$out" "Usage: gdn-jit-cache $command"
     has "$out" "--cache-dir"
@@ -26,7 +26,7 @@ usage() {
 
 m="-m qwen3.5-27b"
 usage "no command given"
-usage "\"frob\" is no command: use one of warm, list, show, doctor" frob
+usage "\"frob\" is no command: use one of warm, list, show, verify, prune, pack, doctor" frob
 usage "unrecognized option" list --frob
 usage "\"extra\" is no option" list extra
 usage "no shape given: name a model with --model (qwen3-next-80b-a3b, " warm -a sm_90a
@@ -44,6 +44,9 @@ usage "--dtype has \"fp8\": must be bf16 or fp16" warm $m --dtype bf16,fp8
 usage "--state-layout has \"cw\": must be kv or vk" warm $m --state-layout cw
 usage "--conv-state-layout has \"kv\": must be cw, wc or cw_strided" warm $m --conv-state-layout kv
 usage "--x-alignment has \"32\": must be 16, 8, 4 or 2" warm $m --x-alignment 32
+usage "--prologue has \"both\": must be fused, conv or logits" warm $m --prologue both
+usage "--dt-bias-type has \"int8\": must be fp32, bf16 or fp16" warm $m --dt-bias-type int8
+usage "--with has \"speed\": must be checkpoints or zero_padding" warm $m --with speed
 usage "--op is \"conv\": must be gdn_prefill or conv1d_qkv" warm $m --op conv
 usage "--max-tokens is \"0\": must be a number from 1 to 2147483647" warm $m --max-tokens 0
 usage "--max-tokens is \"2147483648\"" warm $m --max-tokens 2147483648
@@ -57,7 +60,9 @@ usage "\"NVIDIA H100 80GB HBM3\"" warm $m -g "NVIDIA H100"
 usage "--gpu is empty" warm $m -g ""
 usage "--cache-dir is empty" warm $m -d ""
 usage "--nvrtc is empty" warm $m --nvrtc ""
-usage "--tp changes what --model expands to, and no --model is given: say it in x.json" warm --shapes x.json --tp 2
+usage "--tp changes what --model expands to, and no --model is given: say it in the list" warm --shapes x.json --tp 2
+usage "--hopper changes what --model expands to, and no --model is given" warm --shapes x.json --hopper
+usage "--model \"all\": no presets found in /nowhere" warm -m all --presets /nowhere -a sm_90a
 usage "cannot open x.json: No such file" warm --shapes x.json -a sm_90a
 usage "--shapes is given twice (a, b)" warm --shapes a --shapes b
 usage "no GPU here" warm $m
@@ -72,6 +77,23 @@ usage "--key is \"12\": must be 4 to 32 hex digits" show --key 12
 usage "--key is \"wxyz\"" show --key wxyz
 usage "--key names an entry, and the other options a shape or a target" show --key 1234 $m
 usage "--what ptx needs a shape" show --key 1234 -w ptx
+
+usage "--bundle and --cache-dir: one is verified at a time" verify -b x -d y
+usage "--remove with --bundle: a bundle is read-only" verify -b x --remove
+usage "--bundle is empty" verify -b ""
+usage "--max-bytes is \"12X\": must be a number, of bytes or with k, M or G behind it" prune --max-bytes 12X
+usage "--max-bytes is \"1Mi\"" prune --max-bytes 1Mi
+usage "--max-bytes is \"\"" prune --max-bytes ""
+usage "--max-bytes is \"9223372036854775807G\"" prune --max-bytes 9223372036854775807G
+usage "--max-age is \"30\": must be a number, with s, m, h, d or w behind it" prune --max-age 30
+usage "--max-age is \"0d\": must be more than 0" prune --max-age 0d
+usage "--arch names 2 archs: prune one at a time" prune -a sm_80,sm_86
+usage "no place given: name a directory with --output, an archive with --tar" pack $m -a sm_90a
+usage "every entry of the cache directory is packed: name what is wanted" pack -a sm_90a -o x
+usage "--output is empty" pack -o ""
+usage "--tar is empty" pack --tar ""
+usage "--from is given twice (a, b)" warm --from a --from b
+usage "cannot open r.jsonl: No such file" warm --from r.jsonl
 
 echo '[{"op":"gdn_prefill"}]' >"$room/s.json"
 usage "s.json, shape 1: member \"num_q_heads\" is missing" warm --shapes "$room/s.json" -a sm_90a

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 need_nvrtc
 d=$room/cache
-conv="--op conv1d_qkv -m qwen3-next-80b-a3b --tp 1 --max-tokens 4096"
+conv="--op conv1d_qkv --prologue conv -m qwen3-next-80b-a3b --tp 1 --max-tokens 4096"
 
 run 0 warm $conv -g "NVIDIA H200" -d "$d" --json -j 2
 json 'd["cache_dir"]' "$d"
@@ -50,9 +50,9 @@ has "$err" "head_dim_qk is 60"
 
 # Nothing to compile with: one sentence for all plans that it stopped.
 run 1 warm -m qwen3.5-27b -g h200 -d "$room/none" --nvrtc /nowhere/libnvrtc.so --json
-json 'd["built"], d["plans_failed"] == d["plans"] == 10, len(d["failures"])' "(0, True, 1)"
-json 'd["failures"][0]["status"], d["failures"][0]["count"]' "('GDN_E_NO_NVRTC', 10)"
-has "$err" "(and 9 more)"
+json 'd["built"], d["plans_failed"] == d["plans"] == 41, len(d["failures"])' "(0, True, 1)"
+json 'd["failures"][0]["status"], d["failures"][0]["count"]' "('GDN_E_NO_NVRTC', 41)"
+has "$err" "(and 40 more)"
 has "$err" "/nowhere/libnvrtc.so"
 GDN_JIT_DISABLE_COMPILE=1 run 1 warm $conv -g h200 -d "$room/none" --json
 json 'd["failures"][0]["status"]' GDN_E_NOT_CACHED

@@ -104,13 +104,14 @@ function(gdn_gpu_programs)
 endfunction()
 
 # What cli/ needs besides the tool: its parts as a library for cli/test_*.c, and, for the scripts, a driver with one GPU
-# that is found as libcuda.so.1.
+# that is found as libcuda.so.1, and an engine that finds its kernels or fails.
 function(gdn_cli_support)
     file(GLOB parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
     list(FILTER parts EXCLUDE REGEX "gdn_jit_cache\\.c$")
     add_library(gdn_cli_parts STATIC ${parts})
     target_include_directories(gdn_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/src)
-    target_link_libraries(gdn_cli_parts PUBLIC gdnjit_static PkgConfig::CJSON PkgConfig::SMARTCOLS Threads::Threads)
+    target_link_libraries(gdn_cli_parts PUBLIC gdnjit_static PkgConfig::CJSON PkgConfig::SMARTCOLS
+                          PkgConfig::ARCHIVE Threads::Threads)
     target_compile_options(gdn_cli_parts PRIVATE ${GDN_C_WARNINGS})
     target_compile_definitions(gdn_cli_parts PUBLIC GDN_JIT_PRESET_DIR="${PROJECT_SOURCE_DIR}/tuning/presets")
 
@@ -120,10 +121,16 @@ function(gdn_cli_support)
     target_compile_options(fake_driver PRIVATE ${GDN_C_WARNINGS})
     set_target_properties(fake_driver PROPERTIES C_VISIBILITY_PRESET default OUTPUT_NAME cuda SUFFIX .so.1
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli/driver)
+
+    add_executable(preset_engine cli/preset_engine.c)
+    target_include_directories(preset_engine PRIVATE .)
+    target_link_libraries(preset_engine PRIVATE gdnjit ${CMAKE_DL_LIBS})
+    target_compile_options(preset_engine PRIVATE ${GDN_C_WARNINGS})
+    set_target_properties(preset_engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
 endfunction()
 
 # cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in
-# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR.
+# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, the engine in GDN_PRESET_ENGINE.
 function(gdn_cli_tests)
     if(NOT TARGET gdn-jit-cache)
         return()
@@ -144,7 +151,7 @@ function(gdn_cli_tests)
         get_filename_component(name ${script} NAME_WE)
         gdn_register(cli_${name} cli 600 bash ${script})
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
-                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>")
+                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>")
     endforeach()
 endfunction()
 

@@ -1,0 +1,20 @@
+/*
+ * resolve.h - what the options of a command line stand for.
+ */
+#ifndef GDN_CLI_RESOLVE_H
+#define GDN_CLI_RESOLVE_H
+
+#include "cli/options.h"
+
+/* All shapes that --model and --shapes name; CLI_USAGE when they name none and there is no --from either. */
+int cli_resolve_shapes(const struct cli_options *options, struct cli_shapes *out);
+bool cli_resolve_has_shapes(const struct cli_options *options);
+
+/* A context as the options say. */
+int cli_resolve_context(const struct cli_options *options, gdn_ctx **out);
+/* The same for a command that only reads: the library would make a directory that is not there. */
+int cli_resolve_context_to_read(const struct cli_options *options, gdn_ctx **out);
+/* Fails when the context keeps cubins in memory only. */
+int cli_require_cache(gdn_ctx *ctx);
+
+#endif

@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# pack, verify, prune: a bundle is all that an engine needs, moves, has the same bytes each time; damage of every kind is
+# told; what is removed is what was asked for.
+. "$(dirname "$0")/lib.sh"
+need_nvrtc
+d=$room/cache
+conv="-m qwen3.5-27b --tp 1 --op conv1d_qkv --prologue conv --max-tokens 256 -g h200"
+run 0 warm -m qwen3.5-27b --tp 1 --op conv1d_qkv --prologue conv --dtype bf16,fp16 -g h200 -d "$d"
+
+# ---- pack: of a model, into a directory and an archive ----
+run 0 pack $conv -d "$d" -o "$room/bundle" --tar "$room/bundle.tar" --json
+json 'd["output"], d["built"], d["entries"], d["contents"]' "('$room/bundle', 0, 1, ['qwen3.5-27b tp1, NVIDIA H200 (sm_90a)'])"
+[ "$(find "$room/bundle" -name '*.gdnk' | wc -l)" = 1 ] || fail "holds more than the model needs"
+run 0 verify --bundle "$room/bundle"
+has "$out" "1 entry, "
+has "$out" ": 0 damaged, 0 missing, 0 not in the manifest"
+
+# The same bytes from another cache, compiled anew, in an archive alone, at another place; owned by nobody, of no time.
+run 0 pack $conv -d "$room/other" --tar "$room/again.tar" --json
+json 'd["built"], d["output"]' "(1, '')"
+cmp "$room/bundle.tar" "$room/again.tar" || fail "two builds, two archives"
+[ -z "$(find "$room" -maxdepth 1 -name '*.tar.*')" ] || fail "left something beside the archive"
+python3 - "$room/bundle.tar" "$room/bundle" >"$room/out" 2>&1 <<'E2' || fail "$(cat "$room/out")"
+import os, sys, tarfile
+tar, folder = tarfile.open(sys.argv[1]), sys.argv[2]
+members = tar.getmembers()
+names = [m.name.rstrip("/") for m in members]
+assert names == sorted(names) and "manifest.json" in names, names
+for m in members:
+    assert (m.uid, m.gid, m.mtime, m.uname, m.gname) == (0, 0, 0, "", ""), m
+    assert m.mode == (0o755 if m.isdir() else 0o644), m
+    if m.isfile(): assert tar.extractfile(m).read() == open(os.path.join(folder, m.name), "rb").read(), m.name
+there = sorted(os.path.relpath(os.path.join(at, n), folder) for at, ds, fs in os.walk(folder) for n in ds + fs)
+assert names == there, (names, there)
+E2
+
+# Moved, with no compiler, no directory to write to and no HOME, it is enough.
+mkdir "$room/elsewhere"
+tar -xf "$room/again.tar" -C "$room/elsewhere"
+run 0 verify -b "$room/elsewhere" --json
+json 'd["entries"], d["damaged"], d["problems"]' "(1, 0, [])"
+what="show out of the bundle"
+env -u HOME -u XDG_CACHE_HOME GDN_JIT_BUNDLE_PATH="$room/elsewhere" GDN_JIT_DISABLE_COMPILE=1 \
+    "$GDN_JIT_CACHE_TOOL" show $conv --nvrtc /nowhere/libnvrtc.so >"$room/out" 2>"$room/err" || fail "exit status $?"
+out=$(cat "$room/out") err=$(cat "$room/err")
+has "$out" "found in: bundle"
+
+# Of every entry; of a recorded list.
+run 0 pack -d "$d" -o "$room/all" --json
+json 'd["entries"], d["contents"]' "($(find "$d" -name '*.gdnk' | wc -l), [])"
+run 0 show $conv -d "$d" --json
+key=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shapes"][0]["plan"]["variants"][0]["key"])' "$room/out")
+
+# What cannot be packed is not there.
+run 1 pack $conv -d "$d" -o "$room/bundle"
+has "$err" "$room/bundle"
+run 1 pack $conv -d "$room/none" --nvrtc /nowhere/libnvrtc.so -o "$room/half" --tar "$room/half.tar"
+has "$err" "nothing was packed"
+[ ! -e "$room/half" ] && [ ! -e "$room/half.tar" ] || fail "left a bundle that is not whole"
+run 1 pack $conv -d "$d" --tar "$room/no/such/folder.tar"
+has "$err" "$room/no/such/folder.tar"
+mkdir "$room/full"
+run 1 pack -d "$room/full" -o "$room/empty"
+[ ! -e "$room/empty" ] || fail "a bundle of nothing"
+
+# ---- verify: of a bundle ----
+file=$(find "$room/bundle" -name '*.gdnk')
+cp -a "$room/bundle" "$room/bad"
+printf x | dd of="$room/bad${file#"$room/bundle"}" bs=1 seek=999 conv=notrunc 2>/dev/null
+run 1 verify -b "$room/bad" --json
+json 'd["damaged"], d["missing"], d["unlisted"], len(d["problems"]), d["problems"][0]["problem"] != ""' "(1, 0, 0, 1, True)"
+rm "$room/bad${file#"$room/bundle"}"
+run 1 verify -b "$room/bad"
+has "$out" "1 missing"
+has "$err" "is not what was packed"
+cp -a "$room/all" "$room/more"
+cp "$room/all/manifest.json" "$room/all.json"
+cp "$room/bundle/manifest.json" "$room/more/manifest.json"
+run 1 verify -b "$room/more" --json
+json 'd["unlisted"] > 0 and d["missing"] == 0 and d["damaged"] == 0' True
+echo '{' >"$room/more/manifest.json"
+run 1 verify -b "$room/more"
+has "$err" "manifest.json"
+run 1 verify -b "$room/nowhere"
+has "$err" "$room/nowhere"
+
+# ---- verify: of the cache directory ----
+run 0 verify -d "$d"
+has "$out" ": 0 damaged"
+file=$(find "$d" -name "$key.*.gdnk")
+printf x | dd of="$file" bs=1 seek=999 conv=notrunc 2>/dev/null
+run 1 verify -d "$d" --json
+json 'd["damaged"], d["removed"], [p["key"] for p in d["problems"]]' "(1, 0, ['$key'])"
+run 1 verify -d "$d"
+has "$out" "$file"
+has "$err" "--remove"
+[ -e "$file" ] || fail "removed without being asked"
+run 0 verify -d "$d" --remove
+has "$out" "1 damaged; 1 removed"
+[ ! -e "$file" ] || fail "not removed"
+run 0 verify -d "$d" --json
+json 'd["damaged"]' 0
+run 1 verify -d "$room/typo"
+[ ! -e "$room/typo" ] || fail "made the directory"
+
+# ---- prune ----
+total=$(find "$d" -name '*.gdnk' | wc -l)
+run 0 prune -d "$d" --json
+json 'd["entries"], d["removed"], d["entries_removed"]' "($total, 0, [])"
+run 0 prune -d "$d" --max-bytes 0 --dry-run
+has "$out" "would remove $total of $total entries"
+[ "$(find "$d" -name '*.gdnk' | wc -l)" = "$total" ] || fail "a dry run removed something"
+run 0 prune -d "$d" --max-bytes 0 --arch sm_80 --json
+json 'd["removed"]' 0
+find "$d" -name '*.gdnk' | sort | head -n 1 | xargs touch -d '40 days ago'
+run 0 prune -d "$d" --max-age 30d --json
+json 'd["removed"], len(d["entries_removed"])' "(1, 1)"
+run 0 prune -d "$d" --other-compilers --json
+json 'd["removed"]' 0
+run 1 prune -d "$d" --other-compilers --nvrtc /nowhere/libnvrtc.so
+has "$err" "/nowhere/libnvrtc.so"
+run 0 prune -d "$d" --max-bytes 0
+has "$out" "removed $((total - 1)) of $((total - 1)) entries"
+[ -z "$(find "$d" -name '*.gdnk')" ] || fail "entries are left"
+run 1 prune -d "$room/typo"
+[ ! -e "$room/typo" ] || fail "made the directory"
+
+finish
