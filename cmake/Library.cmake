@@ -13,7 +13,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/CJson.cmake)
 file(GLOB sources CONFIGURE_DEPENDS src/base/*.c src/codegen/*.c src/runtime/*.c src/reference/*.c
      src/tuner/*.c)
 
-# What is embedded: embed(OUTPUT HEADER STRUCT SYMBOL COUNT FILES...)
+# gdn_embed(OUTPUT HEADER STRUCT SYMBOL COUNT FILES...): files as an array of the library
 function(gdn_embed output header struct symbol count)
     add_custom_command(
         OUTPUT ${output}

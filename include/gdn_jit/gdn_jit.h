@@ -116,7 +116,7 @@ typedef struct gdn_config {
     const char *record_path; /* NULL: GDN_JIT_RECORD, else nothing; "": nothing. A file to which every plan that is asked for
                                 appends one line, for gdn-jit-cache warm --from */
     const char *tuning_path; /* NULL: GDN_JIT_TUNING_PATH, else none; "": none. ':'-separated tuning files (gdn-jit-tuning(5)),
-                                each as by gdn_tuning_load(); one that cannot be read is a warning in the log */
+                                each as by gdn_tuning_load(); one that is no good is a warning in the log */
 } gdn_config;
 #define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
 

@@ -214,7 +214,7 @@ gdn_status gdni_json_value(const char *where, const gdni_json *item, const struc
 
 /* ---- objects ---- */
 
-/* Index of the field of that name, `count` when there is none. Writers follow their tables: the one after the last is likely. */
+/* Index of the field of that name, `count` when there is none. likely: writers follow their tables, one after the other. */
 static size_t find_field(const struct gdni_json_field *fields, size_t count, const char *name, size_t likely)
 {
     if (likely < count && strcmp(fields[likely].name, name) == 0) return likely;

@@ -60,7 +60,7 @@ gdn_status gdni_params_usable(const struct gdni_params *params, const struct gdn
 static void prefill_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch)
 {
     struct gdni_spec spec;
-    gdni_params_initial(out, gdni_kernel_choose(problem, arch, NULL));
+    gdni_params_initial(out, (int32_t)gdni_kernel_choose(problem, arch, NULL));
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK) out->stages = 2;
 }
 
@@ -243,7 +243,7 @@ int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const st
     struct ranked list[GDNI_MAX_CANDIDATES + 1];
     struct gdni_params first;
     if (num_sms <= 0) num_sms = arch->default_sms;
-    const int32_t own = gdni_kernel_choose(problem, arch, NULL);
+    const int32_t own = (int32_t)gdni_kernel_choose(problem, arch, NULL);
     answer(&first, problem, arch, num_sms, slot);
     int count = rank_kernel(list, 0, own, &first, problem, arch, num_sms, slot);
     if (problem->op == GDNI_OP_PREFILL)

@@ -27,6 +27,9 @@ void gdni_tuning_key_of(struct gdni_tuning_key *out, const struct gdni_problem *
 /* < 0, 0, > 0, in the order of a file: by kernel's name, then by the members in turn. */
 int gdni_tuning_key_compare(const struct gdni_tuning_key *a, const struct gdni_tuning_key *b);
 
+/* But for the slot. */
+bool gdni_tuning_same_problem(const struct gdni_tuning_key *a, const struct gdni_tuning_key *b);
+
 /* The kernel that params run on, for a key of this kernel. */
 int32_t gdni_tuning_kernel(const struct gdni_tuning_key *key, const struct gdni_params *params);
 
@@ -44,6 +47,9 @@ struct gdni_tuning_entry {
     char date[GDNI_TUNING_DATE]; /* "2026-11-22" */
     char code[GDNI_CODE_HEX];    /* gdni_kernel_code_hash() of the kernel that was measured */
 };
+
+/* Measured in one run of the tuner: equal clocks, versions, date and code. */
+bool gdni_tuning_same_run(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b);
 
 /* Legal whatever the arch's sizes: else a sentence. What a plan of a problem can use, gdni_params_usable() says. */
 gdn_status gdni_tuning_entry_check(const struct gdni_tuning_entry *entry, const struct gdni_arch *arch);
@@ -71,7 +77,7 @@ size_t gdni_tuning_table_lower(const struct gdni_tuning_table *table, const stru
 
 /* ---- JSON (tuning_json.c) ---- */
 
-enum { GDNI_TUNING_SCHEMA = 1, GDNI_TUNING_MAX_ENTRIES = 8192, GDNI_TUNING_MAX_BYTES = 2 << 20 };
+enum { GDNI_TUNING_SCHEMA = 1, GDNI_TUNING_MAX_ENTRIES = 8192, GDNI_TUNING_MAX_RUNS = 1024, GDNI_TUNING_MAX_BYTES = 2 << 20 };
 
 /*
  * All of it or nothing. name: what sentences call the text, and what becomes `source`. GDN_E_VERSION: of another schema or

@@ -41,13 +41,6 @@ static int steps(struct gdni_slot a, struct gdni_slot b)
     return 2 * (tokens + seqs) + (seqs ? 1 : 0); /* of two at one step, the one of the same class */
 }
 
-static bool same_problem(const struct gdni_tuning_key *a, const struct gdni_tuning_key *b)
-{
-    struct gdni_tuning_key moved = *a;
-    moved.slot = b->slot;
-    return gdni_tuning_key_compare(&moved, b) == 0;
-}
-
 /* A slot that is asked for. */
 struct question {
     const gdn_target *target;
@@ -65,7 +58,7 @@ static const struct gdni_tuning_entry *nearest(const struct gdni_tuning_table *t
     first.slot = (struct gdni_slot){ 0, GDNI_ANY_SEQS };
     for (size_t i = gdni_tuning_table_lower(table, &first); i < table->count; ++i) {
         const struct gdni_tuning_entry *e = &table->entries[i];
-        if (!same_problem(&e->key, &q->key)) break;
+        if (!gdni_tuning_same_problem(&e->key, &q->key)) break;
         const int away = steps(e->key.slot, q->key.slot);
         if (away >= least) continue;
         if (gdni_params_usable(&e->params, q->problem, q->arch, q->target->num_sms, q->key.slot) != GDN_OK) continue;
@@ -167,8 +160,7 @@ static bool same_entry(const struct gdni_tuning_entry *a, const struct gdni_tuni
 {
     return memcmp(&a->params, &b->params, sizeof a->params) == 0 && a->median_ns == b->median_ns &&
            a->mad_ns == b->mad_ns && a->heuristic_ns == b->heuristic_ns && a->samples == b->samples &&
-           a->sm_mhz == b->sm_mhz && a->mem_mhz == b->mem_mhz && strcmp(a->driver, b->driver) == 0 &&
-           strcmp(a->nvrtc, b->nvrtc) == 0 && strcmp(a->date, b->date) == 0 && strcmp(a->code, b->code) == 0;
+           gdni_tuning_same_run(a, b);
 }
 
 static void keep(struct gdni_import_step *step, const char *why)

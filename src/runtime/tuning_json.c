@@ -2,8 +2,12 @@
  * tuning_json.c - owns the file format of measured tables: bytes <-> struct gdni_tuning_table. Pure: no files, no contexts
  * (it is a fuzz target). Everything in a file is a stranger's until gdni_tuning_parse() has said otherwise.
  *
- *   {"schema": 1, "space": "<hash>", "arch": "sm_90a", "gpu": "NVIDIA H200", "num_sms": 132, "entries": [
- *     {"key": {..}, "params": {..}, "measured": {..}, "env": {..}},          one a line, sorted by key
+ *   {"schema": 1, "space": "<hash>", "arch": "sm_90a", "gpu": "NVIDIA H200", "num_sms": 132, "runs": [
+ *     {"id": 1, "driver": "..", ..}],                                       where the numbers came from
+ *   "problems": [
+ *     {"kernel": "..", "io_type": "..", .., "slots": [                      what entries share is said once
+ *       {"tokens": 4096, "seqs": 1, "params": {..}, .., "run": 1},          an entry: one a line
+ *       ..]},
  *     ..]}
  */
 #include <stdio.h>
@@ -54,11 +58,12 @@ static gdn_status class_from(const char *where, int64_t seqs, int *out)
                     (long long)seqs, (long long)gdni_tuning_seqs(GDNI_NUM_SEQ_CLASSES - 1));
 }
 
-static gdn_status read_key(const char *where, const gdni_json *json, struct gdni_tuning_key *out)
+static gdn_status read_problem(const char *where, const gdni_json *json, struct gdni_tuning_key *out,
+                               const gdni_json **slots)
 {
     enum { MOST_HEADS = 65536, MOST_DIM = 256 };
     struct gdni_json_word kernels[COUNT(own_kernels) + 1] = { { NULL, 0 } };
-    int64_t dim_qk = 0, dim_v = 0, heads_q = 0, heads_k = 0, heads_v = 0, width = 0, tokens = 0, seqs = 0;
+    int64_t dim_qk = 0, dim_v = 0, heads_q = 0, heads_k = 0, heads_v = 0, width = 0;
     int kernel = 0, io_type = 0;
     bool norm = false;
     for (size_t i = 0; i < COUNT(own_kernels); ++i)
@@ -74,15 +79,13 @@ static gdn_status read_key(const char *where, const gdni_json *json, struct gdni
         { "num_v_heads", GDNI_JSON_INT, true, &heads_v, 0, MOST_HEADS, NULL },
         { "l2norm", GDNI_JSON_BOOL, true, &norm, 0, 0, NULL },
         { "width", GDNI_JSON_INT, true, &width, 0, 4, NULL },
-        { "tokens", GDNI_JSON_INT, true, &tokens, 0, INT64_MAX, NULL },
-        { "seqs", GDNI_JSON_INT, true, &seqs, 0, INT64_MAX, NULL },
+        { "slots", GDNI_JSON_ARRAY, true, slots, 0, 0, NULL },
     };
     GDN_TRY(gdni_json_object(where, json, fields, COUNT(fields)));
     *out = (struct gdni_tuning_key){ kernel,           io_type,          (int32_t)dim_qk,  (int32_t)dim_v,
                                      (int32_t)heads_q, (int32_t)heads_k, (int32_t)heads_v, norm,
                                      (int32_t)width,   { 0, 0 } };
-    GDN_TRY(bucket_from(where, tokens, &out->slot.bucket));
-    return class_from(where, seqs, &out->slot.seq_class);
+    return GDN_OK;
 }
 
 /* Which of them the kernel has, and their values, gdni_tuning_entry_check() judges. */
@@ -102,21 +105,6 @@ static gdn_status read_params(const char *where, const gdni_json *json, struct g
 #define GDNI_PARAM(name, ...) out->name = (int32_t)values.name;
 #include "codegen/params.def"
 #undef GDNI_PARAM
-    return GDN_OK;
-}
-
-static gdn_status read_measured(const char *where, const gdni_json *json, struct gdni_tuning_entry *out)
-{
-    const int64_t most_ns = (int64_t)1000 * 1000 * 1000 * 1000;
-    int64_t samples = 0;
-    const struct gdni_json_field fields[] = {
-        { "median_ns", GDNI_JSON_INT, true, &out->median_ns, 1, most_ns, NULL },
-        { "mad_ns", GDNI_JSON_INT, true, &out->mad_ns, 0, most_ns, NULL },
-        { "heuristic_ns", GDNI_JSON_INT, true, &out->heuristic_ns, 1, most_ns, NULL },
-        { "samples", GDNI_JSON_INT, true, &samples, 1, INT32_MAX, NULL },
-    };
-    GDN_TRY(gdni_json_object(where, json, fields, COUNT(fields)));
-    out->samples = (int32_t)samples;
     return GDN_OK;
 }
 
@@ -151,12 +139,20 @@ static gdn_status take_pattern(const char *where, const char *name, const char *
 #define DATE_PATTERN "0000-00-00"
 #define HASH_PATTERN "xxxxxxxxxxxxxxxx"
 
-static gdn_status read_env(const char *where, const gdni_json *json, struct gdni_tuning_entry *out)
+/* A run is the provenance of the entries that name it: an entry of which only that part is set. */
+struct run {
+    int64_t id;
+    struct gdni_tuning_entry env;
+};
+
+static gdn_status read_run(const char *where, const gdni_json *json, struct run *out)
 {
     enum { MOST_MHZ = 100000 };
     const char *driver = "", *nvrtc = "", *date = "", *code = "";
     int64_t sm_mhz = 0, mem_mhz = 0;
+    struct gdni_tuning_entry *env = &out->env;
     const struct gdni_json_field fields[] = {
+        { "id", GDNI_JSON_INT, true, &out->id, 1, INT32_MAX, NULL },
         { "driver", GDNI_JSON_STRING, true, &driver, 0, 0, NULL },
         { "nvrtc", GDNI_JSON_STRING, true, &nvrtc, 0, 0, NULL },
         { "sm_mhz", GDNI_JSON_INT, true, &sm_mhz, 0, MOST_MHZ, NULL },
@@ -165,48 +161,116 @@ static gdn_status read_env(const char *where, const gdni_json *json, struct gdni
         { "code", GDNI_JSON_STRING, true, &code, 0, 0, NULL },
     };
     GDN_TRY(gdni_json_object(where, json, fields, COUNT(fields)));
-    out->sm_mhz = (int32_t)sm_mhz;
-    out->mem_mhz = (int32_t)mem_mhz;
-    GDN_TRY(take_text(where, "driver", driver, out->driver, sizeof out->driver));
-    GDN_TRY(take_text(where, "nvrtc", nvrtc, out->nvrtc, sizeof out->nvrtc));
-    GDN_TRY(take_pattern(where, "date", date, DATE_PATTERN, out->date));
-    return take_pattern(where, "code", code, HASH_PATTERN, out->code);
+    env->sm_mhz = (int32_t)sm_mhz;
+    env->mem_mhz = (int32_t)mem_mhz;
+    GDN_TRY(take_text(where, "driver", driver, env->driver, sizeof env->driver));
+    GDN_TRY(take_text(where, "nvrtc", nvrtc, env->nvrtc, sizeof env->nvrtc));
+    GDN_TRY(take_pattern(where, "date", date, DATE_PATTERN, env->date));
+    return take_pattern(where, "code", code, HASH_PATTERN, env->code);
 }
 
-static gdn_status read_entry(const char *where, const gdni_json *json, const struct gdni_arch *arch,
-                             struct gdni_tuning_entry *out)
+struct runs {
+    size_t count;
+    struct run *list; /* owned */
+};
+
+static const struct run *find_run(const struct runs *runs, int64_t id)
 {
-    const gdni_json *key = NULL, *params = NULL, *measured = NULL, *env = NULL;
-    const struct gdni_json_field fields[] = {
-        { "key", GDNI_JSON_OBJECT, true, &key, 0, 0, NULL },
-        { "params", GDNI_JSON_OBJECT, true, &params, 0, 0, NULL },
-        { "measured", GDNI_JSON_OBJECT, true, &measured, 0, 0, NULL },
-        { "env", GDNI_JSON_OBJECT, true, &env, 0, 0, NULL },
-    };
-    memset(out, 0, sizeof *out);
-    GDN_TRY(gdni_json_object(where, json, fields, COUNT(fields)));
-    GDN_TRY(read_key(where, key, &out->key));
-    GDN_TRY(read_params(where, params, &out->params));
-    GDN_TRY(read_measured(where, measured, out));
-    GDN_TRY(read_env(where, env, out));
-    const gdn_status status = gdni_tuning_entry_check(out, arch);
-    return status == GDN_OK ? GDN_OK : gdni_fail_in(status, "%s", where);
+    for (size_t i = 0; i < runs->count; ++i)
+        if (runs->list[i].id == id) return &runs->list[i];
+    return NULL;
 }
 
-static gdn_status read_entries(const char *name, const gdni_json *array, struct gdni_tuning_table *out)
+static size_t count_items(const gdni_json *array)
 {
     size_t count = 0;
     for (const gdni_json *item = gdni_json_first(array); item; item = gdni_json_next(item))
         ++count;
-    if (count > GDNI_TUNING_MAX_ENTRIES)
-        return GDN_FAIL(GDN_E_INVALID, "%s: \"entries\" has %zu entries: at most %d", name, count,
-                        GDNI_TUNING_MAX_ENTRIES);
-    GDN_TRY(gdni_tuning_table_reserve(out, count));
+    return count;
+}
+
+static gdn_status read_runs(const char *name, const gdni_json *array, struct runs *out)
+{
+    const size_t count = count_items(array);
+    if (count > GDNI_TUNING_MAX_RUNS)
+        return GDN_FAIL(GDN_E_INVALID, "%s: \"runs\" has %zu runs: at most %d", name, count, GDNI_TUNING_MAX_RUNS);
+    out->list = gdni_calloc(count ? count : 1, sizeof *out->list);
+    if (!out->list) return GDN_FAIL(GDN_E_NOMEM, "out of memory for the %zu runs of %s", count, name);
     for (const gdni_json *item = gdni_json_first(array); item; item = gdni_json_next(item)) {
         char where[160];
-        snprintf(where, sizeof where, "%.120s, entry %zu", name, out->count + 1);
-        GDN_TRY(read_entry(where, item, out->arch, &out->entries[out->count]));
+        struct run *run = &out->list[out->count];
+        snprintf(where, sizeof where, "%.120s, run %zu", name, out->count + 1);
+        GDN_TRY(read_run(where, item, run));
+        if (find_run(out, run->id))
+            return GDN_FAIL(GDN_E_INVALID, "%s: \"id\" is %lld, as another run's", where, (long long)run->id);
         ++out->count;
+    }
+    return GDN_OK;
+}
+
+/* `out` begins as its problem's key. */
+static gdn_status read_slot(const char *where, const gdni_json *json, const struct runs *runs,
+                            const struct gdni_arch *arch, struct gdni_tuning_entry *out)
+{
+    const int64_t most_ns = (int64_t)1000 * 1000 * 1000 * 1000;
+    int64_t tokens = 0, seqs = 0, median = 0, mad = 0, heuristic = 0, samples = 0, id = 0;
+    const gdni_json *params = NULL;
+    const struct gdni_json_field fields[] = {
+        { "tokens", GDNI_JSON_INT, true, &tokens, 0, INT64_MAX, NULL },
+        { "seqs", GDNI_JSON_INT, true, &seqs, 0, INT64_MAX, NULL },
+        { "params", GDNI_JSON_OBJECT, true, &params, 0, 0, NULL },
+        { "median_ns", GDNI_JSON_INT, true, &median, 1, most_ns, NULL },
+        { "mad_ns", GDNI_JSON_INT, true, &mad, 0, most_ns, NULL },
+        { "heuristic_ns", GDNI_JSON_INT, true, &heuristic, 1, most_ns, NULL },
+        { "samples", GDNI_JSON_INT, true, &samples, 1, INT32_MAX, NULL },
+        { "run", GDNI_JSON_INT, true, &id, 1, INT32_MAX, NULL },
+    };
+    GDN_TRY(gdni_json_object(where, json, fields, COUNT(fields)));
+    const struct gdni_tuning_key key = out->key;
+    const struct run *run = find_run(runs, id);
+    if (!run) return GDN_FAIL(GDN_E_INVALID, "%s: \"run\" is %lld: \"runs\" has none of that id", where, (long long)id);
+    *out = run->env;
+    out->key = key;
+    out->median_ns = median;
+    out->mad_ns = mad;
+    out->heuristic_ns = heuristic;
+    out->samples = (int32_t)samples;
+    GDN_TRY(bucket_from(where, tokens, &out->key.slot.bucket));
+    GDN_TRY(class_from(where, seqs, &out->key.slot.seq_class));
+    GDN_TRY(read_params(where, params, &out->params));
+    const gdn_status status = gdni_tuning_entry_check(out, arch);
+    return status == GDN_OK ? GDN_OK : gdni_fail_in(status, "%s", where);
+}
+
+static gdn_status read_slots(const char *where, const gdni_json *slots, const struct runs *runs,
+                             const struct gdni_tuning_key *key, struct gdni_tuning_table *out)
+{
+    const size_t total = out->count + count_items(slots);
+    int number = 0;
+    if (total > GDNI_TUNING_MAX_ENTRIES)
+        return GDN_FAIL(GDN_E_INVALID, "%s: the file has more than %d entries", where, GDNI_TUNING_MAX_ENTRIES);
+    GDN_TRY(gdni_tuning_table_reserve(out, total));
+    for (const gdni_json *item = gdni_json_first(slots); item; item = gdni_json_next(item)) {
+        char at[192];
+        snprintf(at, sizeof at, "%s, slot %d", where, ++number);
+        out->entries[out->count].key = *key;
+        GDN_TRY(read_slot(at, item, runs, out->arch, &out->entries[out->count]));
+        ++out->count;
+    }
+    return GDN_OK;
+}
+
+static gdn_status read_problems(const char *name, const gdni_json *problems, const struct runs *runs,
+                                struct gdni_tuning_table *out)
+{
+    int number = 0;
+    for (const gdni_json *item = gdni_json_first(problems); item; item = gdni_json_next(item)) {
+        char where[160];
+        struct gdni_tuning_key key;
+        const gdni_json *slots = NULL;
+        snprintf(where, sizeof where, "%.120s, problem %d", name, ++number);
+        GDN_TRY(read_problem(where, item, &key, &slots));
+        GDN_TRY(read_slots(where, slots, runs, &key, out));
     }
     const struct gdni_tuning_entry *twice = gdni_tuning_table_sort(out);
     if (!twice) return GDN_OK;
@@ -219,7 +283,7 @@ static gdn_status read_entries(const char *name, const gdni_json *array, struct 
 struct header {
     int64_t schema, num_sms;
     const char *space, *arch, *gpu;
-    const gdni_json *entries;
+    const gdni_json *runs, *problems;
 };
 
 /* A file of another schema may have any members after "schema", which we write first: that is said, not what they are. */
@@ -231,7 +295,8 @@ static gdn_status read_header(const char *name, const gdni_json *root, struct he
         { "arch", GDNI_JSON_STRING, true, &out->arch, 0, 0, NULL },
         { "gpu", GDNI_JSON_STRING, true, &out->gpu, 0, 0, NULL },
         { "num_sms", GDNI_JSON_INT, true, &out->num_sms, 1, 65536, NULL },
-        { "entries", GDNI_JSON_ARRAY, true, &out->entries, 0, 0, NULL },
+        { "runs", GDNI_JSON_ARRAY, true, &out->runs, 0, 0, NULL },
+        { "problems", GDNI_JSON_ARRAY, true, &out->problems, 0, 0, NULL },
     };
     char space[GDNI_SPACE_HEX];
     *out = (struct header){ .schema = GDNI_TUNING_SCHEMA };
@@ -258,7 +323,11 @@ static gdn_status read_table(const char *name, const gdni_json *root, struct gdn
     out->num_sms = (int32_t)header.num_sms;
     out->source = gdni_strdup(name);
     if (!out->source) return GDN_FAIL(GDN_E_NOMEM, "out of memory for the tuning entries of %s", name);
-    return read_entries(name, header.entries, out);
+    struct runs runs = { 0 };
+    gdn_status read = read_runs(name, header.runs, &runs);
+    if (read == GDN_OK) read = read_problems(name, header.problems, &runs, out);
+    gdni_free(runs.list);
+    return read;
 }
 
 gdn_status gdni_tuning_parse(struct gdni_tuning_table *out, const char *name, const char *text, size_t len)
@@ -284,44 +353,76 @@ static const char *dtype_word(int32_t dtype)
     return "";
 }
 
-static void print_key(struct gdni_strbuf *sb, const struct gdni_tuning_key *key)
+/* Numbers the runs in the order in which entries come upon them; ids[i] becomes that of entry i. */
+static void print_runs(struct gdni_strbuf *sb, const struct gdni_tuning_table *table, uint32_t *ids)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < table->count; ++i) {
+        const struct gdni_tuning_entry *e = &table->entries[i];
+        size_t before = i; /* most likely that of the entry before */
+        while (before > 0 && !gdni_tuning_same_run(e, &table->entries[before - 1]))
+            --before;
+        ids[i] = before > 0 ? ids[before - 1] : ++count;
+        if (before > 0) continue;
+        gdni_sb_fmt(sb, "%s\n{\"id\": %u, \"driver\": ", count > 1 ? "," : "", count);
+        gdni_sb_json_str(sb, e->driver);
+        gdni_sb_str(sb, ", \"nvrtc\": ");
+        gdni_sb_json_str(sb, e->nvrtc);
+        gdni_sb_fmt(sb, ", \"sm_mhz\": %d, \"mem_mhz\": %d, \"date\": \"%s\", \"code\": \"%s\"}", e->sm_mhz, e->mem_mhz,
+                    e->date, e->code);
+    }
+}
+
+static void print_problem(struct gdni_strbuf *sb, const struct gdni_tuning_key *key)
 {
     gdni_sb_fmt(sb, "{\"kernel\": \"%s\", \"io_type\": \"%s\", \"head_dim_qk\": %d, \"head_dim_v\": %d, ",
                 gdni_kernel_info((enum gdni_kernel)key->kernel)->name, dtype_word(key->io_type), key->head_dim_qk,
                 key->head_dim_v);
     gdni_sb_fmt(sb, "\"num_q_heads\": %d, \"num_k_heads\": %d, \"num_v_heads\": %d, \"l2norm\": %s, \"width\": %d, ",
                 key->num_q_heads, key->num_k_heads, key->num_v_heads, key->l2norm ? "true" : "false", key->width);
-    gdni_sb_fmt(sb, "\"tokens\": %lld, \"seqs\": %lld}", (long long)gdni_tuning_tokens(key->slot.bucket),
-                (long long)gdni_tuning_seqs(key->slot.seq_class));
+    gdni_sb_str(sb, "\"slots\": [");
 }
 
-static void print_entry(struct gdni_strbuf *sb, const struct gdni_tuning_entry *e)
+static void print_slot(struct gdni_strbuf *sb, const struct gdni_tuning_entry *e, uint32_t run)
 {
-    gdni_sb_str(sb, "{\"key\": ");
-    print_key(sb, &e->key);
-    gdni_sb_str(sb, ", \"params\": ");
+    gdni_sb_fmt(sb, "\n  {\"tokens\": %lld, \"seqs\": %lld, \"params\": ",
+                (long long)gdni_tuning_tokens(e->key.slot.bucket), (long long)gdni_tuning_seqs(e->key.slot.seq_class));
     gdni_params_json(sb, &e->params, gdni_tuning_kernel(&e->key, &e->params));
-    gdni_sb_fmt(sb, ", \"measured\": {\"median_ns\": %lld, \"mad_ns\": %lld, \"heuristic_ns\": %lld, \"samples\": %d}",
-                (long long)e->median_ns, (long long)e->mad_ns, (long long)e->heuristic_ns, e->samples);
-    gdni_sb_str(sb, ", \"env\": {\"driver\": ");
-    gdni_sb_json_str(sb, e->driver);
-    gdni_sb_str(sb, ", \"nvrtc\": ");
-    gdni_sb_json_str(sb, e->nvrtc);
-    gdni_sb_fmt(sb, ", \"sm_mhz\": %d, \"mem_mhz\": %d, \"date\": \"%s\", \"code\": \"%s\"}}", e->sm_mhz, e->mem_mhz,
-                e->date, e->code);
+    gdni_sb_fmt(sb, ", \"median_ns\": %lld, \"mad_ns\": %lld, \"heuristic_ns\": %lld, \"samples\": %d, \"run\": %u}",
+                (long long)e->median_ns, (long long)e->mad_ns, (long long)e->heuristic_ns, e->samples, run);
+}
+
+static void print_problems(struct gdni_strbuf *sb, const struct gdni_tuning_table *table, const uint32_t *ids)
+{
+    for (size_t i = 0; i < table->count; ++i) {
+        const struct gdni_tuning_entry *e = &table->entries[i];
+        const bool follows = i > 0 && gdni_tuning_same_problem(&e->key, &table->entries[i - 1].key);
+        if (!follows) {
+            gdni_sb_str(sb, i ? "]},\n" : "\n");
+            print_problem(sb, &e->key);
+        }
+        if (follows) gdni_sb_str(sb, ",");
+        print_slot(sb, e, ids[i]);
+    }
+    if (table->count) gdni_sb_str(sb, "]}");
 }
 
 void gdni_tuning_print(struct gdni_strbuf *sb, const struct gdni_tuning_table *table)
 {
     char space[GDNI_SPACE_HEX];
+    uint32_t *ids = gdni_calloc(table->count ? table->count : 1, sizeof *ids);
+    if (!ids) {
+        sb->failed = true;
+        return;
+    }
     gdni_space_hash(space);
     gdni_sb_fmt(sb, "{\"schema\": %d, \"space\": \"%s\", \"arch\": \"%s\", \"gpu\": ", GDNI_TUNING_SCHEMA, space,
                 table->arch->name);
     gdni_sb_json_str(sb, table->gpu_name);
-    gdni_sb_fmt(sb, ", \"num_sms\": %d, \"entries\": [", table->num_sms);
-    for (size_t i = 0; i < table->count; ++i) {
-        gdni_sb_str(sb, i ? ",\n" : "\n");
-        print_entry(sb, &table->entries[i]);
-    }
+    gdni_sb_fmt(sb, ", \"num_sms\": %d, \"runs\": [", table->num_sms);
+    print_runs(sb, table, ids);
+    gdni_sb_str(sb, "\n], \"problems\": [");
+    print_problems(sb, table, ids);
     gdni_sb_str(sb, "\n]}\n");
+    gdni_free(ids);
 }

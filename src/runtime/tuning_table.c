@@ -42,6 +42,13 @@ int gdni_tuning_key_compare(const struct gdni_tuning_key *a, const struct gdni_t
     return 0;
 }
 
+bool gdni_tuning_same_problem(const struct gdni_tuning_key *a, const struct gdni_tuning_key *b)
+{
+    struct gdni_tuning_key moved = *a;
+    moved.slot = b->slot;
+    return memcmp(&moved, b, sizeof moved) == 0;
+}
+
 int32_t gdni_tuning_kernel(const struct gdni_tuning_key *key, const struct gdni_params *params)
 {
     const bool split = key->kernel != GDNI_KERNEL_CONV1D_QKV && params->cta_kinds == 2;
@@ -73,6 +80,12 @@ gdn_status gdni_tuning_entry_check(const struct gdni_tuning_entry *entry, const 
                         "parameter cta_kinds is 2 and \"seqs\" is 0: calls of any number of sequences may "
                         "have no workspace, and it needs one");
     return GDN_OK;
+}
+
+bool gdni_tuning_same_run(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b)
+{
+    return a->sm_mhz == b->sm_mhz && a->mem_mhz == b->mem_mhz && strcmp(a->driver, b->driver) == 0 &&
+           strcmp(a->nvrtc, b->nvrtc) == 0 && strcmp(a->date, b->date) == 0 && strcmp(a->code, b->code) == 0;
 }
 
 /* ---- Tables ---- */

@@ -33,14 +33,20 @@ struct gdni_tuning_entry tuning_prefill(int bucket, int seq_class)
 {
     const bool few = seq_class != GDNI_ANY_SEQS;
     struct gdni_tuning_entry e = measured(few ? GDNI_KERNEL_PREFILL_SPLIT : GDNI_KERNEL_PREFILL_GENERIC);
-    e.key = (struct gdni_tuning_key){ GDNI_KERNEL_PREFILL_GENERIC, GDN_BF16, 128, 128, 16, 16, 32, 0, 0, { bucket, seq_class } };
+    e.key = (struct gdni_tuning_key){ .kernel = GDNI_KERNEL_PREFILL_GENERIC, .io_type = GDN_BF16 };
+    e.key.slot = (struct gdni_slot){ bucket, seq_class };
+    e.key.head_dim_qk = e.key.head_dim_v = 128;
+    e.key.num_q_heads = e.key.num_k_heads = 16;
+    e.key.num_v_heads = 32;
     return e;
 }
 
 struct gdni_tuning_entry tuning_conv(int bucket)
 {
     struct gdni_tuning_entry e = measured(GDNI_KERNEL_CONV1D_QKV);
-    e.key = (struct gdni_tuning_key){ GDNI_KERNEL_CONV1D_QKV, GDN_BF16, 128, 128, 16, 16, 32, 0, 4, { bucket, GDNI_ANY_SEQS } };
+    e.key = tuning_prefill(bucket, GDNI_ANY_SEQS).key;
+    e.key.kernel = GDNI_KERNEL_CONV1D_QKV;
+    e.key.width = 4;
     return e;
 }
 

@@ -14,7 +14,7 @@
 
 static const char *const names[] = {
     "GDN_JIT_CACHE_DIR", "GDN_JIT_BUNDLE_PATH", "GDN_JIT_CACHE_MAX_BYTES", "GDN_JIT_DISABLE_COMPILE",
-    "GDN_JIT_DISABLE_CACHE", "GDN_JIT_NVRTC", "GDN_JIT_LOG", "XDG_CACHE_HOME", "HOME",
+    "GDN_JIT_DISABLE_CACHE", "GDN_JIT_NVRTC", "GDN_JIT_LOG", "GDN_JIT_TUNING_PATH", "XDG_CACHE_HOME", "HOME",
 };
 
 static void clear(void)
@@ -31,6 +31,7 @@ Test(env, nothing_set_is_all_zero, .init = clear)
     cr_assert_eq(env.cache_dir, zero.cache_dir);
     cr_assert_null(env.bundle_path);
     cr_assert_null(env.nvrtc);
+    cr_assert_null(env.tuning_path);
     cr_assert_null(env.xdg_cache_home);
     cr_assert_null(env.home);
     cr_assert_eq(env.cache_max_bytes, 0u);
@@ -44,6 +45,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     setenv("GDN_JIT_CACHE_DIR", "/c", 1);
     setenv("GDN_JIT_BUNDLE_PATH", "/a:/b", 1);
     setenv("GDN_JIT_NVRTC", "/n", 1);
+    setenv("GDN_JIT_TUNING_PATH", "/t:/u", 1);
     setenv("XDG_CACHE_HOME", "/x", 1);
     setenv("HOME", "/h", 1);
     setenv("GDN_JIT_CACHE_MAX_BYTES", "18446744073709551615", 1);
@@ -55,6 +57,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     cr_assert_str_eq(env.cache_dir, "/c");
     cr_assert_str_eq(env.bundle_path, "/a:/b");
     cr_assert_str_eq(env.nvrtc, "/n");
+    cr_assert_str_eq(env.tuning_path, "/t:/u");
     cr_assert_str_eq(env.xdg_cache_home, "/x");
     cr_assert_str_eq(env.home, "/h");
     cr_assert_eq(env.cache_max_bytes, UINT64_MAX);
@@ -130,6 +133,7 @@ Test(env, running_out_of_memory_leaves_nothing_behind, .init = clear)
         gdni_mem_fail_after(-1);
         cr_assert_null(env.cache_dir);
         cr_assert_null(env.nvrtc);
+    cr_assert_null(env.tuning_path);
     }
     cr_assert(fake_no_leaks());
 }

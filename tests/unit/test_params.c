@@ -1,5 +1,6 @@
 /* Parameters: legal values, buckets, and a heuristic that always gives something that fits. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -230,6 +231,25 @@ Test(params, json_holds_the_operators_own_parameters)
     gdni_params_json(&sb, &params, GDNI_KERNEL_PREFILL_GENERIC);
     cr_expect_str_eq(sb.text, "{\"chunk\": 64, \"cta_kinds\": 1, \"block_dv\": 64, \"stages\": 3}");
     gdni_sb_free(&sb);
+}
+
+/* gdn-jit-tuning(5) is the contract of tuning files: a value that it does not name is one that nobody can write. */
+Test(params, the_manual_page_names_every_parameter_and_its_legal_values)
+{
+    static char page[65536];
+    FILE *file = fopen(GDN_SOURCE_DIR "/docs/man/gdn-jit-tuning.5.scd", "r");
+    cr_assert(file && fread(page, 1, sizeof page - 1, file) > 0);
+    fclose(file);
+    for (int32_t kernel = 0; kernel < GDNI_NUM_KERNELS; ++kernel) {
+        struct gdni_param_row row;
+        for (int i = 0; gdni_param_at(kernel, i, &row); ++i) {
+            struct gdni_strbuf words = { 0 };
+            gdni_sb_fmt(&words, "_%s_ ", row.name);
+            for (int v = 0; row.legal[v]; ++v) gdni_sb_fmt(&words, "%s%d", v ? ", " : "", row.legal[v]);
+            cr_expect(strstr(page, words.text), "\"%s\" is not in gdn-jit-tuning(5)", words.text);
+            gdni_sb_free(&words);
+        }
+    }
 }
 
 /* ---- Candidates ---- */

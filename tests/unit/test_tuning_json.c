@@ -61,25 +61,41 @@ Test(tuning_json, one_entry_a_line_in_the_order_of_the_keys_whatever_the_order_o
     char *text = sample_text();
     int lines = 0;
     for (const char *p = text; *p; ++p) lines += *p == '\n';
-    cr_expect_eq(lines, 3 + 2);
-    const char *conv = strstr(text, "conv1d_qkv"), *any = strstr(text, "\"seqs\": 0}, \"params\": {\"chunk\""),
-               *one = strstr(text, "\"seqs\": 1");
-    cr_expect(conv && any && one && conv < any && any < one, "%s", text);
+    cr_expect_eq(lines, 1 + 3 + 1 + 2 + 3 + 1, "head, a run each, its end, two problems, three entries, the end: %s", text);
+    const char *conv = strstr(text, "conv1d_qkv"), *any = strstr(text, "{\"tokens\": 4096, \"seqs\": 0"),
+               *one = strstr(text, "{\"tokens\": 4096, \"seqs\": 1");
+    cr_assert(conv && any && one && conv < any && any < one, "%s", text);
 
-    /* The same entries, last first. */
-    char lines_of[3][1024];
-    const char *at = strchr(text, '\n') + 1;
-    for (int i = 0; i < 3; ++i, at = strchr(at, '\n') + 1)
-        snprintf(lines_of[i], sizeof lines_of[i], "%.*s", (int)(strrchr(at, '}') ? strcspn(at, "\n") : 0), at);
-    for (int i = 0; i < 2; ++i) lines_of[i][strlen(lines_of[i]) - 1] = '\0'; /* its comma */
-    char turned[4096];
-    snprintf(turned, sizeof turned, "%.*s\n%s,\n%s,\n%s\n]}\n", (int)strcspn(text, "\n"), text, lines_of[2], lines_of[1],
-             lines_of[0]);
+    /* The last two entries change places. */
+    char any_line[512], one_line[512];
+    snprintf(any_line, sizeof any_line, "%.*s", (int)strcspn(any, "\n") - 1, any);
+    snprintf(one_line, sizeof one_line, "%.*s", (int)(strstr(one, "]}") - one), one);
+    char *half = tuning_with(text, any_line, "@"), *rest = tuning_with(half, one_line, any_line);
+    char *turned = tuning_with(rest, "@", one_line);
     struct gdni_tuning_table table;
+    cr_assert(strcmp(turned, text) != 0);
     cr_assert_eq(parse(turned, strlen(turned), &table), GDN_OK, "%s\n%s", gdni_error_text(), turned);
     char *again = tuning_text(&table);
     cr_expect_str_eq(again, text);
+    gdni_tuning_table_free(&table);
     free(again);
+    free(turned);
+    free(rest);
+    free(half);
+    free(text);
+}
+
+Test(tuning_json, entries_of_one_run_share_it)
+{
+    struct gdni_tuning_entry entries[] = { tuning_conv(1), tuning_conv(2), tuning_conv(3), tuning_conv(4) };
+    strcpy(entries[1].date, "2026-11-23");
+    strcpy(entries[3].date, "2026-11-23");
+    struct gdni_tuning_table table = tuning_table_of("NVIDIA H200", 132, entries, 4), again;
+    char *text = tuning_text(&table);
+    cr_expect(strstr(text, "\"id\": 1") && strstr(text, "\"id\": 2") && !strstr(text, "\"id\": 3"), "%s", text);
+    cr_assert_eq(parse(text, strlen(text), &again), GDN_OK, "%s", gdni_error_text());
+    for (int i = 0; i < 4; ++i) cr_expect_str_eq(again.entries[i].date, entries[i].date, "entry %d", i);
+    gdni_tuning_table_free(&again);
     gdni_tuning_table_free(&table);
     free(text);
 }
@@ -110,7 +126,7 @@ static const struct {
     { "\"num_sms\": 132, ", "", GDN_E_INVALID, "\"num_sms\" is missing" },
     { "\"num_sms\": 132", "\"num_sms\": \"132\"", GDN_E_INVALID, "must be an integer" },
     { "\"num_sms\": 132", "\"num_sms\": 1e999", GDN_E_INVALID, "num_sms" },
-    { "\"entries\": [", "\"entries\": {\"a\": [", GDN_E_INVALID, "" },
+    { "\"problems\": [", "\"problems\": {\"a\": [", GDN_E_INVALID, "line" },
     /* of another version */
     { "\"schema\": 1", "\"schema\": 2", GDN_E_VERSION, "this library reads 1" },
     { "\"schema\": 1", "\"schema\": 2, \"unheard\": []", GDN_E_VERSION, "\"schema\" is 2" },
@@ -122,15 +138,15 @@ static const struct {
     { "NVIDIA H200", "NVIDIA \\u001b[31mH200", GDN_E_INVALID, "printable" },
     { "\"num_sms\": 132", "\"num_sms\": 0", GDN_E_INVALID, "num_sms" },
     /* entries: keys that nothing would ask for */
-    { "\"kernel\": \"conv1d_qkv\"", "\"kernel\": \"conv2d\"", GDN_E_INVALID, "entry 1: \"kernel\" is \"conv2d\": must be" },
+    { "\"kernel\": \"conv1d_qkv\"", "\"kernel\": \"conv2d\"", GDN_E_INVALID, "problem 1: \"kernel\" is \"conv2d\": must be" },
     { "\"kernel\": \"conv1d_qkv\"", "\"kernel\": \"gdn_prefill_split\"", GDN_E_INVALID, "must be" },
-    { "\"width\": 4", "\"width\": 0", GDN_E_INVALID, "entry 1: \"width\" is 0: must be 2, 3 or 4" },
+    { "\"width\": 4", "\"width\": 0", GDN_E_INVALID, "problem 1, slot 1: \"width\" is 0: must be 2, 3 or 4" },
     { "\"width\": 0", "\"width\": 4", GDN_E_INVALID, "must be 0 for a prefill" },
     { "\"tokens\": 4096", "\"tokens\": 4095", GDN_E_INVALID, "\"tokens\" is 4095: must be the edge" },
     { "\"tokens\": 4194304", "\"tokens\": 9007199254740993", GDN_E_INVALID, "tokens" },
     { "\"tokens\": 4194304, \"seqs\": 0", "\"tokens\": 4194304, \"seqs\": 1", GDN_E_INVALID, "no kernel for few" },
-    { "\"seqs\": 1}", "\"seqs\": 3}", GDN_E_INVALID, "\"seqs\" is 3: must be 0, or 1, 2, 4" },
-    { "\"seqs\": 1}", "\"seqs\": 0}", GDN_E_INVALID, "cta_kinds is 2" },
+    { "\"seqs\": 1,", "\"seqs\": 3,", GDN_E_INVALID, "\"seqs\" is 3: must be 0, or 1, 2, 4" },
+    { "\"seqs\": 1,", "\"seqs\": 0,", GDN_E_INVALID, "cta_kinds is 2" },
     { "\"l2norm\": false", "\"l2norm\": 0", GDN_E_INVALID, "true or false" },
     { "\"head_dim_qk\": 128", "\"head_dim_qk\": 128.5", GDN_E_INVALID, "must be an integer" },
     { "\"io_type\": \"bf16\"", "\"io_type\": \"fp8\"", GDN_E_INVALID, "must be bf16, fp16 or fp32" },
@@ -147,6 +163,9 @@ static const struct {
     { "580.95.05", "580.95.05 580.95.05 580.95.05 580.95.05", GDN_E_INVALID, "\"driver\" has" },
     { "2026-11-22", "22.11.2026", GDN_E_INVALID, "\"date\" is \"22.11.2026\": must look like 0000-00-00" },
     { "\"code\": \"", "\"code\": \"X", GDN_E_INVALID, "\"code\"" },
+    { "\"id\": 2", "\"id\": 1", GDN_E_INVALID, "run 2: \"id\" is 1, as another run's" },
+    { "\"id\": 2", "\"id\": 0", GDN_E_INVALID, "\"id\" is 0" },
+    { "\"run\": 2", "\"run\": 9", GDN_E_INVALID, "problem 2, slot 1: \"run\" is 9: \"runs\" has none" },
 };
 
 Test(tuning_json, a_file_with_one_thing_wrong_is_refused_with_a_sentence_that_names_it)
@@ -208,12 +227,21 @@ Test(tuning_json, what_is_too_large_is_refused_before_it_is_parsed)
     cr_expect(strstr(gdni_error_text(), "2097153") && strstr(gdni_error_text(), "2097152"), "%s", gdni_error_text());
     free(spaces);
 
+    /* One too many entries, and runs: each named before any of them is read. */
     char *text = sample_text(), *many = malloc(3 * (size_t)GDNI_TUNING_MAX_ENTRIES + 4096);
-    char *at = many + sprintf(many, "%.*s", (int)(strchr(text, '[') + 1 - text), text);
-    for (int i = 0; i <= GDNI_TUNING_MAX_ENTRIES; ++i) at += sprintf(at, "%s0", i ? "," : "");
-    strcpy(at, "]}");
-    cr_expect_eq(parse(many, strlen(many), &table), GDN_E_INVALID);
-    cr_expect(strstr(gdni_error_text(), "8193 entries: at most 8192"), "%s", gdni_error_text());
+    static const struct {
+        const char *before, *words;
+        int count;
+    } lists[] = { { "\"slots\": [", "more than 8192 entries", GDNI_TUNING_MAX_ENTRIES + 1 },
+                  { "\"runs\": [", "1025 runs: at most 1024", GDNI_TUNING_MAX_RUNS + 1 } };
+    for (int k = 0; k < 2; ++k) {
+        const char *from = strstr(text, lists[k].before) + strlen(lists[k].before);
+        char *at = many + sprintf(many, "%.*s", (int)(from - text), text);
+        for (int i = 0; i < lists[k].count; ++i) at += sprintf(at, "%s0", i ? "," : "");
+        strcpy(at, k ? "], \"problems\": []}" : "]}]}");
+        cr_expect_eq(parse(many, strlen(many), &table), GDN_E_INVALID);
+        cr_expect(strstr(gdni_error_text(), lists[k].words), "%s", gdni_error_text());
+    }
     free(many);
     free(text);
 }
