@@ -21,7 +21,7 @@ struct fake_kernel_row {
 };
 
 struct fake_kernels {
-    gdn_prefill_desc prefill; /* of launches: dtypes, layouts, flags, head dims; their head counts are their own */
+    gdn_prefill_desc prefill; /* of launches: dtypes, layouts, flags; heads and their dims are the launch's */
     gdn_conv1d_desc conv1d;
     int64_t ns;   /* of those that no row is about */
     double noise; /* relative, uniform to both sides */
