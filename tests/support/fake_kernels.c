@@ -47,7 +47,8 @@ static uint64_t run_prefill(const struct fake_kernels *k, const struct gdni_pref
     gdn_prefill_desc d = k->prefill;
     gdn_prefill_args a = GDN_PREFILL_ARGS_INIT;
     d.num_q_heads = p->q_mod, d.num_k_heads = p->k_mod, d.num_v_heads = p->v_mod;
-    d.head_dim_qk = (int32_t)p->q_head_stride, d.head_dim_v = (int32_t)p->o_head_stride; /* packed, as the tuner has them */
+    d.head_dim_qk = (int32_t)p->q_head_stride,
+    d.head_dim_v = (int32_t)p->o_head_stride; /* packed, as the tuner has them */
     d.max_tokens = p->num_tokens, d.max_seqs = p->num_seqs;
     a.q = p->q, a.k = p->k, a.v = p->v, a.g = p->g, a.beta = p->beta, a.o = p->o;
     a.a_log = p->a_log, a.dt_bias = p->dt_bias;
