@@ -550,7 +550,10 @@ typedef struct gdn_cache_entry {
     const char *problem; /* what is wrong with it, in a few words; "" when valid */
 } gdn_cache_entry;
 typedef int (*gdn_cache_entry_fn)(void *user, const gdn_cache_entry *entry);
-/* Calls fn for each entry of the cache directory, sorted by path; a nonzero return stops with GDN_E_CANCELLED. */
+/*
+ * Calls fn for each entry of the cache directory, sorted by path; a nonzero return stops with GDN_E_CANCELLED. GDN_E_IO: the
+ * directory cannot be read whole; fn was not called.
+ */
 GDN_API gdn_status gdn_cache_list(gdn_ctx *ctx, gdn_cache_entry_fn fn, void *user);
 
 /* What verify, prune and pack went through. */

@@ -1,9 +1,9 @@
 /*
- * cmd_tune.c - owns `tune`: every job is compiled ahead, its candidates are checked and timed by a worker process, and what was
- * decided is in the tuning file before the next job begins.
+ * cmd_tune.c - owns `tune`: every job is compiled ahead, its candidates are checked and timed by a worker process, and what
+ * was decided is in the tuning file before the next job begins.
  *
- * Threads: some compile, one (main's) asks the worker. `lock` guards the jobs' state, message and candidates while they are NEW;
- * from COMPILED on a job is main's.
+ * Threads: some compile, one (main's) asks the worker. `lock` guards the jobs' state, message and candidates while they are
+ * NEW; from COMPILED on a job is main's.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -74,48 +74,72 @@ static struct gdni_cache_file *add(struct gdni_cache_scan *scan)
     return &scan->files[scan->count++];
 }
 
-static bool visit_file(struct gdni_cache_scan *scan, int folder, const char *path, const char *name)
+/* Says of a name that it is nothing of ours rather than that the disk fails: gone meanwhile, a link, no folder, not for us. */
+static bool is_nobodys(int err)
+{
+    static const int errs[] = { 0, ENOENT, ESTALE, ELOOP, ENOTDIR, EACCES, EPERM };
+    for (size_t i = 0; i < sizeof errs / sizeof errs[0]; ++i)
+        if (errs[i] == err) return true;
+    return false;
+}
+
+static int visit_file(struct gdni_cache_scan *scan, int folder, const char *path, const char *name)
 {
     struct stat st;
     const bool temporary = is_temp_name(name);
-    if (!temporary && !gdni_is_entry_name(name)) return true;
-    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(st.st_mode)) return true;
+    if (!temporary && !gdni_is_entry_name(name)) return 0;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return is_nobodys(errno) ? 0 : errno;
+    if (S_ISDIR(st.st_mode)) return 0;
     struct gdni_cache_file *file = add(scan);
-    if (!file) return false;
+    if (!file) return ENOMEM;
     snprintf(file->path, sizeof file->path, "%s/%s", path, name);
     file->bytes = (uint64_t)st.st_size;
     file->mtime = st.st_mtim;
     file->device = st.st_dev;
     file->inode = st.st_ino;
     file->temporary = temporary;
-    return true;
+    return 0;
 }
 
 /* Levels of the tree, from the root: which names lead on. The last one holds files. */
 static bool (*const leads_on[])(const char *name) = { is_arch_folder, is_hash_folder };
 enum { FILE_LEVEL = sizeof leads_on / sizeof leads_on[0] };
 
-/* Takes fd over. path is below the root. */
-static bool walk(struct gdni_cache_scan *scan, int fd, const char *path, int level)
+static int walk(struct gdni_cache_scan *scan, int fd, const char *path, int level);
+
+static int visit(struct gdni_cache_scan *scan, int folder, const char *path, const char *name, int level)
 {
+    char below[64];
+    int child;
+    if (level == FILE_LEVEL) return visit_file(scan, folder, path, name);
+    if (!leads_on[level](name)) return 0;
+    const int err = gdni_fs_open_folder(folder, name, false, 0, &child);
+    if (err) return is_nobodys(err) ? 0 : err;
+    snprintf(below, sizeof below, "%.40s/%.16s", path, name);
+    return walk(scan, child, below, level + 1);
+}
+
+/* 0 or an errno value: a list that misses what a failing disk did not tell would look like a whole one. Takes fd over. */
+static int walk(struct gdni_cache_scan *scan, int fd, const char *path, int level)
+{
+    int err = 0;
     DIR *dir = fdopendir(fd);
     if (!dir) {
+        err = errno;
         close(fd);
-        return errno != ENOMEM;
+        return err;
     }
-    bool ok = true;
-    for (struct dirent *e; ok && (e = readdir(dir));) {
-        char below[64];
-        int child;
-        if (level == FILE_LEVEL)
-            ok = visit_file(scan, dirfd(dir), path, e->d_name);
-        else if (leads_on[level](e->d_name) && gdni_fs_open_folder(dirfd(dir), e->d_name, false, 0, &child) == 0) {
-            snprintf(below, sizeof below, "%.40s/%.16s", path, e->d_name);
-            ok = walk(scan, child, below, level + 1);
+    while (!err) {
+        errno = 0; /* readdir() says by it alone whether the folder ends or fails */
+        const struct dirent *e = readdir(dir);
+        if (!e) {
+            err = is_nobodys(errno) ? 0 : errno;
+            break;
         }
+        err = visit(scan, dirfd(dir), path, e->d_name, level);
     }
     closedir(dir);
-    return ok;
+    return err;
 }
 
 static int by_path(const void *a, const void *b)
@@ -127,12 +151,15 @@ gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_s
 {
     *out = (struct gdni_cache_scan){ 0 };
     int fd;
-    if (dir->fd < 0 || gdni_fs_open_folder(dir->fd, GDNI_CACHE_FOLDER, false, 0, &fd) != 0)
-        return GDN_OK; /* nothing was ever kept */
-    if (!walk(out, fd, GDNI_CACHE_FOLDER, 0)) {
+    if (dir->fd < 0) return GDN_OK;
+    int err = gdni_fs_open_folder(dir->fd, GDNI_CACHE_FOLDER, false, 0, &fd);
+    if (err && is_nobodys(err)) return GDN_OK; /* nothing was ever kept */
+    if (!err) err = walk(out, fd, GDNI_CACHE_FOLDER, 0);
+    if (err) {
         gdni_free(out->files);
         *out = (struct gdni_cache_scan){ 0 };
-        return GDN_FAIL(GDN_E_NOMEM, "out of memory: the list of entries in %s", dir->path);
+        return GDN_FAIL(err == ENOMEM ? GDN_E_NOMEM : GDN_E_IO, "the list of entries in %s is not whole: %s", dir->path,
+                        gdni_fs_error(err));
     }
     if (out->count) qsort(out->files, out->count, sizeof *out->files, by_path);
     return GDN_OK;
@@ -152,11 +179,17 @@ static int by_age(const void *a, const void *b)
     return gdni_cache_file_compare_age(a, b);
 }
 
+bool gdni_cache_is_abandoned(const struct gdni_cache_file *file, time_t now)
+{
+    const time_t age = now - file->mtime.tv_sec;
+    return file->temporary && (age > GDNI_TEMP_AGE || age < -GDNI_TEMP_AGE);
+}
+
 static void remove_temporaries(const struct gdni_cache_dir *dir, const struct gdni_cache_scan *scan, time_t now)
 {
     for (size_t i = 0; i < scan->count; ++i) {
         const struct gdni_cache_file *file = &scan->files[i];
-        if (file->temporary && now - file->mtime.tv_sec > GDNI_TEMP_AGE) gdni_cache_file_remove(dir, file, NULL);
+        if (gdni_cache_is_abandoned(file, now)) gdni_cache_file_remove(dir, file, NULL);
     }
 }
 

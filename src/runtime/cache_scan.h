@@ -31,13 +31,18 @@ bool gdni_is_entry_name(const char *name);
 /* Whole paths below the root: v2/<arch>/<2 hex>/<name>, the digits those that the name begins with. */
 bool gdni_is_entry_path(const char *path);
 
-/* Sorted by path. Only names that this library makes are seen: whatever else lies there is nobody's business here. */
+/*
+ * Sorted by path. Only names that this library makes are seen: whatever else lies there is nobody's business here. GDN_E_IO,
+ * and nothing in out, when the disk did not tell all.
+ */
 gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out);
 
 /* Least recently used first, equal times by path, so that processes that remove together agree; as qsort() wants it. */
 int gdni_cache_file_compare_age(const struct gdni_cache_file *a, const struct gdni_cache_file *b);
 
 enum { GDNI_TEMP_AGE = 3600 }; /* seconds after which nobody is writing to a temporary file any more */
+/* Such a file, or one as far in the future: the clock was set back, and it would lie there until the clock is there again. */
+bool gdni_cache_is_abandoned(const struct gdni_cache_file *file, time_t now);
 
 struct gdni_swept {
     uint64_t total; /* bytes of entries left */

@@ -29,7 +29,7 @@ gdn_status gdni_cache_need_dir(const gdn_ctx *ctx, const struct gdni_cache_dir *
 void gdni_cache_take_temporary(const struct gdni_cache_dir *dir, const struct gdni_cache_file *file, time_t now,
                                bool remove, gdn_cache_report *report)
 {
-    if (now - file->mtime.tv_sec <= GDNI_TEMP_AGE) return;
+    if (!gdni_cache_is_abandoned(file, now)) return;
     ++report->temporaries;
     if (!remove || gdni_cache_file_remove(dir, file, NULL) != 0) return;
     ++report->removed;

@@ -9,8 +9,10 @@
 #include "codegen/problem.h"
 #include "runtime/cache.h"
 #include "runtime/driver.h"
+#include "runtime/guard.h"
 #include "runtime/nvrtc.h"
 #include "runtime/onecall.h"
+#include "runtime/record.h"
 #include "runtime/registry.h"
 #include "runtime/tuning_api.h"
 
@@ -39,6 +41,12 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
     if (out->log_level < 0 || out->log_level > GDN_LOG_DEBUG)
         return GDN_FAIL(GDN_E_INVALID, "log_level is %d: must be GDN_LOG_ERROR to GDN_LOG_DEBUG, or 0 for GDN_LOG_WARN",
                         out->log_level);
+    if (out->compile_wait_ms < -1 || out->compile_wait_ms > GDNI_MAX_WAIT_MS)
+        return GDN_FAIL(
+            GDN_E_INVALID,
+            "compile_wait_ms is %d: must be milliseconds up to %d, 0 for GDN_JIT_COMPILE_WAIT_MS, or -1 for "
+            "no waiting",
+            out->compile_wait_ms, GDNI_MAX_WAIT_MS);
     return check_bundles(out);
 }
 
@@ -62,6 +70,9 @@ static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
            (ctx->driver = gdni_driver_create(cfg->driver_path)) != NULL &&
            (ctx->tuning = gdni_tuning_create(gdni_shipped_tables, gdni_num_shipped_tables, &ctx->log)) != NULL &&
            gdni_tuning_load_path(ctx, cfg->tuning_path ? cfg->tuning_path : ctx->env.tuning_path) &&
+           (ctx->guard = gdni_guard_create(cfg->compile_wait_ms, &ctx->env, &ctx->log)) != NULL &&
+           (ctx->record = gdni_record_create(cfg->record_path ? cfg->record_path : ctx->env.record, &ctx->log)) !=
+               NULL &&
            (ctx->onecall = gdni_onecall_create()) != NULL;
 }
 
@@ -85,6 +96,8 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
     if (!ctx) return;
     gdni_onecall_destroy(ctx->onecall); /* unloads through the driver's table and logs */
     gdni_tuning_destroy(ctx->tuning);
+    gdni_record_destroy(ctx->record);
+    gdni_guard_destroy(ctx->guard);
     gdni_driver_destroy(ctx->driver);
     gdni_registry_destroy(ctx->registry);
     gdni_cache_destroy(ctx->cache);

@@ -34,6 +34,14 @@ static bool read_bytes(void *field, const char *text, bool *oom)
     return true;
 }
 
+static bool read_wait(void *field, const char *text, bool *oom)
+{
+    uint64_t value = 0;
+    if (!read_bytes(&value, text, oom) || value > GDNI_MAX_WAIT_MS) return false;
+    *(uint64_t *)field = value;
+    return true;
+}
+
 static bool read_switch(void *field, const char *text, bool *oom)
 {
     (void)oom;
@@ -65,9 +73,12 @@ static const struct {
     { "GDN_JIT_BUNDLE_PATH", offsetof(struct gdni_env, bundle_path), read_text, "" },
     { "GDN_JIT_NVRTC", offsetof(struct gdni_env, nvrtc), read_text, "" },
     { "GDN_JIT_TUNING_PATH", offsetof(struct gdni_env, tuning_path), read_text, "" },
+    { "GDN_JIT_RECORD", offsetof(struct gdni_env, record), read_text, "" },
     { "XDG_CACHE_HOME", offsetof(struct gdni_env, xdg_cache_home), read_text, "" },
+    { "XDG_RUNTIME_DIR", offsetof(struct gdni_env, xdg_runtime_dir), read_text, "" },
     { "HOME", offsetof(struct gdni_env, home), read_text, "" },
     { "GDN_JIT_CACHE_MAX_BYTES", offsetof(struct gdni_env, cache_max_bytes), read_bytes, "a number of bytes" },
+    { "GDN_JIT_COMPILE_WAIT_MS", offsetof(struct gdni_env, compile_wait_ms), read_wait, "milliseconds, up to 600000" },
     { "GDN_JIT_LOG", offsetof(struct gdni_env, log_level), read_level, "error, warn, info or debug" },
     { "GDN_JIT_DISABLE_COMPILE", offsetof(struct gdni_env, disable_compile), read_switch, "0 or 1" },
     { "GDN_JIT_DISABLE_CACHE", offsetof(struct gdni_env, disable_cache), read_switch, "0 or 1" },
@@ -97,7 +108,9 @@ void gdni_env_free(struct gdni_env *env)
     gdni_free(env->bundle_path);
     gdni_free(env->nvrtc);
     gdni_free(env->tuning_path);
+    gdni_free(env->record);
     gdni_free(env->xdg_cache_home);
+    gdni_free(env->xdg_runtime_dir);
     gdni_free(env->home);
     *env = (struct gdni_env){ 0 };
 }

@@ -3,7 +3,7 @@
  *
  *   GDN_JIT_CACHE_DIR, GDN_JIT_BUNDLE_PATH (':'-separated), GDN_JIT_CACHE_MAX_BYTES, GDN_JIT_DISABLE_COMPILE=1,
  *   GDN_JIT_DISABLE_CACHE=1 (memory only, but for what gdn_config names), GDN_JIT_NVRTC, GDN_JIT_LOG=error|warn|info|debug,
- *   GDN_JIT_TUNING_PATH (':'-separated); XDG_CACHE_HOME, HOME
+ *   GDN_JIT_RECORD, GDN_JIT_COMPILE_WAIT_MS, GDN_JIT_TUNING_PATH (':'-separated), XDG_CACHE_HOME, HOME, XDG_RUNTIME_DIR
  *
  * GDN_JIT_LOG only sets the level of the embedder's callback. A value that cannot be understood is reported and ignored.
  */
@@ -15,10 +15,12 @@
 
 struct gdni_log;
 
+enum { GDNI_MAX_WAIT_MS = 600000 }; /* ten minutes: no compile takes that long */
+
 /* Copies of the values; NULL, 0 or false where unset. */
 struct gdni_env {
-    char *cache_dir, *bundle_path, *nvrtc, *tuning_path, *xdg_cache_home, *home;
-    uint64_t cache_max_bytes;
+    char *cache_dir, *bundle_path, *nvrtc, *record, *tuning_path, *xdg_cache_home, *xdg_runtime_dir, *home;
+    uint64_t cache_max_bytes, compile_wait_ms;
     int log_level; /* GDN_LOG_*; 0 unset */
     bool disable_compile, disable_cache;
 };

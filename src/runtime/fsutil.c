@@ -185,6 +185,7 @@ static int write_bytes(int fd, const void *bytes, size_t size)
 {
     for (size_t done = 0; done < size;) {
         const ssize_t n = write(fd, (const char *)bytes + done, size - done);
+        if (n == 0) return EIO; /* no progress, and no word why: some file systems do that rather than fail */
         if (n < 0 && errno != EINTR) return errno;
         if (n > 0) done += (size_t)n;
     }
@@ -195,21 +196,52 @@ static int write_bytes(int fd, const void *bytes, size_t size)
  * Under RLIMIT_FSIZE a write that passes the limit is a signal first, which would end the embedder's process over a cache
  * entry. It is blocked in this thread for the write, and the one that our write raised is taken off again.
  */
-static int write_quietly(int fd, const void *bytes, size_t size)
+struct quiet {
+    sigset_t only, before;
+    bool was_pending;
+};
+
+static bool begin_quiet(struct quiet *q)
 {
-    sigset_t only, before, pending;
-    sigemptyset(&only);
-    sigaddset(&only, SIGXFSZ);
+    sigset_t pending;
+    sigemptyset(&q->only);
+    sigaddset(&q->only, SIGXFSZ);
     sigpending(&pending);
-    const bool was_pending = sigismember(&pending, SIGXFSZ) == 1;
-    if (pthread_sigmask(SIG_BLOCK, &only, &before) != 0) return EAGAIN;
-    const int err = write_bytes(fd, bytes, size);
-    if (err == EFBIG && !was_pending) {
+    q->was_pending = sigismember(&pending, SIGXFSZ) == 1;
+    return pthread_sigmask(SIG_BLOCK, &q->only, &q->before) == 0;
+}
+
+static void end_quiet(const struct quiet *q, int err)
+{
+    if (err == EFBIG && !q->was_pending) {
         const struct timespec now = { 0 };
-        while (sigtimedwait(&only, NULL, &now) < 0 && errno == EINTR) {
+        while (sigtimedwait(&q->only, NULL, &now) < 0 && errno == EINTR) {
         }
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_sigmask(SIG_SETMASK, &q->before, NULL);
+}
+
+static int write_quietly(int fd, const void *bytes, size_t size)
+{
+    struct quiet quiet;
+    if (!begin_quiet(&quiet)) return EAGAIN;
+    const int err = write_bytes(fd, bytes, size);
+    end_quiet(&quiet, err);
+    return err;
+}
+
+int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written)
+{
+    struct quiet quiet;
+    *written = 0;
+    if (!begin_quiet(&quiet)) return EAGAIN;
+    ssize_t n;
+    do
+        n = write(fd, bytes, size);
+    while (n < 0 && errno == EINTR);
+    const int err = n < 0 ? errno : 0;
+    if (n > 0) *written = (size_t)n;
+    end_quiet(&quiet, err);
     return err;
 }
 

@@ -36,6 +36,9 @@ int gdni_fs_open_file(int dir, const char *name, int *out, struct stat *st);
 /* Reads exactly size bytes into bytes: EIO when the file is shorter. */
 int gdni_fs_read(int fd, void *bytes, size_t size);
 
+/* One write(), never a signal: *written is how much of it was taken. */
+int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written);
+
 enum {
     GDNI_FS_REPLACE = 1u, /* take the place of what has the name; without it EEXIST */
     GDNI_FS_NAMED = 2u    /* do as on a file system without O_TMPFILE */

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "base/mem.h"
@@ -142,7 +143,7 @@ static gdn_status fail_part(struct attempt *a, int i, gdni_curesult result, cons
     const struct part *part = &a->m->parts[i];
     /* On a second device the bytes are known to be good: they serve the first. */
     const bool first = atomic_load_explicit(&a->m->num_devices, memory_order_relaxed) == 0;
-    if (first && about_image(result) && part->origin != GDNI_FROM_COMPILER) a->refused = i;
+    if (first && about_image(result) && part->program->source != GDNI_FROM_COMPILER) a->refused = i;
     gdni_cuda_fail(a->m->cuda, result, call);
     return gdni_fail_in(GDN_E_CUDA, "loading %s for %s", part->program->entry, part->program->arch);
 }
@@ -229,20 +230,23 @@ static gdn_status load_locked(struct attempt *a)
 
 /* ---- A cached cubin that the driver refuses counts as damaged, once ---- */
 
-static gdn_status compile_again(struct gdni_modules *m, const struct gdni_spec *spec, struct gdni_program **out)
+static gdn_status build_again(struct gdni_modules *m, int i, const struct gdni_program *refused,
+                              struct gdni_program **out, enum gdni_origin *origin)
 {
     struct gdni_unit unit = { 0 };
     struct gdni_key key = { 0 };
-    GDN_TRY(gdni_unit_build(&unit, spec));
+    GDN_TRY(gdni_unit_build(&unit, m->parts[i].spec));
     gdn_status status = gdni_key_build(&key, &unit);
-    if (status == GDN_OK) status = gdni_programs_rebuild(m->ctx, &unit, &key, out);
+    if (status == GDN_OK)
+        status = gdni_programs_rebuild(m->ctx, &unit, &key, m->may_compile ? 0 : GDNI_NO_COMPILE, refused, out, origin);
     gdni_key_free(&key);
     gdni_unit_free(&unit);
     return status;
 }
 
 /* Unless another thread replaced it meanwhile: then its program is the one to try. Takes over fresh. */
-static void replace(struct gdni_modules *m, int i, const struct gdni_program *refused, struct gdni_program *fresh)
+static void replace(struct gdni_modules *m, int i, const struct gdni_program *refused, struct gdni_program *fresh,
+                    enum gdni_origin origin)
 {
     struct part *part = &m->parts[i];
     gdni_culib library = NULL;
@@ -253,7 +257,7 @@ static void replace(struct gdni_modules *m, int i, const struct gdni_program *re
         old = part->program;
         library = part->library;
         part->program = fresh;
-        part->origin = GDNI_FROM_COMPILER;
+        part->origin = origin;
         part->library = NULL;
     }
     pthread_mutex_unlock(&m->lock);
@@ -261,31 +265,45 @@ static void replace(struct gdni_modules *m, int i, const struct gdni_program *re
     gdni_program_release(old);
 }
 
+static void log_refusal(const struct gdni_modules *m, const struct gdni_program *refused, const char *sentence)
+{
+    if (refused->source == GDNI_FROM_BUNDLE)
+        gdni_log(
+            &m->ctx->log, GDN_LOG_WARN,
+            "%s; entry %s of a bundle counts as damaged and is passed over: the cache directory's is taken, or it is "
+            "compiled anew",
+            sentence, refused->key_hex);
+    else if (m->may_compile)
+        gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its cached entry %s counts as damaged and is compiled anew", sentence,
+                 refused->key_hex);
+}
+
 static gdn_status rebuild(struct gdni_modules *m, int i)
 {
     enum gdni_origin origin;
-    if (!m->may_compile)
-        return gdni_fail_in(GDN_E_CUDA,
-                            "the cached cubin is damaged or not for this driver, and strict mode compiles none: "
-                            "warm the cache again");
     struct gdni_program *refused = gdni_modules_program(m, i, &origin), *fresh = NULL;
-    gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its cached entry %s counts as damaged and is compiled anew",
-             gdni_error_text(), refused->key_hex);
-    const gdn_status status = compile_again(m, m->parts[i].spec, &fresh);
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", gdni_error_text());
+    log_refusal(m, refused, sentence);
+    gdn_status status = build_again(m, i, refused, &fresh, &origin);
     if (status == GDN_OK)
-        replace(m, i, refused, fresh);
-    else
+        replace(m, i, refused, fresh, origin);
+    else if (m->may_compile)
         gdni_fail_in(status, "the driver refused the cached cubin %s and it could not be built again",
                      refused->key_hex);
+    else
+        status = GDN_FAIL(GDN_E_CUDA,
+                          "the cached cubin is damaged or not for this driver, and strict mode compiles none: "
+                          "warm the cache again: %s",
+                          sentence);
     gdni_program_release(refused);
     return status;
 }
 
 gdn_status gdni_modules_load(struct gdni_modules *modules, const struct gdni_cuda *cuda, gdni_cudevice device)
 {
-    for (
-        ;
-        ;) { /* ends: a variant that was built again has its origin in the compiler, and is not refused a second time */
+    /* Ends: what stands in for a refused program comes from further on (bundle, disk, compiler), and nothing behind that. */
+    for (;;) {
         struct attempt a = { .m = modules, .device = device, .refused = -1 };
         pthread_mutex_lock(&modules->lock);
         if (!modules->cuda) modules->cuda = cuda; /* the same table each time: it belongs to ctx */

@@ -15,6 +15,7 @@
 #include "codegen/unit.h"
 #include "codegen/workspace.h"
 #include "runtime/context.h"
+#include "runtime/record.h"
 #include "runtime/target.h"
 
 /* Equal specs are equal code: they share a variant. */
@@ -131,12 +132,27 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params 
 {
     const uint32_t program_flags = flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0;
     GDN_TRY(given ? choose_given(plan, given) : choose_variants(plan, flags));
+    /* Before it compiles: also what fails or is killed was asked for. The tuner's candidates were not. */
+    if (!given) gdni_record_plan(plan->ctx->record, plan, flags);
     plan->workspace_size = workspace_size(plan);
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
     for (int i = 0; i < plan->num_variants; ++i)
         GDN_TRY(find_program(plan, &plan->specs[i], program_flags));
     return GDN_OK;
+}
+
+/* Adds the command that puts what is missing into the cache: exactly this plan, whatever made it. */
+static void advise(const gdn_plan *plan, uint32_t flags)
+{
+    char sentence[1024];
+    struct gdni_strbuf line = { 0 };
+    snprintf(sentence, sizeof sentence, "%s", gdni_error_text());
+    if (gdni_record_print(&line, plan, flags) == GDN_OK)
+        gdni_fail(GDN_E_NOT_CACHED, "%s: echo '%s' | gdn-jit-cache warm --from -", sentence, line.text);
+    else
+        gdni_fail(GDN_E_NOT_CACHED, "%s", sentence);
+    gdni_sb_free(&line);
 }
 
 static gdn_status create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
@@ -149,6 +165,7 @@ static gdn_status create(gdn_ctx *ctx, const gdn_target *target, const struct gd
     plan->problem = *problem;
     gdn_status status = gdni_arch_find(target->arch, &plan->arch);
     if (status == GDN_OK) status = fill(plan, flags, given);
+    if (status == GDN_E_NOT_CACHED && !given) advise(plan, flags);
     if (status != GDN_OK) {
         gdn_plan_destroy(plan);
         return status;

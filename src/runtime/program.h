@@ -31,6 +31,7 @@ struct gdni_program {
     char *options;   /* of the compiler; see cache_entry.h */
     char *build_log; /* "" when it came from a cache without one */
     struct gdni_facts facts;
+    enum gdni_origin source; /* bundle, disk or compiler; set by programs.c before anybody else sees the program */
     _Atomic int refs;
 };
 
@@ -48,9 +49,13 @@ bool gdni_programs_may_compile(const struct gdn_ctx *ctx, uint32_t flags);
 gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                              uint32_t flags, struct gdni_program **out, enum gdni_origin *origin);
 
-/* As above, but compiles although an entry exists and replaces it: for a cubin that the driver refused. */
+/*
+ * As above, for a cubin that the driver refused: another program than that one. What another thread put in its place; for one
+ * from a bundle, which nobody here can mend, the user's entry; else a compile, whose entry takes the place of the refused one.
+ */
 gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
-                                 struct gdni_program **out);
+                                 uint32_t flags, const struct gdni_program *refused, struct gdni_program **out,
+                                 enum gdni_origin *origin);
 
 void gdni_program_release(struct gdni_program *program);
 

@@ -11,6 +11,7 @@
 #include "runtime/cache_entry.h"
 #include "runtime/compile.h"
 #include "runtime/context.h"
+#include "runtime/guard.h"
 #include "runtime/nvrtc.h"
 #include "runtime/program.h"
 #include "runtime/registry.h"
@@ -21,7 +22,9 @@ struct job {
     const struct gdni_unit *unit;
     const struct gdni_key *key;
     const char *arch;
-    const char *strict; /* what forbids to compile, in the user's words; NULL: compiling is allowed */
+    const char *strict;                 /* what forbids to compile, in the user's words; NULL: compiling is allowed */
+    const struct gdni_program *refused; /* by the driver; NULL: none yet */
+    int turn;                           /* at compiling, among processes; see guard.h */
     struct gdni_program *program;
     enum gdni_origin origin;
 };
@@ -48,7 +51,7 @@ bool gdni_programs_may_compile(const struct gdn_ctx *ctx, uint32_t flags)
 static gdn_status find_user(struct job *job, const char *tag)
 {
     GDN_TRY(gdni_cache_find_user(job->ctx->cache, job->key, job->arch, tag, &job->program));
-    if (job->program) job->origin = GDNI_FROM_DISK;
+    if (job->program) job->program->source = job->origin = GDNI_FROM_DISK;
     return GDN_OK;
 }
 
@@ -67,12 +70,18 @@ static gdn_status find_own(struct job *job)
     return strcmp(api->tag, tag) == 0 ? GDN_OK : find_user(job, api->tag);
 }
 
-static gdn_status find_on_disk(struct job *job)
+static gdn_status find_bundled(struct job *job)
 {
     GDN_TRY(gdni_cache_find_bundle(job->ctx->cache, job->key, job->arch, &job->program));
-    if (job->program)
-        job->origin = GDNI_FROM_BUNDLE;
-    else
+    if (job->program) job->program->source = job->origin = GDNI_FROM_BUNDLE;
+    return GDN_OK;
+}
+
+/* Not again where the driver refused what came from there. */
+static gdn_status find_on_disk(struct job *job)
+{
+    if (!job->refused) GDN_TRY(find_bundled(job));
+    if (!job->program)
         GDN_TRY(job->strict ? find_user(job, NULL) : find_own(job)); /* who never compiles has no compiler */
     count(job->program ? &job->ctx->counters.disk_hits : &job->ctx->counters.misses, 1);
     return GDN_OK;
@@ -83,9 +92,9 @@ static gdn_status find_on_disk(struct job *job)
 static gdn_status not_cached(const struct job *job)
 {
     return GDN_FAIL(GDN_E_NOT_CACHED,
-                    "key %s (%s for %s) is in no cache and %s forbids to compile: run gdn-jit-cache warm for "
-                    "this shape with --arch %s, or add a bundle that has it",
-                    job->key->hex, job->unit->entry, job->arch, job->strict, job->arch);
+                    "key %s (%s for %s) is in no cache and %s forbids to compile: add a bundle that has it, or run "
+                    "gdn-jit-cache warm for its shape",
+                    job->key->hex, job->unit->entry, job->arch, job->strict);
 }
 
 static gdn_status not_rebuilt(struct job *job)
@@ -136,6 +145,7 @@ static gdn_status compile(struct job *job)
     gdni_log(log, GDN_LOG_INFO, "compile %s for %s, key %s: done in %d ms, %d registers, %d bytes spilled", name,
              job->arch, hex, facts->compile_ms, facts->registers, facts->spill_bytes);
     status = wrap(job, &compiled);
+    if (status == GDN_OK) job->program->source = GDNI_FROM_COMPILER;
     gdni_compiled_free(&compiled);
     return status;
 }
@@ -148,20 +158,43 @@ static void publish(const struct job *job, bool replace)
         gdni_cache_publish(job->ctx->cache, job->program, tag, replace);
 }
 
+/* A bundle is nobody's to mend here: what it has is refused in each process, and the user's entry stands in. */
+static gdn_status rebuild(struct job *job)
+{
+    count(&job->ctx->counters.corrupt, 1);
+    if (job->refused->source == GDNI_FROM_BUNDLE) GDN_TRY(find_on_disk(job));
+    if (job->program) return GDN_OK;
+    return job->strict ? not_rebuilt(job) : compile(job);
+}
+
+/* Another process may have published the key while this one waited, or between its look and its turn. */
+static gdn_status take_turn(struct job *job)
+{
+    struct gdn_ctx *ctx = job->ctx;
+    job->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), job->key->hex);
+    if (job->turn == GDNI_GUARD_NONE) return GDN_OK;
+    GDN_TRY(find_own(job));
+    if (job->program) count(&ctx->counters.disk_hits, 1);
+    return GDN_OK;
+}
+
 static gdn_status find_or_compile(struct job *job)
 {
     GDN_TRY(find_on_disk(job));
     if (job->program) return GDN_OK;
-    return job->strict ? not_cached(job) : compile(job);
+    if (job->strict) return not_cached(job);
+    GDN_TRY(take_turn(job));
+    return job->program ? GDN_OK : compile(job);
 }
 
 /* ---- requests ---- */
 
 /* Runs produce unless the registry has the program or another thread is at it. */
-static gdn_status request(struct job *job, unsigned enter_flags, gdn_status (*produce)(struct job *))
+static gdn_status request(struct job *job, gdn_status (*produce)(struct job *))
 {
     struct gdni_flight *flight;
-    GDN_TRY(gdni_registry_enter(job->ctx->registry, job->key, enter_flags, &job->program, &flight));
+    const unsigned enter_flags = job->strict ? GDNI_ENTER_STRICT : 0;
+    GDN_TRY(gdni_registry_enter(job->ctx->registry, job->key, enter_flags, job->refused, &job->program, &flight));
     if (!flight) {
         job->origin = GDNI_FROM_MEMORY;
         count(&job->ctx->counters.memory_hits, 1);
@@ -169,30 +202,39 @@ static gdn_status request(struct job *job, unsigned enter_flags, gdn_status (*pr
     }
     const gdn_status status = produce(job);
     gdni_registry_settle(job->ctx->registry, flight, status, job->program);
-    if (status == GDN_OK) publish(job, enter_flags & GDNI_ENTER_FRESH);
+    if (status == GDN_OK) publish(job, job->refused != NULL);
+    gdni_guard_leave(job->turn); /* not before others find what was published */
     return status;
 }
 
 gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                              uint32_t flags, struct gdni_program **out, enum gdni_origin *origin)
 {
-    struct job job = {
-        .ctx = ctx, .unit = unit, .key = key, .arch = unit->spec.arch->name, .strict = strict_by(ctx, flags)
-    };
-    GDN_TRY(request(&job, job.strict ? GDNI_ENTER_STRICT : 0, find_or_compile));
+    struct job job = { .ctx = ctx,
+                       .unit = unit,
+                       .key = key,
+                       .arch = unit->spec.arch->name,
+                       .strict = strict_by(ctx, flags),
+                       .turn = GDNI_GUARD_NONE };
+    GDN_TRY(request(&job, find_or_compile));
     *out = job.program;
     *origin = job.origin;
     return GDN_OK;
 }
 
 gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
-                                 struct gdni_program **out)
+                                 uint32_t flags, const struct gdni_program *refused, struct gdni_program **out,
+                                 enum gdni_origin *origin)
 {
-    struct job job = {
-        .ctx = ctx, .unit = unit, .key = key, .arch = unit->spec.arch->name, .strict = strict_by(ctx, 0)
-    };
-    const unsigned flags = GDNI_ENTER_FRESH | (job.strict ? GDNI_ENTER_STRICT : 0);
-    GDN_TRY(request(&job, flags, job.strict ? not_rebuilt : compile));
+    struct job job = { .ctx = ctx,
+                       .unit = unit,
+                       .key = key,
+                       .arch = unit->spec.arch->name,
+                       .strict = strict_by(ctx, flags),
+                       .refused = refused,
+                       .turn = GDNI_GUARD_NONE };
+    GDN_TRY(request(&job, rebuild));
     *out = job.program;
+    *origin = job.origin;
     return GDN_OK;
 }

@@ -173,12 +173,13 @@ static bool read_outcome(const struct gdni_flight *flight, bool strict, struct g
 }
 
 /* One look at the record, with lock held; false: look again. */
-static bool enter_once(struct gdni_registry *r, struct record *record, unsigned flags, struct gdni_program **program,
-                       struct gdni_flight **flight, gdn_status *status)
+static bool enter_once(struct gdni_registry *r, struct record *record, unsigned flags,
+                       const struct gdni_program *refused, struct gdni_program **program, struct gdni_flight **flight,
+                       gdn_status *status)
 {
     const bool strict = flags & GDNI_ENTER_STRICT;
     *status = GDN_OK;
-    if (record->program && !(flags & GDNI_ENTER_FRESH)) {
+    if (record->program && record->program != refused) {
         *program = gdni_program_retain(record->program);
         return true;
     }
@@ -197,7 +198,8 @@ static bool enter_once(struct gdni_registry *r, struct record *record, unsigned 
 }
 
 gdn_status gdni_registry_enter(struct gdni_registry *r, const struct gdni_key *key, unsigned flags,
-                               struct gdni_program **program, struct gdni_flight **flight)
+                               const struct gdni_program *refused, struct gdni_program **program,
+                               struct gdni_flight **flight)
 {
     *program = NULL;
     *flight = NULL;
@@ -207,7 +209,7 @@ gdn_status gdni_registry_enter(struct gdni_registry *r, const struct gdni_key *k
     while (!settled) {
         struct record *record = record_of(r, key);
         if (record)
-            settled = enter_once(r, record, flags, program, flight, &status);
+            settled = enter_once(r, record, flags, refused, program, flight, &status);
         else {
             status = GDN_FAIL(GDN_E_NOMEM, "out of memory: program registry");
             settled = true;

@@ -15,17 +15,16 @@ struct gdni_flight;
 struct gdni_registry *gdni_registry_create(void); /* NULL when out of memory */
 void gdni_registry_destroy(struct gdni_registry *registry);
 
-enum {
-    GDNI_ENTER_STRICT = 1u, /* this caller will not compile */
-    GDNI_ENTER_FRESH = 2u   /* a program that is there does not count */
-};
+enum { GDNI_ENTER_STRICT = 1u }; /* this caller will not compile */
 /*
  * Exactly one of three: *program (one reference for the caller) when the key is there or another thread just built it;
  * *flight when it is the caller who must build it, and then call gdni_registry_settle(); or the failure of the thread that
  * tried, with its sentence. A caller that may compile is not given the failure of one that may not: it takes its turn.
+ * refused (may be NULL): a program that does not count when it is there, since it is of no use.
  */
 gdn_status gdni_registry_enter(struct gdni_registry *registry, const struct gdni_key *key, unsigned flags,
-                               struct gdni_program **program, struct gdni_flight **flight);
+                               const struct gdni_program *refused, struct gdni_program **program,
+                               struct gdni_flight **flight);
 
 /*
  * Ends the caller's turn and wakes who waits. program: what was built, of which the registry takes a reference of its own;

@@ -14,8 +14,9 @@ function(gdn_test_program name)
         add_dependencies(${name} fakecuda)
     endif()
     if(TARGET fakenvrtc)
-        target_compile_definitions(${name} PRIVATE GDN_FAKE_NVRTC_PATH="$<TARGET_FILE:fakenvrtc>")
-        add_dependencies(${name} fakenvrtc)
+        target_compile_definitions(${name} PRIVATE GDN_FAKE_NVRTC_PATH="$<TARGET_FILE:fakenvrtc>"
+                                                   GDN_FAKE_NVRTC_NEXT_PATH="$<TARGET_FILE:fakenvrtc_next>")
+        add_dependencies(${name} fakenvrtc fakenvrtc_next)
     endif()
 endfunction()
 
@@ -66,6 +67,44 @@ function(gdn_criterion_tests folder)
             set_tests_properties(${name} PROPERTIES RUN_SERIAL ON TIMEOUT 3600)
         endif()
     endforeach()
+endfunction()
+
+# abuse/: tests and a soak over a file system that fails when told to. The calls that the shim stands before are read from its
+# own table: one list, for the shim, for the linker and for test_calls.sh.
+function(gdn_wrapped_calls out)
+    set(calls open openat stat fstat fstatat read pread write utimensat time clock_gettime)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS abuse/fs_calls.def)
+    file(STRINGS abuse/fs_calls.def rows REGEX "^FS_CALL")
+    foreach(row IN LISTS rows)
+        string(REGEX REPLACE "^FS_CALL\\([^,]*, ([a-z]+),.*" "\\1" call "${row}")
+        list(APPEND calls ${call})
+    endforeach()
+    set(${out} ${calls} PARENT_SCOPE)
+endfunction()
+
+function(gdn_abuse_program name)
+    gdn_wrapped_calls(calls)
+    list(TRANSFORM calls PREPEND "-Wl,--wrap=")
+    gdn_test_program(${name} ${ARGN} abuse/fs_shim.c)
+    target_link_options(${name} PRIVATE ${calls})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/abuse)
+endfunction()
+
+function(gdn_abuse_tests)
+    file(GLOB sources CONFIGURE_DEPENDS abuse/test_*.c)
+    foreach(source IN LISTS sources)
+        get_filename_component(name ${source} NAME_WE)
+        gdn_abuse_program(${name} ${source})
+        target_link_libraries(${name} PRIVATE test_framework)
+        gdn_register(${name} abuse 600 ${name})
+    endforeach()
+    gdn_abuse_program(soak_cache abuse/soak_cache.c)
+    gdn_register(soak_cache_few_rounds stress 300 soak_cache --rounds 12)
+    if(NOT GDN_SANITIZE) # a sanitizer's library has calls of its own
+        gdn_wrapped_calls(calls)
+        gdn_register(abuse_calls_are_behind_the_shim abuse 60 bash ${CMAKE_CURRENT_SOURCE_DIR}/abuse/test_calls.sh
+                     $<TARGET_FILE:gdnjit_static> ${calls})
+    endif()
 endfunction()
 
 # fuzz/fuzz_<name>.c with the corpus in fuzz/corpus/<name>/: replayed in every build; with GDN_FUZZ also fuzzed for a while.

@@ -3,6 +3,7 @@
  */
 #include "fakenvrtc/fakenvrtc.h"
 
+#include <elf.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,17 +14,22 @@
 
 struct fake_nvrtc *fake_nvrtc_controls(void);
 
-static struct fake_nvrtc controls = { .major = 13 };
+#ifndef FAKE_NVRTC_MINOR
+#define FAKE_NVRTC_MINOR 0
+#endif
+
+static struct fake_nvrtc controls = { .major = 13, .minor = FAKE_NVRTC_MINOR };
 
 struct fake_nvrtc *fake_nvrtc_controls(void)
 {
     return &controls;
 }
 
-enum { HEADER = 64 };
+enum { HEADER = 64, LINE = 128, NAMES = 128, SECTIONS = 3 };
 
 struct gdni_nvrtcprog_opaque {
-    char *source;
+    char *body;       /* what the cubin has behind its header */
+    char kernel[64];  /* "": no section table */
     unsigned cc;
     int result;
     char log[1024];
@@ -46,19 +52,36 @@ gdni_nvrtcresult nvrtcVersion(int *major, int *minor)
     return 0;
 }
 
+static uint64_t hash(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *text; ++text) h = (h ^ (uint8_t)*text) * 0x100000001b3u;
+    return h;
+}
+
+/* One line a file, so that units which differ in a generated header differ in their cubins. */
+static char *body_of_files(const char *source, int num_headers, const char *const *headers, const char *const *names)
+{
+    char *body = calloc((size_t)num_headers + 1, LINE);
+    int len = snprintf(body, LINE, "main %016llx\n", (unsigned long long)hash(source));
+    for (int i = 0; i < num_headers; ++i)
+        len += snprintf(body + len, LINE, "%.90s %016llx\n", names[i], (unsigned long long)hash(headers[i]));
+    return body;
+}
+
 gdni_nvrtcresult nvrtcCreateProgram(gdni_nvrtcprog *program, const char *source, const char *name, int num_headers,
                                     const char *const *headers, const char *const *include_names)
 {
-    (void)name, (void)num_headers, (void)headers, (void)include_names;
     *program = calloc(1, sizeof **program);
-    (*program)->source = strdup(source);
+    (*program)->body = num_headers ? body_of_files(source, num_headers, headers, include_names) : strdup(source);
+    if (num_headers) snprintf((*program)->kernel, sizeof(*program)->kernel, "%.*s", (int)strcspn(name, "."), name);
     ++controls.programs;
     return 0;
 }
 
 gdni_nvrtcresult nvrtcDestroyProgram(gdni_nvrtcprog *program)
 {
-    free((*program)->source);
+    free((*program)->body);
     free(*program);
     *program = NULL;
     --controls.programs;
@@ -107,22 +130,53 @@ gdni_nvrtcresult nvrtcGetProgramLog(gdni_nvrtcprog program, char *log)
     return 0;
 }
 
+/* header, body, then, where a driver is to find the kernel, section names and the table: null, names, .text.<kernel> */
+static size_t names_at(gdni_nvrtcprog program)
+{
+    return (HEADER + strlen(program->body) + 7) / 8 * 8;
+}
+
 gdni_nvrtcresult nvrtcGetCUBINSize(gdni_nvrtcprog program, size_t *size)
 {
-    *size = HEADER + strlen(program->source);
+    *size = *program->kernel ? names_at(program) + NAMES + SECTIONS * sizeof(Elf64_Shdr) : HEADER + strlen(program->body);
     return 0;
+}
+
+static void put_sections(gdni_nvrtcprog program, char *cubin)
+{
+    const size_t at = names_at(program);
+    static const char first[] = "\0.shstrtab";
+    char names[NAMES] = "";
+    memcpy(names, first, sizeof first);
+    snprintf(names + sizeof first, sizeof names - sizeof first, ".text.%s", program->kernel);
+    Elf64_Shdr sections[SECTIONS] = { { 0 } };
+    sections[1] = (Elf64_Shdr){ .sh_name = 1, .sh_type = SHT_STRTAB, .sh_offset = at, .sh_size = NAMES };
+    sections[2] = (Elf64_Shdr){ .sh_name = sizeof first, .sh_type = SHT_PROGBITS, .sh_offset = HEADER, .sh_size = at - HEADER };
+    Elf64_Ehdr header;
+    memcpy(&header, cubin, sizeof header);
+    header.e_shoff = at + NAMES;
+    header.e_shentsize = sizeof(Elf64_Shdr);
+    header.e_shnum = SECTIONS;
+    header.e_shstrndx = 1;
+    memcpy(cubin, &header, sizeof header);
+    memcpy(cubin + at, names, sizeof names);
+    memcpy(cubin + at + NAMES, sections, sizeof sections);
 }
 
 gdni_nvrtcresult nvrtcGetCUBIN(gdni_nvrtcprog program, char *cubin)
 {
     if (controls.fail_cubin) return controls.fail_cubin;
     static const uint8_t ident[] = { 0x7f, 'E', 'L', 'F', 2, 1, 1, 0x41, 8 };
-    memset(cubin, 0, HEADER);
+    size_t size;
+    nvrtcGetCUBINSize(program, &size);
+    memset(cubin, 0, size);
     memcpy(cubin, ident, sizeof ident);
     cubin[18] = (char)190; /* EM_CUDA */
+    cubin[48] = (char)controls.minor; /* another compiler's bytes are other bytes */
     cubin[49] = (char)program->cc;
     cubin[52] = HEADER;
-    memcpy(cubin + HEADER, program->source, strlen(program->source));
+    memcpy(cubin + HEADER, program->body, strlen(program->body));
+    if (*program->kernel) put_sections(program, cubin);
     return 0;
 }
 

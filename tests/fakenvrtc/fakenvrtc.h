@@ -1,6 +1,11 @@
 /*
- * fakenvrtc.h - a libnvrtc for tests: compiles anything at once into a small ELF file that depends on source and arch alone,
- * counts, waits, and fails when told to.
+ * fakenvrtc.h - a libnvrtc for tests: compiles anything at once into a small ELF file that depends on source, headers, arch
+ * and its own version alone, counts, waits, and fails when told to.
+ *
+ * A program without headers becomes a header of 64 bytes and its source. One with headers, as the library's own units are,
+ * becomes an ELF file with a section .text.<main file's stem>, which the fake driver loads and finds the kernel in.
+ *
+ * Built twice: libfakenvrtc.so is 13.0, libfakenvrtc_next.so is 13.1, with another build id.
  */
 #ifndef FAKENVRTC_H
 #define FAKENVRTC_H
@@ -9,7 +14,7 @@
 
 /* Of the process. A test program runs each test in a process of its own. */
 struct fake_nvrtc {
-    atomic_int major, minor; /* 13, 0 */
+    atomic_int major, minor; /* 13, and 0 or 1 */
     atomic_int delay_ms;     /* of a compile */
     atomic_int result;       /* of a compile: an nvrtcResult, 6 is a compile error */
     atomic_int fail_log, fail_cubin; /* results of nvrtcGetProgramLog and nvrtcGetCUBIN */

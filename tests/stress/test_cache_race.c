@@ -4,18 +4,21 @@
  */
 #include <criterion/criterion.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "runtime/cache.h"
+#include "runtime/fsutil.h"
 #include "support/store.h"
 
 enum { PROCESSES = 8, THREADS = 6, KEYS = 12 };
@@ -193,4 +196,49 @@ Test(cache_race, whoever_is_killed_leaves_a_directory_that_works)
         store_remove(scratch);
         scratch = dir;
     }
+}
+
+struct remover {
+    pthread_barrier_t *start;
+    int folder;
+    struct stat seen;
+    int result;
+};
+
+static void *remove_what_was_seen(void *data)
+{
+    struct remover *r = data;
+    pthread_barrier_wait(r->start);
+    r->result = gdni_fs_remove_same(r->folder, "entry", &r->seen);
+    return NULL;
+}
+
+Test(cache_race, a_good_file_that_replaces_a_bad_one_while_that_is_removed_is_never_lost)
+{
+    const int folder = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int removed = 0, replaced = 0;
+    for (int round = 0; round < 3000; ++round) {
+        pthread_barrier_t start;
+        pthread_t thread;
+        struct remover r = { .start = &start, .folder = folder };
+        size_t size;
+        store_write(store_path(scratch, "entry"), "bad", 3);
+        store_write(store_path(scratch, "new"), "good", 4);
+        cr_assert_eq(stat(store_path(scratch, "entry"), &r.seen), 0);
+        pthread_barrier_init(&start, NULL, 2);
+        cr_assert_eq(pthread_create(&thread, NULL, remove_what_was_seen, &r), 0);
+        pthread_barrier_wait(&start);
+        cr_assert_eq(rename(store_path(scratch, "new"), store_path(scratch, "entry")), 0);
+        pthread_join(thread, NULL);
+        cr_assert(r.result == 0 || r.result == ESTALE, "round %d: %d", round, r.result);
+        removed += r.result == 0;
+        replaced += r.result == ESTALE;
+        char *left = store_read(store_path(scratch, "entry"), &size);
+        cr_assert(size == 4 && memcmp(left, "good", 4) == 0, "round %d: the good file is lost", round);
+        free(left);
+        pthread_barrier_destroy(&start);
+    }
+    cr_assert_eq(store_count_files(scratch), 1, "temporary names are left");
+    printf("3000 rounds: %d removed first, %d replaced first, 0 lost\n", removed, replaced);
+    close(folder);
 }

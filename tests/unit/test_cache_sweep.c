@@ -152,6 +152,25 @@ Test(cache_sweep, temporary_files_go_after_an_hour)
     expect_only_from(0);
 }
 
+/* They would lie there until the clock has come so far. */
+Test(cache_sweep, temporary_files_from_before_the_clock_was_set_back_go_too)
+{
+    const char *ahead = store_path(scratch, "v2/sm_90a/00/.gdnk-tmp-0123456789abcdef");
+    const char *little = store_path(scratch, "v2/sm_90a/00/.gdnk-tmp-fedcba9876543210");
+    mkdir(store_path(scratch, "v2/sm_90a/00"), 0700);
+    const char *paths_of[] = { ahead, little };
+    const time_t by[] = { 3700, 3500 };
+    for (int i = 0; i < 2; ++i) {
+        const struct timespec then = { .tv_sec = time(NULL) + by[i] }, times[2] = { then, then };
+        store_write(paths_of[i], "x", 1);
+        cr_assert_eq(utimensat(AT_FDCWD, paths_of[i], times, 0), 0);
+    }
+    sweep(UINT64_MAX);
+    cr_assert_neq(access(ahead, F_OK), 0);
+    cr_assert_eq(access(little, F_OK), 0, "a host whose clock is a little ahead lost its file");
+    expect_only_from(0);
+}
+
 Test(cache_sweep, what_is_not_ours_is_never_touched)
 {
     const char *strange[] = {

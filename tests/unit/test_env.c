@@ -14,7 +14,8 @@
 
 static const char *const names[] = {
     "GDN_JIT_CACHE_DIR", "GDN_JIT_BUNDLE_PATH", "GDN_JIT_CACHE_MAX_BYTES", "GDN_JIT_DISABLE_COMPILE",
-    "GDN_JIT_DISABLE_CACHE", "GDN_JIT_NVRTC", "GDN_JIT_LOG", "GDN_JIT_TUNING_PATH", "XDG_CACHE_HOME", "HOME",
+    "GDN_JIT_DISABLE_CACHE", "GDN_JIT_NVRTC", "GDN_JIT_LOG", "XDG_CACHE_HOME", "HOME",
+    "GDN_JIT_RECORD", "GDN_JIT_COMPILE_WAIT_MS", "GDN_JIT_TUNING_PATH", "XDG_RUNTIME_DIR",
 };
 
 static void clear(void)
@@ -34,6 +35,7 @@ Test(env, nothing_set_is_all_zero, .init = clear)
     cr_assert_null(env.tuning_path);
     cr_assert_null(env.xdg_cache_home);
     cr_assert_null(env.home);
+    cr_assert(!env.record && !env.xdg_runtime_dir && env.compile_wait_ms == 0);
     cr_assert_eq(env.cache_max_bytes, 0u);
     cr_assert_eq(env.log_level, 0);
     cr_assert(!env.disable_compile && !env.disable_cache);
@@ -48,6 +50,9 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     setenv("GDN_JIT_TUNING_PATH", "/t:/u", 1);
     setenv("XDG_CACHE_HOME", "/x", 1);
     setenv("HOME", "/h", 1);
+    setenv("GDN_JIT_RECORD", "/r", 1);
+    setenv("XDG_RUNTIME_DIR", "/run", 1);
+    setenv("GDN_JIT_COMPILE_WAIT_MS", "600000", 1);
     setenv("GDN_JIT_CACHE_MAX_BYTES", "18446744073709551615", 1);
     setenv("GDN_JIT_LOG", "debug", 1);
     setenv("GDN_JIT_DISABLE_COMPILE", "1", 1);
@@ -60,6 +65,9 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     cr_assert_str_eq(env.tuning_path, "/t:/u");
     cr_assert_str_eq(env.xdg_cache_home, "/x");
     cr_assert_str_eq(env.home, "/h");
+    cr_assert_str_eq(env.record, "/r");
+    cr_assert_str_eq(env.xdg_runtime_dir, "/run");
+    cr_assert_eq(env.compile_wait_ms, 600000u);
     cr_assert_eq(env.cache_max_bytes, UINT64_MAX);
     cr_assert_eq(env.log_level, GDN_LOG_DEBUG);
     cr_assert(env.disable_compile && env.disable_cache);
@@ -87,6 +95,8 @@ Test(env, what_cannot_be_understood_is_named_and_ignored, .init = clear)
         { "GDN_JIT_CACHE_MAX_BYTES", "12x", "a number of bytes" },
         { "GDN_JIT_CACHE_MAX_BYTES", " 5", "a number of bytes" },
         { "GDN_JIT_CACHE_MAX_BYTES", "18446744073709551616", "a number of bytes" },
+        { "GDN_JIT_COMPILE_WAIT_MS", "600001", "milliseconds" },
+        { "GDN_JIT_COMPILE_WAIT_MS", "-1", "milliseconds" },
         { "GDN_JIT_LOG", "WARN", "error, warn, info or debug" },
         { "GDN_JIT_LOG", "5", "error, warn, info or debug" },
         { "GDN_JIT_DISABLE_COMPILE", "yes", "0 or 1" },
@@ -102,7 +112,8 @@ Test(env, what_cannot_be_understood_is_named_and_ignored, .init = clear)
         cr_assert_eq(kept.count[GDN_LOG_WARN], 1, "%s=%s", cases[i].name, cases[i].value);
         const char *line = kept.last[GDN_LOG_WARN];
         cr_assert(strstr(line, cases[i].name) && strstr(line, cases[i].value) && strstr(line, cases[i].remedy), "%s", line);
-        cr_assert(!env.disable_compile && !env.disable_cache && !env.log_level && !env.cache_max_bytes, "%s=%s was used",
+        cr_assert(!env.disable_compile && !env.disable_cache && !env.log_level && !env.cache_max_bytes &&
+                      !env.compile_wait_ms, "%s=%s was used",
                   cases[i].name, cases[i].value);
     }
 }

@@ -276,7 +276,7 @@ Test(programs, rebuild_compiles_and_replaces_in_memory_and_on_disk)
     cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &old, &origin), GDN_OK);
     char *entry = store_only_entry(scratch);
     store_write(entry, "damaged behind our back", 23);
-    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, &fresh), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, old, &fresh, &origin), GDN_OK, "%s", gdni_error_text());
     cr_assert_neq(fresh, old);
     cr_assert_eq(fake->compiles, 2);
     cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &found, &origin), GDN_OK);
@@ -298,12 +298,83 @@ Test(programs, rebuild_in_strict_mode_is_refused)
 {
     fill(scratch);
     gdn_ctx *ctx = open_ctx(scratch, GDN_CTX_NO_COMPILE);
-    struct gdni_program *program = NULL;
-    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, &program), GDN_E_NOT_CACHED);
+    struct gdni_program *old = NULL, *program = NULL;
+    enum gdni_origin origin;
+    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &old, &origin), GDN_OK);
+    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, old, &program, &origin), GDN_E_NOT_CACHED);
     EXPECT_SENTENCE("refused the cached cubin");
     cr_assert_null(program);
+    gdni_program_release(old);
     cr_assert_eq(fake->compiles, 1);
     gdn_ctx_destroy(ctx);
+}
+
+Test(programs, eight_plans_with_one_refused_cubin_compile_it_once)
+{
+    fill(scratch);
+    gdn_ctx *ctx = open_ctx(scratch, 0);
+    struct gdni_program *refused = NULL, *fresh[8];
+    enum gdni_origin origin;
+    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &refused, &origin), GDN_OK);
+    for (int i = 0; i < 8; ++i) {
+        cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, refused, &fresh[i], &origin), GDN_OK);
+        cr_assert_eq(fresh[i], fresh[0]);
+        cr_assert_eq(origin, i ? GDNI_FROM_MEMORY : GDNI_FROM_COMPILER);
+    }
+    cr_assert_eq(fake->compiles, 2);
+    cr_assert_eq(store_stats(ctx).corrupt, 1u);
+    for (int i = 0; i < 8; ++i) gdni_program_release(fresh[i]);
+    gdni_program_release(refused);
+    gdn_ctx_destroy(ctx);
+}
+
+/* The driver refuses what a bundle has, in each process. */
+static gdn_ctx *open_with_bundle(const char *bundle, const char *dir, uint32_t flags)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
+    cfg.cache_dir = dir;
+    cfg.bundle_dirs = &bundle;
+    cfg.num_bundle_dirs = 1;
+    cfg.flags = flags | GDN_CTX_NO_ENV;
+    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    gdn_ctx *ctx;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK);
+    return ctx;
+}
+
+static gdn_status refuse_bundled(gdn_ctx *ctx, enum gdni_origin *origin)
+{
+    struct gdni_program *refused = NULL, *fresh = NULL;
+    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &refused, origin), GDN_OK);
+    cr_assert_eq(*origin, GDNI_FROM_BUNDLE);
+    const gdn_status status = gdni_programs_rebuild(ctx, &unit, &key, 0, refused, &fresh, origin);
+    gdni_program_release(refused);
+    gdni_program_release(fresh);
+    return status;
+}
+
+Test(programs, what_a_bundle_has_and_the_driver_refuses_is_compiled_once_for_all_processes)
+{
+    char bundle[512], user[512];
+    enum gdni_origin origin;
+    snprintf(bundle, sizeof bundle, "%s", store_path(scratch, "bundle"));
+    snprintf(user, sizeof user, "%s", store_path(scratch, "user"));
+    fill(bundle);
+    gdn_ctx *strict = open_with_bundle(bundle, user, GDN_CTX_NO_COMPILE);
+    cr_assert_eq(refuse_bundled(strict, &origin), GDN_E_NOT_CACHED);
+    gdn_ctx_destroy(strict);
+    gdn_ctx *first = open_with_bundle(bundle, user, 0);
+    cr_assert_eq(refuse_bundled(first, &origin), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(origin, GDNI_FROM_COMPILER);
+    gdn_ctx_destroy(first);
+    for (int i = 0; i < 2; ++i) {
+        gdn_ctx *later = open_with_bundle(bundle, user, i ? GDN_CTX_NO_COMPILE : 0);
+        cr_assert_eq(refuse_bundled(later, &origin), GDN_OK, "%s", gdni_error_text());
+        cr_assert_eq(origin, GDNI_FROM_DISK);
+        cr_assert_eq(store_stats(later).compiles, 0u);
+        gdn_ctx_destroy(later);
+    }
+    cr_assert_eq(store_count_files(bundle), 1, "a bundle was changed");
 }
 
 /* ---- threads ---- */

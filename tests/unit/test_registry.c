@@ -35,7 +35,7 @@ static void build(struct gdni_registry *r, const struct gdni_key *key)
 {
     struct gdni_program *program;
     struct gdni_flight *flight;
-    cr_assert_eq(gdni_registry_enter(r, key, 0, &program, &flight), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_registry_enter(r, key, 0, NULL, &program, &flight), GDN_OK, "%s", gdni_error_text());
     cr_assert(!program && flight, "%s is there already", key->text);
     program = program_of(key);
     cr_assert_eq(gdni_registry_settle(r, flight, GDN_OK, program), GDN_OK);
@@ -49,7 +49,7 @@ Test(registry, gives_back_what_was_built)
     struct gdni_program *program;
     struct gdni_flight *flight;
     build(r, &key);
-    cr_assert_eq(gdni_registry_enter(r, &key, 0, &program, &flight), GDN_OK);
+    cr_assert_eq(gdni_registry_enter(r, &key, 0, NULL, &program, &flight), GDN_OK);
     cr_assert(program && !flight);
     cr_assert_str_eq(program->key_text, "a");
     gdni_program_release(program);
@@ -72,7 +72,7 @@ Test(registry, tells_thousands_of_keys_apart_by_their_text)
             else {
                 struct gdni_program *program;
                 struct gdni_flight *flight;
-                cr_assert_eq(gdni_registry_enter(r, &key, 0, &program, &flight), GDN_OK);
+                cr_assert_eq(gdni_registry_enter(r, &key, 0, NULL, &program, &flight), GDN_OK);
                 cr_assert_not_null(program, "%s", text);
                 cr_assert_str_eq(program->key_text, text);
                 gdni_program_release(program);
@@ -89,7 +89,7 @@ Test(registry, a_program_outlives_the_registry_while_someone_holds_it)
     struct gdni_program *program;
     struct gdni_flight *flight;
     build(r, &key);
-    cr_assert_eq(gdni_registry_enter(r, &key, 0, &program, &flight), GDN_OK);
+    cr_assert_eq(gdni_registry_enter(r, &key, 0, NULL, &program, &flight), GDN_OK);
     gdni_registry_destroy(r);
     cr_assert_str_eq(program->key_text, "a");
     cr_assert_eq(program->refs, 1);
@@ -103,7 +103,7 @@ Test(registry, a_failure_is_not_kept)
     struct gdni_key key = key_of("a");
     struct gdni_program *program;
     struct gdni_flight *flight;
-    cr_assert_eq(gdni_registry_enter(r, &key, 0, &program, &flight), GDN_OK);
+    cr_assert_eq(gdni_registry_enter(r, &key, 0, NULL, &program, &flight), GDN_OK);
     cr_assert_eq(gdni_registry_settle(r, flight, GDN_FAIL(GDN_E_COMPILE, "no"), NULL), GDN_E_COMPILE);
     build(r, &key);
     gdni_registry_destroy(r);
@@ -117,12 +117,12 @@ Test(registry, a_fresh_program_takes_the_place_of_the_old_one)
     struct gdni_program *old, *fresh, *found;
     struct gdni_flight *flight;
     build(r, &key);
-    cr_assert_eq(gdni_registry_enter(r, &key, 0, &old, &flight), GDN_OK);
-    cr_assert_eq(gdni_registry_enter(r, &key, GDNI_ENTER_FRESH, &fresh, &flight), GDN_OK);
+    cr_assert_eq(gdni_registry_enter(r, &key, 0, NULL, &old, &flight), GDN_OK);
+    cr_assert_eq(gdni_registry_enter(r, &key, 0, old, &fresh, &flight), GDN_OK);
     cr_assert(!fresh && flight);
     fresh = program_of(&key);
     gdni_registry_settle(r, flight, GDN_OK, fresh);
-    cr_assert_eq(gdni_registry_enter(r, &key, 0, &found, &flight), GDN_OK);
+    cr_assert_eq(gdni_registry_enter(r, &key, 0, NULL, &found, &flight), GDN_OK);
     cr_assert_eq(found, fresh);
     cr_assert_eq(old->refs, 1, "the registry still holds the old program");
     gdni_program_release(old);
@@ -152,7 +152,7 @@ static void *enter_together(void *data)
     struct gdni_flight *flight;
     pthread_barrier_wait(&s->start);
     ++s->waiting;
-    gdn_status status = gdni_registry_enter(s->r, &s->key, 0, &program, &flight);
+    gdn_status status = gdni_registry_enter(s->r, &s->key, 0, NULL, &program, &flight);
     if (flight) {
         ++s->builds;
         while (s->waiting < THREADS) usleep(100); /* about to enter, or inside: the next line gives them time */
@@ -209,7 +209,7 @@ static void *enter_allowed(void *data)
     struct gdni_program *program;
     struct gdni_flight *flight;
     ++p->entered;
-    const gdn_status status = gdni_registry_enter(p->r, p->key, 0, &program, &flight);
+    const gdn_status status = gdni_registry_enter(p->r, p->key, 0, NULL, &program, &flight);
     if (status != GDN_OK || !flight) return "was given the failure of a caller that may not compile";
     program = program_of(p->key);
     gdni_registry_settle(p->r, flight, GDN_OK, program);
@@ -225,7 +225,7 @@ Test(registry, who_may_compile_is_not_given_the_refusal_of_one_who_may_not)
     struct gdni_flight *strict;
     pthread_t thread;
     void *complaint;
-    cr_assert_eq(gdni_registry_enter(p.r, &key, GDNI_ENTER_STRICT, &program, &strict), GDN_OK);
+    cr_assert_eq(gdni_registry_enter(p.r, &key, GDNI_ENTER_STRICT, NULL, &program, &strict), GDN_OK);
     cr_assert_not_null(strict);
     cr_assert_eq(pthread_create(&thread, NULL, enter_allowed, &p), 0);
     while (!p.entered) usleep(100);
@@ -252,7 +252,7 @@ Test(registry, running_out_of_memory_is_a_status_and_leaves_nothing)
         struct gdni_program *program;
         struct gdni_flight *flight;
         gdni_mem_fail_after(allowed);
-        const gdn_status status = gdni_registry_enter(r, &key, 0, &program, &flight);
+        const gdn_status status = gdni_registry_enter(r, &key, 0, NULL, &program, &flight);
         gdni_mem_fail_after(-1);
         cr_assert_eq(status, GDN_E_NOMEM, "after %d allocations: %s", allowed, gdn_status_name(status));
         cr_assert(!program && !flight);
