@@ -13,6 +13,7 @@ struct cli_candidate {
     char params[CLI_TUNE_PARAMS];
     bool failed; /* it is left out, whatever the reason */
     bool checked;
+    bool tried; /* in the request that is served */
 };
 
 enum cli_tune_state { CLI_TUNE_NEW, CLI_TUNE_COMPILED, CLI_TUNE_FAILED, CLI_TUNE_KNOWN, CLI_TUNE_DONE };

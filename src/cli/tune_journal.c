@@ -14,13 +14,10 @@
 #include "cli/say.h"
 
 static const struct cli_word words[] = {
-    { "run", CLI_JOURNAL_RUN },
-    { "try", CLI_JOURNAL_TRY },
-    { "ok", CLI_JOURNAL_OK },
-    { "failed", CLI_JOURNAL_FAILED },
-    { "done", CLI_JOURNAL_DONE },
-    { "end", CLI_JOURNAL_END },
-    { NULL, 0 },
+    { "run", CLI_JOURNAL_RUN },       { "try", CLI_JOURNAL_TRY },
+    { "race", CLI_JOURNAL_RACE },     { "ok", CLI_JOURNAL_OK },
+    { "failed", CLI_JOURNAL_FAILED }, { "done", CLI_JOURNAL_DONE },
+    { "end", CLI_JOURNAL_END },       { NULL, 0 },
 };
 
 struct line {

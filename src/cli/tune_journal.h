@@ -12,6 +12,7 @@
 enum cli_journal_what {
     CLI_JOURNAL_RUN,    /* a process has begun here; of: the GPU */
     CLI_JOURNAL_TRY,    /* a candidate is about to be tried */
+    CLI_JOURNAL_RACE,   /* of: a job all of whose candidates ran once and are timed now */
     CLI_JOURNAL_OK,     /* its results are right; of: what a check depends on */
     CLI_JOURNAL_FAILED, /* it is out; of: the same, or a job */
     CLI_JOURNAL_DONE,   /* of: a job that is decided */

@@ -25,6 +25,7 @@ static int on_event(void *user, const gdn_tune_event *e)
     cJSON *line = cJSON_CreateObject();
     if (!e->ended) {
         cJSON_AddStringToObject(line, "try", e->params);
+        cJSON_AddBoolToObject(line, "runs", e->step != GDN_TUNE_COMPILE);
         cJSON_AddNumberToObject(line, "done", e->candidate);
         cJSON_AddNumberToObject(line, "of", e->num_candidates);
         cJSON_AddStringToObject(line, "best", e->best_params);

@@ -4,7 +4,7 @@
  * The process is this program again with the same command line and --worker. It reads one request a line on standard input
  * and answers on standard output, both JSON:
  *   {"job": 3, "step": "check", "only": "{...}"}              {"job": 3, "step": "measure", "skip": ["{...}"], "left_ms": 9000}
- *   {"try": "{...}", "done": 4, "of": 9, "best": "{...}", "best_ns": 41200}       before each candidate and each time
+ *   {"try": "{...}", "runs": true, "done": 4, "of": 9, "best": "{...}", "best_ns": 41200}    before each load, run and time
  *   {"failed": "{...}", "status": "GDN_E_WRONG_RESULT", "message": "..."}         a candidate that is out
  *   {"status": "GDN_OK", "message": "", "decided": 1, "params": ...}              the answer; after it the next request
  * Job numbers are the same on both sides, since both find the jobs from one command line.

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "runtime/tune.h"
 
-enum { ALIGNMENT = 256, MAX_SETS = 48, SAMPLE_NS = 1000000, SHORT_CALL_NS = 200000, CALLS_OF_SHORT = 8 };
+enum { ALIGNMENT = 256, MAX_SETS = 512, SAMPLE_NS = 1000000, SHORT_CALL_NS = 200000, CALLS_OF_SHORT = 8 };
 enum { COMPARED_BYTES = 4 << 20 }; /* of each output: its first and its last rows */
 
 /* One candidate ready to be timed. */

@@ -4,7 +4,7 @@
  *
  *   GDN_FAKE_TIMES=SMEM:WHAT[,SMEM:WHAT...]   launches of so much dynamic shared memory take WHAT nanoseconds, or it is
  *                                             hang, fault, wrong (the result), die (the process that launches it)
- *   GDN_FAKE_PAUSE_US=N                       a launch also takes so long in earnest, so that a run can be killed in the middle
+ *   GDN_FAKE_PAUSE_US=N                       a launch outside a graph also takes so long in earnest: a run can be killed in it
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +21,14 @@ static useconds_t pause_us;
 
 static int64_t duration(void *user, const struct fake_launch *launch)
 {
-    if (pause_us) usleep(pause_us);
     if (deadly && launch->smem == deadly) _exit(9);
     return fake_kernel_duration(user, launch);
+}
+
+static void execute(void *user, const struct fake_launch *launch)
+{
+    if (pause_us) usleep(pause_us);
+    fake_kernel_execute(user, launch);
 }
 
 static void take_row(const char *what, unsigned smem)
@@ -44,7 +49,7 @@ static void take_row(const char *what, unsigned smem)
 
 __attribute__((constructor)) static void plug_in(void)
 {
-    const struct fake_device_code code = { duration, fake_kernel_execute, &kernels };
+    const struct fake_device_code code = { duration, execute, &kernels };
     const char *times = getenv("GDN_FAKE_TIMES"), *pause_text = getenv("GDN_FAKE_PAUSE_US");
     fake_controls.reset();
     for (const char *row = times; row && *row; row = strchr(row, ',') ? strchr(row, ',') + 1 : NULL) {
