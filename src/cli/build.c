@@ -176,15 +176,16 @@ void cli_build_free(struct cli_build *b)
 
 void cli_build_say_problems(const struct cli_build *b)
 {
+    const struct cli_records *r = &b->jobs->records;
     for (size_t i = 0; i < b->num_failures; ++i) {
         const struct cli_failure *f = &b->failures[i];
         char more[64] = "";
         if (f->count > 1) snprintf(more, sizeof more, " (and %lld more)", (long long)(f->count - 1));
         cli_say("failed: %s%s: %s", f->first, more, f->message);
     }
-    if (b->jobs->records.torn)
-        cli_say("warning: the recorded list ends in the middle of a line: its writer was killed, and that plan is left "
-                "out");
+    if (r->torn)
+        cli_say("warning: %zu line%s of the recorded list, the first of them line %zu, %s not whole and left out",
+                r->torn, r->torn == 1 ? "" : "s", r->first_torn, r->torn == 1 ? "is" : "are");
     if (b->changed)
         cli_say("warning: %zu of the recorded plans have other keys here: they were recorded with another libgdnjit or "
                 "other tuning tables, and a process with those would not find its kernels",

@@ -1,57 +1,43 @@
 /*
- * cmd_doctor.c - owns `doctor`: what works on this machine, what is missing, how to get it.
+ * cmd_doctor.c - owns `doctor`: finds out what there is on this machine and prints it; diagnose.c says what it means.
  *
  * That an arch can be compiled is not looked up in a list: a small kernel is compiled for each, in memory.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
-#include "cli/resolve.h"
+#include "cli/diagnose.h"
 #include "cli/plan_facts.h"
+#include "cli/resolve.h"
 #include "cli/say.h"
 #include "cli/table.h"
 #include "cli/targets.h"
 
 static const char doc[] = "Tells what works on this machine: the CUDA driver, NVRTC, the cache directory, the "
-                          "archs that NVRTC can compile for (by compiling), and the GPUs that can be named.\v"
-                          "What is missing is named together with how to get it. NVRTC and a cache directory are "
+                          "archs that NVRTC can compile for (by compiling), the GPUs that can be named, and the "
+                          "tuning tables.\v"
+                          "What is missing or does not fit is named together with what to do about it: a problem stops "
+                          "warm, a note something else. NVRTC and a cache directory are "
                           "all that warm needs; the driver and a GPU are needed to run.\n"
                           "\n"
                           "Exit status: 0 warm would work here, 1 something it needs is missing, 2 the command "
                           "line is wrong.";
 
-struct probe {
-    char arch[16];
-    bool compiles;
-    int64_t ms;
-    char problem[512];
-};
-
-enum { MAX_PROBES = 64, MAX_GPUS = 256 };
-
-struct report {
-    gdn_doctor doctor;
-    gdn_target devices[64];
-    int num_devices;
-    struct probe probes[MAX_PROBES];
-    size_t num_probes;
-    struct {
-        char name[64], arch[16];
-    } gpus[MAX_GPUS];
-    size_t num_gpus;
-};
-
 /* A GPU's name differs from its arch. */
 static void on_name(void *user, const char *name, const char *arch)
 {
-    struct report *r = user;
-    if (strcmp(name, arch) == 0 && r->num_probes < MAX_PROBES) {
-        snprintf(r->probes[r->num_probes++].arch, sizeof r->probes[0].arch, "%s", arch);
-    } else if (strcmp(name, arch) != 0 && r->num_gpus < MAX_GPUS) {
-        snprintf(r->gpus[r->num_gpus].name, sizeof r->gpus[0].name, "%s", name);
-        snprintf(r->gpus[r->num_gpus++].arch, sizeof r->gpus[0].arch, "%s", arch);
+    struct cli_facts *f = user;
+    if (strcmp(name, arch) == 0 && f->num_probes < CLI_MAX_PROBES) {
+        snprintf(f->probes[f->num_probes++].arch, sizeof f->probes[0].arch, "%s", arch);
+    } else if (strcmp(name, arch) != 0 && f->num_gpus < CLI_MAX_GPUS) {
+        snprintf(f->gpus[f->num_gpus].name, sizeof f->gpus[0].name, "%s", name);
+        snprintf(f->gpus[f->num_gpus++].arch, sizeof f->gpus[0].arch, "%s", arch);
     }
 }
 
@@ -78,7 +64,7 @@ static gdn_status compile_small(gdn_ctx *ctx, const char *arch)
     return status;
 }
 
-static void run_probe(gdn_ctx *ctx, struct probe *p)
+static void run_probe(gdn_ctx *ctx, struct cli_probe *p)
 {
     char line[64];
     snprintf(line, sizeof line, "compiling a small kernel for %s", p->arch);
@@ -90,91 +76,178 @@ static void run_probe(gdn_ctx *ctx, struct probe *p)
 }
 
 /* In a context of its own that has no cache directory: an entry from before would prove nothing. */
-static int probe_archs(const struct cli_options *options, struct report *r)
+static int probe_archs(const struct cli_options *options, struct cli_facts *f)
 {
     struct cli_options memory_only = *options;
     gdn_ctx *ctx = NULL;
     memory_only.cache_dir = "";
     CLI_TRY(cli_resolve_context(&memory_only, &ctx));
-    for (size_t i = 0; i < r->num_probes; ++i)
-        run_probe(ctx, &r->probes[i]);
+    for (size_t i = 0; i < f->num_probes; ++i)
+        run_probe(ctx, &f->probes[i]);
     cli_progress(NULL);
     gdn_ctx_destroy(ctx);
     return CLI_OK;
 }
 
-static void find_devices(gdn_ctx *ctx, struct report *r)
+static void find_devices(gdn_ctx *ctx, struct cli_facts *f)
 {
-    for (int i = 0; i < r->doctor.num_devices && r->num_devices < 64; ++i) {
-        gdn_target *target = &r->devices[r->num_devices];
-        *target = (gdn_target)GDN_TARGET_INIT;
-        if (gdn_target_from_device(ctx, i, target) == GDN_OK)
-            ++r->num_devices;
-        else
-            cli_say("device %d: %s", i, gdn_last_error());
+    for (int i = 0; i < f->doctor.num_devices && i < CLI_MAX_DEVICES; ++i) {
+        struct cli_device *d = &f->devices[f->num_devices++];
+        d->target = (gdn_target)GDN_TARGET_INIT;
+        if (gdn_target_from_device(ctx, i, &d->target) != GDN_OK)
+            snprintf(d->problem, sizeof d->problem, "%s", gdn_last_error());
     }
 }
 
-static bool ready(const struct report *r)
+/* ---- the cache directory ---- */
+
+/* Into a file that has no name, or whose name is gone at once. */
+static int open_scratch(const char *dir)
 {
-    for (size_t i = 0; i < r->num_probes; ++i)
-        if (r->probes[i].compiles) return r->doctor.cache[0] != '\0';
-    return false;
+    char path[4096];
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return fd;
+    if (snprintf(path, sizeof path, "%s/.gdnk-tmp-doctor-XXXXXX", dir) >= (int)sizeof path) return -1;
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0) unlink(path);
+    return fd;
+}
+
+/* Permissions do not say all: a file system may be read-only or full, a quota used up. */
+static int try_to_write(const char *dir)
+{
+    static const char block[4096];
+    const int fd = open_scratch(dir);
+    if (fd < 0) return errno;
+    const ssize_t written = write(fd, block, sizeof block);
+    const int error = written < 0 ? errno : written < (ssize_t)sizeof block ? ENOSPC : fsync(fd) == 0 ? 0 : errno;
+    close(fd);
+    return error;
+}
+
+static int on_damaged(void *user, const gdn_cache_entry *entry)
+{
+    struct cli_facts *f = user;
+    if (f->damage[0]) return 0;
+    snprintf(f->damage, sizeof f->damage, "%s", entry->problem);
+    snprintf(f->damaged_path, sizeof f->damaged_path, "%s", entry->path);
+    return 0;
+}
+
+static void examine_cache(gdn_ctx *ctx, struct cli_facts *f)
+{
+    gdn_cache_report report = GDN_CACHE_REPORT_INIT;
+    const char *dir = gdn_cache_dir(ctx);
+    if (!dir) return;
+    f->cache_error = try_to_write(dir);
+    if (gdn_cache_verify(ctx, NULL, 0, on_damaged, f, &report) != GDN_OK) {
+        f->damaged = 1;
+        snprintf(f->damage, sizeof f->damage, "%s", gdn_last_error());
+        snprintf(f->damaged_path, sizeof f->damaged_path, "%s", dir);
+        return;
+    }
+    f->damaged = report.damaged;
+    f->temporaries = report.temporaries;
+}
+
+/* ---- tuning tables ---- */
+
+static int on_tuned(void *user, const gdn_tuning_entry *entry)
+{
+    struct cli_facts *f = user;
+    size_t i = 0;
+    while (i < f->num_tuned && (strcmp(f->tuned[i].gpu, entry->gpu_name) != 0 ||
+                                strcmp(f->tuned[i].arch, entry->arch) != 0 || f->tuned[i].num_sms != entry->num_sms))
+        ++i;
+    if (i == CLI_MAX_TUNED) return 1;
+    struct cli_tuned_gpu *t = &f->tuned[i];
+    if (i == f->num_tuned) {
+        ++f->num_tuned;
+        snprintf(t->gpu, sizeof t->gpu, "%s", entry->gpu_name);
+        snprintf(t->arch, sizeof t->arch, "%s", entry->arch);
+        t->num_sms = entry->num_sms;
+    }
+    ++t->entries;
+    t->stale += entry->stale != 0;
+    return 0;
 }
 
 /* ---- text ---- */
 
-static void print_part(const char *name, const char *text, const char *problem)
+/* What is found of a part stands below it. */
+static void print_findings(const struct cli_findings *findings, enum cli_part part)
 {
-    printf("%-7s %-8s %s\n", name, text[0] ? "ok" : "missing", text[0] ? text : problem);
-    if (text[0] && problem[0]) printf("%-7s %-8s %s\n", "", "note", problem);
+    for (size_t i = 0; i < findings->count; ++i)
+        if (findings->items[i].part == part)
+            printf("%-7s %-8s %s\n", "", findings->items[i].stops_warm ? "problem" : "note", findings->items[i].text);
 }
 
-static void gpus_of_arch(const struct report *r, const char *arch, char *out, size_t size)
+static void print_part(enum cli_part part, const char *text, const struct cli_findings *findings)
+{
+    if (text[0])
+        printf("%-7s %-8s %s\n", cli_part_names[part], "ok", text);
+    else
+        printf("%-7s missing\n", cli_part_names[part]);
+    print_findings(findings, part);
+}
+
+static void print_devices(const struct cli_facts *f, const struct cli_findings *findings)
+{
+    for (size_t i = 0; i < f->num_devices; ++i) {
+        const struct cli_device *d = &f->devices[i];
+        char text[96];
+        if (!d->problem[0])
+            printf("%-7s %-8zu %s, %d SMs\n", "gpu", i, cli_target_text(text, &d->target), d->target.num_sms);
+    }
+    print_findings(findings, CLI_PART_GPU);
+}
+
+static void print_tables(const struct cli_facts *f, const struct cli_findings *findings)
+{
+    if (!f->num_tuned) printf("%-7s %-8s %s\n", "tables", "none", "parameters come from the library's model");
+    for (size_t i = 0; i < f->num_tuned; ++i) {
+        const struct cli_tuned_gpu *t = &f->tuned[i];
+        printf("%-7s %-8s %s (%s), %d SMs: %lld entr%s\n", i ? "" : "tables", i ? "" : "ok", t->gpu, t->arch,
+               t->num_sms, (long long)t->entries, t->entries == 1 ? "y" : "ies");
+    }
+    print_findings(findings, CLI_PART_TABLES);
+}
+
+static void gpus_of_arch(const struct cli_facts *f, const char *arch, char *out, size_t size)
 {
     size_t len = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < r->num_gpus && len < size; ++i)
-        if (strcmp(r->gpus[i].arch, arch) == 0)
-            len += (size_t)snprintf(out + len, size - len, "%s%s", len ? ", " : "", r->gpus[i].name);
+    for (size_t i = 0; i < f->num_gpus && len < size; ++i)
+        if (strcmp(f->gpus[i].arch, arch) == 0)
+            len += (size_t)snprintf(out + len, size - len, "%s%s", len ? ", " : "", f->gpus[i].name);
 }
 
-static void print_archs(const struct report *r)
+static void print_archs(const struct cli_facts *f)
 {
     static const struct cli_column columns[] = {
         { "ARCH", false }, { "COMPILES", false }, { "MS", true }, { "GPUS THAT CAN BE NAMED", false }
     };
     struct cli_table *table = cli_table_new(columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < r->num_probes; ++i) {
-        const struct probe *p = &r->probes[i];
+    for (size_t i = 0; i < f->num_probes; ++i) {
+        const struct cli_probe *p = &f->probes[i];
         char ms[CLI_SHORT] = "-", gpus[512];
         if (p->compiles) snprintf(ms, sizeof ms, "%lld", (long long)p->ms);
-        gpus_of_arch(r, p->arch, gpus, sizeof gpus);
+        gpus_of_arch(f, p->arch, gpus, sizeof gpus);
         cli_table_row(table, (const char *const[]){ p->arch, p->compiles ? "yes" : "no", ms, gpus });
     }
     cli_table_print(table);
 }
 
-static void print_problems(const struct report *r)
+static void print_text(const struct cli_facts *f, const struct cli_findings *findings)
 {
-    for (size_t i = 0; i < r->num_probes; ++i)
-        if (r->probes[i].problem[0]) printf("%s: %s\n", r->probes[i].arch, r->probes[i].problem);
-}
-
-static void print_text(const struct report *r)
-{
-    const gdn_doctor *d = &r->doctor;
-    print_part("driver", d->driver, d->driver_problem);
-    print_part("nvrtc", d->nvrtc, d->nvrtc_problem);
-    print_part("cache", d->cache, d->cache_problem);
-    for (int i = 0; i < r->num_devices; ++i) {
-        char text[96];
-        printf("%-7s %-8d %s, %d SMs\n", "gpu", i, cli_target_text(text, &r->devices[i]), r->devices[i].num_sms);
-    }
+    print_part(CLI_PART_DRIVER, f->doctor.driver, findings);
+    print_part(CLI_PART_NVRTC, f->doctor.nvrtc, findings);
+    print_part(CLI_PART_CACHE, f->doctor.cache, findings);
+    print_devices(f, findings);
+    print_tables(f, findings);
     puts("");
-    print_archs(r);
-    print_problems(r);
-    if (!d->num_devices) puts("\nNo GPU here: kernels can be compiled for a named one, and not run.");
+    print_archs(f);
+    if (!f->doctor.num_devices) puts("\nNo GPU here: kernels can be compiled for a named one, and not run.");
 }
 
 /* ---- JSON ---- */
@@ -188,81 +261,116 @@ static void add_part(cJSON *root, const char *name, const char *text, const char
     cJSON_AddItemToObject(root, name, o);
 }
 
-static cJSON *devices_json(const struct report *r)
+static cJSON *devices_json(const struct cli_facts *f)
 {
     cJSON *array = cJSON_CreateArray();
-    for (int i = 0; i < r->num_devices; ++i) {
+    for (size_t i = 0; i < f->num_devices; ++i) {
         cJSON *o = cJSON_CreateObject();
-        cJSON_AddStringToObject(o, "gpu", r->devices[i].gpu_name);
-        cJSON_AddStringToObject(o, "arch", r->devices[i].arch);
-        cJSON_AddNumberToObject(o, "num_sms", r->devices[i].num_sms);
+        cJSON_AddStringToObject(o, "gpu", f->devices[i].target.gpu_name);
+        cJSON_AddStringToObject(o, "arch", f->devices[i].target.arch);
+        cJSON_AddNumberToObject(o, "num_sms", f->devices[i].target.num_sms);
         cJSON_AddItemToArray(array, o);
     }
     return array;
 }
 
-static cJSON *archs_json(const struct report *r)
+static cJSON *tables_json(const struct cli_facts *f)
 {
     cJSON *array = cJSON_CreateArray();
-    for (size_t i = 0; i < r->num_probes; ++i) {
+    for (size_t i = 0; i < f->num_tuned; ++i) {
         cJSON *o = cJSON_CreateObject();
-        cJSON_AddStringToObject(o, "arch", r->probes[i].arch);
-        cJSON_AddBoolToObject(o, "compiles", r->probes[i].compiles);
-        cJSON_AddNumberToObject(o, "milliseconds", (double)r->probes[i].ms);
-        cJSON_AddStringToObject(o, "problem", r->probes[i].problem);
+        cJSON_AddStringToObject(o, "gpu", f->tuned[i].gpu);
+        cJSON_AddStringToObject(o, "arch", f->tuned[i].arch);
+        cJSON_AddNumberToObject(o, "num_sms", f->tuned[i].num_sms);
+        cJSON_AddNumberToObject(o, "entries", (double)f->tuned[i].entries);
+        cJSON_AddNumberToObject(o, "stale", (double)f->tuned[i].stale);
         cJSON_AddItemToArray(array, o);
     }
     return array;
 }
 
-static cJSON *gpus_json(const struct report *r)
+static cJSON *findings_json(const struct cli_findings *findings)
 {
     cJSON *array = cJSON_CreateArray();
-    for (size_t i = 0; i < r->num_gpus; ++i) {
+    for (size_t i = 0; i < findings->count; ++i) {
         cJSON *o = cJSON_CreateObject();
-        cJSON_AddStringToObject(o, "gpu", r->gpus[i].name);
-        cJSON_AddStringToObject(o, "arch", r->gpus[i].arch);
+        cJSON_AddStringToObject(o, "part", cli_part_names[findings->items[i].part]);
+        cJSON_AddBoolToObject(o, "stops_warm", findings->items[i].stops_warm);
+        cJSON_AddStringToObject(o, "text", findings->items[i].text);
         cJSON_AddItemToArray(array, o);
     }
     return array;
 }
 
-static void print_json(const struct report *r)
+static cJSON *archs_json(const struct cli_facts *f)
 {
-    const gdn_doctor *d = &r->doctor;
+    cJSON *array = cJSON_CreateArray();
+    for (size_t i = 0; i < f->num_probes; ++i) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "arch", f->probes[i].arch);
+        cJSON_AddBoolToObject(o, "compiles", f->probes[i].compiles);
+        cJSON_AddNumberToObject(o, "milliseconds", (double)f->probes[i].ms);
+        cJSON_AddStringToObject(o, "problem", f->probes[i].problem);
+        cJSON_AddItemToArray(array, o);
+    }
+    return array;
+}
+
+static cJSON *gpus_json(const struct cli_facts *f)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (size_t i = 0; i < f->num_gpus; ++i) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "gpu", f->gpus[i].name);
+        cJSON_AddStringToObject(o, "arch", f->gpus[i].arch);
+        cJSON_AddItemToArray(array, o);
+    }
+    return array;
+}
+
+static void print_json(const struct cli_facts *f, const struct cli_findings *findings)
+{
+    const gdn_doctor *d = &f->doctor;
     cJSON *root = cJSON_CreateObject();
-    cJSON_AddBoolToObject(root, "ready", ready(r));
+    cJSON_AddBoolToObject(root, "ready", !cli_stops_warm(findings));
     add_part(root, "driver", d->driver, d->driver_problem);
     add_part(root, "nvrtc", d->nvrtc, d->nvrtc_problem);
     add_part(root, "cache", d->cache, d->cache_problem);
-    cJSON_AddItemToObject(root, "devices", devices_json(r));
-    cJSON_AddItemToObject(root, "archs", archs_json(r));
-    cJSON_AddItemToObject(root, "known_gpus", gpus_json(r));
+    cJSON_AddItemToObject(root, "devices", devices_json(f));
+    cJSON_AddItemToObject(root, "archs", archs_json(f));
+    cJSON_AddItemToObject(root, "known_gpus", gpus_json(f));
+    cJSON_AddItemToObject(root, "tables", tables_json(f));
+    cJSON_AddItemToObject(root, "findings", findings_json(findings));
     cli_print_json(root);
 }
 
-static int run(gdn_ctx *ctx, const struct cli_options *options, struct report *r)
+static int run(gdn_ctx *ctx, const struct cli_options *options, struct cli_facts *f, struct cli_findings *findings)
 {
-    if (gdn_examine(ctx, &r->doctor) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
-    find_devices(ctx, r);
-    gdn_target_names(on_name, r);
-    if (r->doctor.nvrtc[0])
-        CLI_TRY(probe_archs(options, r)); /* without it no arch compiles, for one and the same reason */
-    (options->json ? print_json : print_text)(r);
-    return ready(r) ? CLI_OK : cli_fail(CLI_FAILED, "%s", "");
+    if (gdn_examine(ctx, &f->doctor) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
+    find_devices(ctx, f);
+    examine_cache(ctx, f);
+    gdn_target_names(on_name, f);
+    gdn_tuning_list(ctx, on_tuned, f); /* more GPUs than there is room for are not told */
+    if (f->doctor.nvrtc[0])
+        CLI_TRY(probe_archs(options, f)); /* without it no arch compiles, for one and the same reason */
+    cli_diagnose(f, findings);
+    (options->json ? print_json : print_text)(f, findings);
+    return cli_stops_warm(findings) ? cli_fail(CLI_FAILED, "%s", "") : CLI_OK;
 }
 
 int cli_cmd_doctor(int argc, char **argv)
 {
     struct cli_options options;
-    struct report *report = cli_alloc(sizeof *report);
+    struct cli_facts *facts = cli_alloc(sizeof *facts);
+    struct cli_findings *findings = cli_alloc(sizeof *findings);
     gdn_ctx *ctx = NULL;
-    report->doctor = (gdn_doctor)GDN_DOCTOR_INIT;
+    facts->doctor = (gdn_doctor)GDN_DOCTOR_INIT;
     cli_options_parse(&options, 0, doc, argc, argv);
     int code = cli_resolve_context(&options, &ctx);
-    if (code == CLI_OK) code = run(ctx, &options, report);
+    if (code == CLI_OK) code = run(ctx, &options, facts, findings);
     gdn_ctx_destroy(ctx);
     cli_options_free(&options);
-    cli_free(report);
+    cli_free(findings);
+    cli_free(facts);
     return code;
 }

@@ -224,10 +224,10 @@ static void print_entry(const struct cli_entry *e)
     char size[CLI_SHORT];
     printf("key        %s\npath       %s\nsize       %s\n", e->key, e->path, cli_format_bytes(size, e->bytes));
     if (!e->valid) {
-        puts("damaged    the library removes it when it meets it; warm builds it again");
+        printf("damaged    %s; the library removes it when it meets it, and warm builds it again\n", e->problem);
         return;
     }
-    printf("kernel     %s\narch       %s\ncompiler   %s\n", e->kernel, e->arch, e->compiler);
+    printf("kernel     %s\narch       %s\ncompiler   %s\noptions    %s\n", e->kernel, e->arch, e->compiler, e->options);
     printf("registers  %d\nspills     %d bytes\nlocal      %d bytes\n", e->registers, e->spill_bytes, e->local_bytes);
     printf("smem       %d bytes, static\n", e->static_smem);
 }
@@ -267,7 +267,8 @@ static int show_entry(gdn_ctx *ctx, const struct cli_options *o)
 
 static int check_key_options(const struct cli_options *o)
 {
-    if (o->models.count || o->shapes_file || o->model_option || o->ops || o->archs.count || o->gpus.count || o->tokens)
+    if (o->models.count || o->shapes_file || o->model_option || o->ops || o->archs.count || o->gpus.count ||
+        o->tunings.count || o->tokens)
         return cli_fail(CLI_USAGE,
                         "--key names an entry, and the other options a shape or a target: give one or the other");
     if (!is_summary(o))

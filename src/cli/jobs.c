@@ -5,10 +5,27 @@
 
 #include "cli/resolve.h"
 
+/*
+ * What --arch names stands for every engine on that arch: also one that plans by the library's model alone, whatever tables
+ * have been measured.
+ */
+static void add_heuristic(struct cli_shapes *list)
+{
+    const uint32_t chosen = GDN_PLAN_HEURISTIC | GDN_PLAN_TUNED_ONLY;
+    for (size_t i = 0, given = list->count; i < given; ++i) {
+        struct cli_shape shape = list->items[i];
+        if (shape.plan_flags & chosen) continue;
+        shape.plan_flags |= GDN_PLAN_HEURISTIC;
+        cli_shapes_add(list, &shape);
+    }
+}
+
 int cli_jobs_read(struct cli_jobs *jobs, const struct cli_options *options)
 {
     if (options->from) CLI_TRY(cli_records_read(&jobs->records, options->from));
-    return cli_resolve_shapes(options, &jobs->shapes);
+    CLI_TRY(cli_resolve_shapes(options, &jobs->shapes));
+    if (options->archs.count) add_heuristic(&jobs->shapes);
+    return CLI_OK;
 }
 
 static void add(struct cli_jobs *jobs, const struct cli_shape *shape, const gdn_target *target,

@@ -112,6 +112,13 @@ static int opt_gpu(struct cli_options *o, const char *arg)
     return CLI_OK;
 }
 
+static int opt_tuning(struct cli_options *o, const char *arg)
+{
+    if (!arg[0]) return cli_fail(CLI_USAGE, "--tuning is empty: name a tuning file");
+    cli_names_add(&o->tunings, arg, strlen(arg));
+    return CLI_OK;
+}
+
 static int opt_shapes(struct cli_options *o, const char *arg)
 {
     if (o->shapes_file)
@@ -476,6 +483,7 @@ enum key {
     KEY_MAX_AGE,
     KEY_OTHER_COMPILERS,
     KEY_TAR,
+    KEY_TUNING,
     KEY_TUNE_TOKENS,
     KEY_TUNE_SEQS,
     KEY_DEVICE,
@@ -522,6 +530,7 @@ static const struct handler handlers[] = {
     { 'n', opt_dry_run },
     { 'o', opt_output },
     { KEY_TAR, opt_tar },
+    { KEY_TUNING, opt_tuning },
     { 'f', opt_tuning_file },
     { KEY_TUNE_TOKENS, opt_tune_tokens },
     { KEY_TUNE_SEQS, opt_tune_seqs },
@@ -568,6 +577,7 @@ static const struct argp_option shape_options[] = {
 static const struct argp_option target_options[] = {
     { "gpu", 'g', "NAME", 0, "A GPU as the driver prints it, \"NVIDIA H200\"; needs not be here; repeatable", 0 },
     { "arch", 'a', "LIST", 0, "An arch, sm_90a; warm: for every known GPU of that arch; repeatable", 0 },
+    { "tuning", KEY_TUNING, "FILE", 0, "A tuning file that the engine will have; repeatable", 0 },
     { 0 },
 };
 
@@ -706,4 +716,5 @@ void cli_options_free(struct cli_options *options)
     cli_names_free(&options->models);
     cli_names_free(&options->archs);
     cli_names_free(&options->gpus);
+    cli_names_free(&options->tunings);
 }

@@ -24,7 +24,7 @@ struct cli_options {
     unsigned ops;             /* bit of each wanted enum cli_op; 0: all */
     const char *model_option; /* the last option that changes what --model expands to; NULL: none was given */
     /* targets */
-    struct cli_names archs, gpus;
+    struct cli_names archs, gpus, tunings;
     /* cache and compiler */
     const char *cache_dir, *nvrtc;
     bool shared_cache;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_BYTES = 64 << 20, MAX_LINE = 64 << 10, MAX_RECORDS = 4096, MAX_KEYS = 256 };
+enum { MAX_BYTES = 64 << 20, MAX_LINE = 64 << 10, MAX_RECORDS = 4096, MAX_TORN = 1024, MAX_KEYS = 256 };
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 /* ---- one line ---- */
@@ -56,16 +56,13 @@ static int read_line(struct cli_record *r, const char *where, const cJSON *root)
     return read_keys(&r->keys, where, keys);
 }
 
-static int parse_line(struct cli_records *list, const char *name, size_t number, char *line, size_t len)
+static int add_line(struct cli_records *list, const char *name, size_t number, const cJSON *root)
 {
     char where[256];
-    cJSON *root = NULL;
     struct cli_record r = { 0 };
     snprintf(where, sizeof where, "%.200s, line %zu", name, number);
     snprintf(r.shape.label, sizeof r.shape.label, "line %zu", number);
-    int code = cli_json_parse_from(name, (int)number, line, len, &root);
-    if (code == CLI_OK) code = read_line(&r, where, root);
-    cJSON_Delete(root);
+    const int code = read_line(&r, where, root);
     if (code != CLI_OK) {
         cli_names_free(&r.keys);
         return code;
@@ -86,28 +83,35 @@ static bool is_new(struct cli_names *seen, const char *line, size_t len)
     return true;
 }
 
-static int parse_lines(struct cli_records *list, struct cli_names *seen, const char *name, const char *text, size_t len)
+/* What is no JSON was cut off; what is, and says something else, is a mistake. */
+static int take_line(struct cli_records *list, const char *name, size_t number, const char *line, size_t len)
+{
+    cJSON *root = NULL;
+    if (cli_json_parse_from(name, (int)number, line, len, &root) != CLI_OK) {
+        if (!list->torn++) list->first_torn = number;
+        return list->torn <= MAX_TORN ? CLI_OK
+                                      : cli_fail(CLI_USAGE, "%s: more than %d lines are no JSON", name, MAX_TORN);
+    }
+    const int code = list->count == MAX_RECORDS
+                         ? cli_fail(CLI_USAGE, "%s: more than %d plans: split it", name, MAX_RECORDS)
+                         : add_line(list, name, number, root);
+    cJSON_Delete(root);
+    return code;
+}
+
+static int take_lines(struct cli_records *list, struct cli_names *seen, const char *name, const char *text, size_t len)
 {
     const char *end = text + len;
     size_t number = 1;
     for (const char *line = text; line < end; ++number) {
         const char *newline = memchr(line, '\n', (size_t)(end - line));
-        if (!newline) {
-            list->torn = true;
-            return CLI_OK;
-        }
-        const size_t size = (size_t)(newline - line);
+        const size_t size = (size_t)((newline ? newline : end) - line);
         if (size > MAX_LINE)
             return cli_fail(CLI_USAGE, "%s, line %zu: has %zu bytes: no plan has more than %d", name, number, size,
                             MAX_LINE);
-        if (size && memchr(line, '\0', size))
-            return cli_fail(CLI_USAGE, "%s, line %zu: a NUL byte is no JSON", name, number);
-        if (size && is_new(seen, line, size)) {
-            if (list->count == MAX_RECORDS)
-                return cli_fail(CLI_USAGE, "%s: more than %d plans: split it", name, MAX_RECORDS);
-            CLI_TRY(parse_line(list, name, number, seen->items[seen->count - 1], size));
-        }
-        line = newline + 1;
+        if (size && is_new(seen, line, size))
+            CLI_TRY(take_line(list, name, number, seen->items[seen->count - 1], size));
+        line += size + 1;
     }
     return CLI_OK;
 }
@@ -115,7 +119,7 @@ static int parse_lines(struct cli_records *list, struct cli_names *seen, const c
 int cli_records_parse(struct cli_records *list, const char *name, const char *text, size_t len)
 {
     struct cli_names seen = { 0 };
-    const int code = parse_lines(list, &seen, name, text, len);
+    const int code = take_lines(list, &seen, name, text, len);
     cli_names_free(&seen);
     CLI_TRY(code);
     return list->count ? CLI_OK : cli_fail(CLI_USAGE, "%s: holds no plan: is it what GDN_JIT_RECORD named?", name);

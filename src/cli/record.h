@@ -19,7 +19,7 @@ struct cli_record {
 struct cli_records {
     struct cli_record *items;
     size_t count;
-    bool torn; /* the last line has no end: a process was killed while it wrote */
+    size_t torn, first_torn; /* lines that are no JSON: a writer was killed, or its disk was full; the first one's number */
 };
 
 /* Appends the lines of a file; "-" is standard input. CLI_USAGE names the line. */

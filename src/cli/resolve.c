@@ -84,6 +84,15 @@ static void on_log(void *user, int level, const char *message)
     cli_say("%s%s", level == GDN_LOG_ERROR ? "error: " : level == GDN_LOG_WARN ? "warning: " : "", message);
 }
 
+/* A file that is named must be taken in: the kernels would be others. */
+static int load_tunings(gdn_ctx *ctx, const struct cli_options *o)
+{
+    for (size_t i = 0; i < o->tunings.count; ++i)
+        if (gdn_tuning_load(ctx, o->tunings.items[i], 0, NULL, NULL, NULL) != GDN_OK)
+            return cli_fail(CLI_USAGE, "--tuning %s: %s", o->tunings.items[i], gdn_last_error());
+    return CLI_OK;
+}
+
 int cli_resolve_context(const struct cli_options *o, gdn_ctx **out)
 {
     gdn_config config = GDN_CONFIG_INIT;
@@ -92,8 +101,8 @@ int cli_resolve_context(const struct cli_options *o, gdn_ctx **out)
     config.flags = o->shared_cache ? GDN_CTX_SHARED_CACHE : 0;
     config.log_fn = on_log;
     config.log_level = o->verbose ? GDN_LOG_DEBUG : GDN_LOG_WARN;
-    if (gdn_ctx_create(out, &config) == GDN_OK) return CLI_OK;
-    return cli_fail(CLI_FAILED, "%s", gdn_last_error());
+    if (gdn_ctx_create(out, &config) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
+    return load_tunings(*out, o);
 }
 
 int cli_resolve_context_to_read(const struct cli_options *o, gdn_ctx **out)

@@ -35,7 +35,10 @@ static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL
                                                       { "checkpoints", GDN_PREFILL_CHECKPOINTS },
                                                       { "zero_padding", GDN_PREFILL_ZERO_PADDING },
                                                       { NULL, 0 } };
-static const struct cli_word plan_flag_words[] = { { "hopper", GDN_PLAN_HOPPER }, { NULL, 0 } };
+static const struct cli_word plan_flag_words[] = { { "hopper", GDN_PLAN_HOPPER },
+                                                   { "heuristic", GDN_PLAN_HEURISTIC },
+                                                   { "tuned_only", GDN_PLAN_TUNED_ONLY },
+                                                   { NULL, 0 } };
 static const struct cli_word conv_flag_words[] = { { "silu", GDN_CONV_SILU },
                                                    { "bias", GDN_CONV_BIAS },
                                                    { "l2_norm", GDN_CONV_L2_NORM },
@@ -66,6 +69,7 @@ void cli_shapes_free(struct cli_shapes *list)
 struct common {
     int io_type;
     int64_t num_q_heads, num_k_heads, num_v_heads, head_dim_qk, head_dim_v, max_tokens, max_seqs;
+    const cJSON *plan_flags;
 };
 
 #define INT_FIELD(member, required_)                                                                                   \
@@ -76,7 +80,10 @@ struct common {
     { "op", CLI_JSON_WORD, true, &op, 0, 0, cli_op_words },                                                            \
         { "io_type", CLI_JSON_WORD, false, &c.io_type, 0, 0, io_type_words }, INT_FIELD(num_q_heads, true),            \
         INT_FIELD(num_k_heads, true), INT_FIELD(num_v_heads, true), INT_FIELD(head_dim_qk, true),                      \
-        INT_FIELD(head_dim_v, true), INT_FIELD(max_tokens, false), INT_FIELD(max_seqs, false)
+        INT_FIELD(head_dim_v, true), INT_FIELD(max_tokens, false), INT_FIELD(max_seqs, false),                         \
+    {                                                                                                                  \
+        "plan_flags", CLI_JSON_ARRAY, false, &c.plan_flags, 0, 0, NULL                                                 \
+    }
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 static struct common common_defaults(void)
@@ -100,6 +107,12 @@ static int read_flags(const char *where, const char *member, const cJSON *array,
         *out |= (uint32_t)flag;
     }
     return CLI_OK;
+}
+
+static int set_plan_flags(const char *where, const struct common *c, struct cli_shape *out)
+{
+    out->plan_flags = 0;
+    return c->plan_flags ? read_flags(where, "plan_flags", c->plan_flags, plan_flag_words, &out->plan_flags) : CLI_OK;
 }
 
 /* Of a prefill descriptor: how the tensors say what they say. */
@@ -138,7 +151,7 @@ static int read_prefill(const char *where, const cJSON *object, struct cli_shape
     struct common c = common_defaults();
     struct conventions v = conventions_defaults();
     int op = 0;
-    const cJSON *flags = NULL, *plan_flags = NULL;
+    const cJSON *flags = NULL;
     const struct cli_json_field fields[] = {
         COMMON_FIELDS,
         WORD_FIELD(state_type, cli_float_words),
@@ -151,13 +164,12 @@ static int read_prefill(const char *where, const cJSON *object, struct cli_shape
         WORD_FIELD(cu_seqlens_type, index_words),
         WORD_FIELD(slot_type, index_words),
         { "flags", CLI_JSON_ARRAY, false, &flags, 0, 0, NULL },
-        { "plan_flags", CLI_JSON_ARRAY, false, &plan_flags, 0, 0, NULL },
     };
     CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
+    CLI_TRY(set_plan_flags(where, &c, out));
     gdn_prefill_desc *d = &out->desc.prefill;
     *d = (gdn_prefill_desc)GDN_PREFILL_DESC_INIT;
     if (flags) CLI_TRY(read_flags(where, "flags", flags, prefill_flag_words, &d->flags));
-    if (plan_flags) CLI_TRY(read_flags(where, "plan_flags", plan_flags, plan_flag_words, &out->plan_flags));
     set_conventions(d, &v);
     d->io_type = (gdn_dtype)c.io_type;
     d->num_q_heads = (int32_t)c.num_q_heads;
@@ -215,6 +227,7 @@ static int read_conv1d(const char *where, const cJSON *object, struct cli_shape 
         { "x_alignment", CLI_JSON_INT, false, &v.x_alignment, 0, INT32_MAX, NULL },
     };
     CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
+    CLI_TRY(set_plan_flags(where, &c, out));
     gdn_conv1d_desc *d = &out->desc.conv1d;
     *d = (gdn_conv1d_desc)GDN_CONV1D_DESC_INIT;
     CLI_TRY(set_prologue(where, d, &v));
@@ -345,8 +358,10 @@ static const char *conv1d_text(char out[CLI_SHAPE_TEXT], const gdn_conv1d_desc *
 
 const char *cli_shape_text(char out[CLI_SHAPE_TEXT], const struct cli_shape *shape)
 {
-    if (shape->op == CLI_CONV1D) return conv1d_text(out, &shape->desc.conv1d);
-    prefill_text(out, &shape->desc.prefill);
+    if (shape->op == CLI_PREFILL)
+        prefill_text(out, &shape->desc.prefill);
+    else
+        conv1d_text(out, &shape->desc.conv1d);
     for (const struct cli_word *w = plan_flag_words; w->name; ++w)
         if (shape->plan_flags & (uint32_t)w->value) append_text(out, ", plan ", w->name);
     return out;
@@ -355,5 +370,5 @@ const char *cli_shape_text(char out[CLI_SHAPE_TEXT], const struct cli_shape *sha
 gdn_status cli_shape_plan(gdn_ctx *ctx, const gdn_target *target, const struct cli_shape *shape, gdn_plan **out)
 {
     return shape->op == CLI_PREFILL ? gdn_plan_prefill(ctx, target, &shape->desc.prefill, shape->plan_flags, out)
-                                    : gdn_plan_conv1d_qkv(ctx, target, &shape->desc.conv1d, 0, out);
+                                    : gdn_plan_conv1d_qkv(ctx, target, &shape->desc.conv1d, shape->plan_flags, out);
 }

@@ -7,8 +7,8 @@
 #include "cli/cli.h"
 
 /*
- * Writes every file and folder below dir, sorted, to path, which appears whole or not at all: owner and group 0, no times, modes
- * 0644 and 0755. Names are relative to dir. CLI_FAILED names what could not be read or written.
+ * Writes every file and folder below dir, sorted, to path, which appears whole or not at all: owner and group 0, no
+ * times, modes 0644 and 0755. Names are relative to dir. CLI_FAILED names what could not be read or written.
  */
 int cli_tar_write(const char *path, const char *dir);
 

@@ -68,11 +68,11 @@ static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
            (ctx->cache = gdni_cache_create(cfg, &ctx->env, &ctx->log, &ctx->counters)) != NULL &&
            (ctx->registry = gdni_registry_create()) != NULL &&
            (ctx->driver = gdni_driver_create(cfg->driver_path)) != NULL &&
-           (ctx->tuning = gdni_tuning_create(gdni_shipped_tables, gdni_num_shipped_tables, &ctx->log)) != NULL &&
-           gdni_tuning_load_path(ctx, cfg->tuning_path ? cfg->tuning_path : ctx->env.tuning_path) &&
            (ctx->guard = gdni_guard_create(cfg->compile_wait_ms, &ctx->env, &ctx->log)) != NULL &&
            (ctx->record = gdni_record_create(cfg->record_path ? cfg->record_path : ctx->env.record, &ctx->log)) !=
                NULL &&
+           (ctx->tuning = gdni_tuning_create(gdni_shipped_tables, gdni_num_shipped_tables, &ctx->log)) != NULL &&
+           gdni_tuning_load_path(ctx, cfg->tuning_path ? cfg->tuning_path : ctx->env.tuning_path) &&
            (ctx->onecall = gdni_onecall_create()) != NULL;
 }
 
@@ -95,8 +95,8 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
 {
     if (!ctx) return;
     gdni_onecall_destroy(ctx->onecall); /* unloads through the driver's table and logs */
-    gdni_tuning_destroy(ctx->tuning);
     gdni_record_destroy(ctx->record);
+    gdni_tuning_destroy(ctx->tuning);
     gdni_guard_destroy(ctx->guard);
     gdni_driver_destroy(ctx->driver);
     gdni_registry_destroy(ctx->registry);

@@ -15,9 +15,9 @@ struct gdni_driver;   /* driver.h: libcuda, opened at first use */
 struct gdni_nvrtc;    /* nvrtc.h: libnvrtc, opened at first use */
 struct gdni_cache;    /* cache.h: directory and bundles; decided at creation */
 struct gdni_registry; /* registry.h: programs in memory, single flight */
-struct gdni_tuning;   /* tuning_db.h: measured choices of parameters */
 struct gdni_guard;    /* guard.h: turns at compiling between processes */
 struct gdni_record;   /* record.h: the file that plans are recorded in */
+struct gdni_tuning;   /* tuning_db.h: measured choices of parameters */
 struct gdni_onecall;  /* onecall.h: plans of the one-call functions */
 
 /* Relaxed counters: statistics, no synchronisation. */
@@ -34,9 +34,9 @@ struct gdn_ctx {
     struct gdni_cache *cache;
     struct gdni_registry *registry;
     struct gdni_driver *driver;
-    struct gdni_tuning *tuning;
     struct gdni_guard *guard;
     struct gdni_record *record;
+    struct gdni_tuning *tuning;
     struct gdni_onecall *onecall;
 };
 

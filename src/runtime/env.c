@@ -72,8 +72,8 @@ static const struct {
     { "GDN_JIT_CACHE_DIR", offsetof(struct gdni_env, cache_dir), read_text, "" },
     { "GDN_JIT_BUNDLE_PATH", offsetof(struct gdni_env, bundle_path), read_text, "" },
     { "GDN_JIT_NVRTC", offsetof(struct gdni_env, nvrtc), read_text, "" },
-    { "GDN_JIT_TUNING_PATH", offsetof(struct gdni_env, tuning_path), read_text, "" },
     { "GDN_JIT_RECORD", offsetof(struct gdni_env, record), read_text, "" },
+    { "GDN_JIT_TUNING_PATH", offsetof(struct gdni_env, tuning_path), read_text, "" },
     { "XDG_CACHE_HOME", offsetof(struct gdni_env, xdg_cache_home), read_text, "" },
     { "XDG_RUNTIME_DIR", offsetof(struct gdni_env, xdg_runtime_dir), read_text, "" },
     { "HOME", offsetof(struct gdni_env, home), read_text, "" },
@@ -107,8 +107,8 @@ void gdni_env_free(struct gdni_env *env)
     gdni_free(env->cache_dir);
     gdni_free(env->bundle_path);
     gdni_free(env->nvrtc);
-    gdni_free(env->tuning_path);
     gdni_free(env->record);
+    gdni_free(env->tuning_path);
     gdni_free(env->xdg_cache_home);
     gdni_free(env->xdg_runtime_dir);
     gdni_free(env->home);

@@ -2,8 +2,10 @@
  * preset_engine.c - an engine that serves any of the preset models and never compiles: what it needs must have been warmed.
  * It knows the models on its own, not by the tool's presets, and makes its descriptors as an engine would.
  *
- *   preset_engine         on the fake driver: its H200; plans, loads and executes calls of every size
- *   preset_engine NAME    plans for a GPU that is not here
+ *   preset_engine [--largest] [NAME]
+ *
+ * NAME: a GPU that is not here, to plan for. Without, the H200 of the fake driver, where it also loads and executes calls of
+ * every size. --largest: plans with the largest bounds alone, as an engine would, and not with every other beside.
  *
  * Prints how many plans there were. Exit status 1: something was not in the cache, or was compiled.
  */
@@ -11,6 +13,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fakecuda/fakecuda.h"
 #include "gdn_jit/gdn_jit.h"
@@ -250,9 +253,10 @@ int main(int argc, char **argv)
 {
     struct engine e = { 0 };
     gdn_cache_stats stats = GDN_CACHE_STATS_INIT;
-    open_engine(&e, argc > 1 ? argv[1] : NULL);
+    const bool largest = argc > 1 && strcmp(argv[1], "--largest") == 0;
+    open_engine(&e, argv[largest ? 2 : 1]);
     serve_all(&e);
-    for (size_t m = 0; m < COUNT(models); ++m)
+    for (size_t m = 0; m < COUNT(models) && !largest; ++m)
         for (size_t t = 0; t < COUNT(tps) && !is_repeated(m); ++t)
             serve_every_bound(&e, &models[m], tps[t]);
     need(gdn_cache_stat(e.ctx, &stats), "gdn_cache_stat");

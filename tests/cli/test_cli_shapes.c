@@ -58,7 +58,8 @@ Test(cli_shapes, prefill_conventions_reach_the_descriptor_and_the_text)
         "[{\"op\":\"gdn_prefill\"," HEADS ",\"state_type\":\"bf16\",\"head_map\":\"tiled\",\"gate\":\"logits\","
         "\"gate_type\":\"bf16\",\"beta\":\"logits\",\"beta_type\":\"fp16\",\"cu_seqlens_type\":\"int64\","
         "\"slot_type\":\"int64\",\"flags\":[\"qk_l2norm\",\"beta_times_2\",\"checkpoints\",\"zero_padding\"],"
-        "\"plan_flags\":[\"hopper\"]}]";
+        "\"plan_flags\":[\"hopper\"]},"
+        "{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":[\"heuristic\",\"tuned_only\"]}]";
     struct cli_shapes list = { 0 };
     char out[CLI_SHAPE_TEXT];
     cr_assert_eq(read_list(&list, text, sizeof text - 1), CLI_OK, "%s", cli_error());
@@ -72,6 +73,10 @@ Test(cli_shapes, prefill_conventions_reach_the_descriptor_and_the_text)
     cr_expect_str_eq(cli_shape_text(out, &list.items[0]),
                      "gdn_prefill bf16 heads 4/4/8 dims 128/128 state kv bf16 tiled gate logits bf16 beta logits fp16 "
                      "cu_seqlens int64 slots int64 qk_l2norm beta_times_2 checkpoints zero_padding, plan hopper");
+    cr_expect_str_eq(cli_shape_text(out, &list.items[1]),
+                     "conv1d_qkv bf16 heads 4/4/8 dims 128/128 width 4 state cw silu, x aligned to 16, plan heuristic, "
+                     "plan tuned_only");
+    cr_expect_eq(list.items[1].plan_flags, GDN_PLAN_HEURISTIC | GDN_PLAN_TUNED_ONLY);
     cli_shapes_free(&list);
 }
 
@@ -112,13 +117,12 @@ Test(cli_shapes, a_bad_list_is_refused_with_its_reason)
           "\"state_layout\" is \"cw\": must be kv or vk" },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"state_layout\":\"kv\"}]",
           "\"state_layout\" is \"kv\": must be cw, wc or cw_strided" },
-        { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":[\"relu\"]}]",
-          "\"flags\" holds \"relu\": must be silu, bias," },
+        { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":[\"relu\"]}]", "\"flags\" holds \"relu\": must be silu, bias," },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":[1]}]", "\"flags\" holds no string" },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":1}]", "\"flags\" must be an array" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"plan_flags\":[\"cached\"]}]",
-          "\"plan_flags\" holds \"cached\": must be hopper" },
-        { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":[]}]", "\"plan_flags\" is no member" },
+          "\"plan_flags\" holds \"cached\": must be hopper, heuristic or tuned_only" },
+        { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":7}]", "\"plan_flags\" must be an array" },
         { "[{\"op\":\"gdn_prefill\",\"op\":\"gdn_prefill\"," HEADS "}]", "\"op\" is given twice" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"max_tokens\":4294967296}]", "\"max_tokens\" is 4294967296" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"max_tokens\":1e3000}]", "\"max_tokens\" must be an integer" },

@@ -10,6 +10,75 @@ run 1 doctor -d "$room/cache" --nvrtc /nowhere/libnvrtc.so --json
 json 'd["ready"], d["nvrtc"]["ok"], d["cache"]["ok"]' "(False, False, True)"
 json 'any(a["compiles"] for a in d["archs"])' False
 
+# What is wrong here, in plain words, with what to do about it. The fakes need no compiler and no GPU.
+fake=${GDN_FAKE_NVRTC:?is the path of the fake libnvrtc}
+driver=${GDN_FAKE_DRIVER_DIR:?is the folder of the fake libcuda.so.1}
+# finds RC PART STOPS_WARM WORDS [ARGS...]: doctor has one finding of the part with the words
+finds() {
+    local rc=$1 part=$2 stops=$3 words=$4
+    shift 4
+    run "$rc" doctor -d "$room/cache" --nvrtc "$fake" --json "$@"
+    json "[f['stops_warm'] for f in d['findings'] if f['part'] == '$part' and \"$words\" in f['text']]" "[$stops]"
+    run "$rc" doctor -d "$room/cache" --nvrtc "$fake" "$@"
+    has "$out" "$words"
+}
+finds 0 driver False "could not be opened"
+finds 0 driver False "install the NVIDIA driver, and in a container pass the GPUs in"
+run 0 doctor -d "$room/cache" --nvrtc "$fake" --json
+json '[f["part"] for f in d["findings"]]' "['driver']" # no driver: nothing else is wrong, and warm works
+FAKE_NVRTC_VERSION=12.4 finds 1 nvrtc True "is NVRTC 12.4"
+FAKE_NVRTC_VERSION=12.8 finds 0 nvrtc False "sm_103a needs NVRTC 12.9 or newer"
+FAKE_NVRTC_RESULT=7 finds 1 nvrtc True "libnvrtc-builtins.so.13.0 must lie beside libnvrtc.so.13"
+FAKE_NVRTC_RESULT=6 finds 1 nvrtc True "NVRTC compiles for no arch"
+finds 1 cache True "/sys cannot be written" -d /sys
+finds 1 cache True "or name another directory with --cache-dir or GDN_JIT_CACHE_DIR" -d /sys
+GDN_JIT_DISABLE_CACHE=1 run 1 doctor --nvrtc "$fake" --json
+json '[(f["part"], f["stops_warm"]) for f in d["findings"] if f["part"] == "cache"]' "[('cache', True)]"
+
+mkdir -p "$XDG_CACHE_HOME/gdn-jit"
+chmod 770 "$XDG_CACHE_HOME/gdn-jit"
+run 1 doctor --nvrtc "$fake"
+has "$out" "problem  $XDG_CACHE_HOME/gdn-jit is owned by user $(id -u) with mode 0770"
+has "$out" "chmod 700"
+if [ "$(id -u)" = 0 ]; then
+    mkdir "$room/foreign"
+    chown 12345 "$room/foreign"
+    run 1 doctor --nvrtc "$fake" -d "$room/foreign"
+    has "$out" "problem  $room/foreign is owned by user 12345"
+    has "$out" "(for this tool: --shared-cache)"
+    run 0 doctor --nvrtc "$fake" -d "$room/foreign" --shared-cache
+fi
+
+# Entries that are not believed: damaged ones do not stop warm, a folder that others may write does.
+run 0 warm --nvrtc "$fake" -m qwen3.5-2b --tp 1 --op conv1d_qkv --prologue conv -g h200 -d "$room/bad"
+one=$(find "$room/bad" -name '*.gdnk' | head -n 1)
+printf x | dd of="$one" bs=1 seek=70 conv=notrunc 2>/dev/null
+finds 0 cache False "1 entry cannot be used ($one: " -d "$room/bad"
+finds 0 cache False "gdn-jit-cache verify --remove takes them away" -d "$room/bad"
+chmod g+w "$room/bad/v2/sm_90a"
+finds 1 cache True "chown them and chmod go-w" -d "$room/bad"
+
+# GPUs, played by the fake driver.
+export LD_LIBRARY_PATH=$driver
+FAKE_CUDA_HIDE=cuLibraryLoadData finds 0 driver False "install driver 525 or newer"
+FAKE_CUDA_INIT=803 finds 0 driver False "reboot, or reinstall the driver"
+FAKE_NVRTC_VERSION=14.0 finds 0 driver False "this driver cannot load what this NVRTC makes; update the driver, or name an NVRTC 13"
+FAKE_GPU_CC=7.5 finds 0 gpu False "GPU 0: compute capability 7.5 has no arch here"
+FAKE_GPU_NAME="NVIDIA H20" finds 0 gpu False "GPU 0, NVIDIA H20: not a GPU that --gpu can name elsewhere"
+FAKE_NVRTC_VERSION=12.8 FAKE_GPU_CC=10.3 FAKE_GPU_NAME="NVIDIA B300" finds 0 gpu False \
+    "its arch sm_103a is one that this NVRTC cannot compile for"
+"${GDN_MAKE_TUNING:?is the path of make_tuning}" "$room/h200.json" || exit 1
+export GDN_JIT_TUNING_PATH=$room/h200.json
+run 0 doctor -d "$room/cache" --nvrtc "$fake" --json
+json '[f for f in d["findings"] if f["part"] != "tables"], [(t["gpu"], t["num_sms"]) for t in d["tables"]][-1:]' "([], [('NVIDIA H200', 132)])"
+json '[f for f in d["findings"] if "H200, has" in f["text"]]' "[]"
+FAKE_GPU_SMS=66 finds 0 tables False "has 66 SMs, and its tables were measured with 132"
+FAKE_GPU_NAME="NVIDIA H100 PCIe" FAKE_GPU_SMS=114 finds 0 tables False \
+    "GPU 0, NVIDIA H100 PCIe, has no table of its own, and that of NVIDIA H200 stands in for it"
+FAKE_GPU_NAME="NVIDIA L4" FAKE_GPU_CC=8.9 FAKE_GPU_SMS=58 finds 0 tables False \
+    "GPU 0, NVIDIA L4, has no table, nor has another GPU of sm_89"
+unset GDN_JIT_TUNING_PATH LD_LIBRARY_PATH
+
 need_nvrtc
 run 0 doctor -d "$room/cache"
 has "$out" "nvrtc   ok       "

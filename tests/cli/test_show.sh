@@ -75,14 +75,35 @@ run 0 list -d "$d"
 has "$out" "ARCH"
 has "$out" "$key"
 has "$out" "kernels, "
+has "$out" "COMPILER"
+has "$out" "options 1: --gpu-architecture=sm_90a"
+lacks "$out" "options 2"
+run 0 list -d "$d" --json
+json 'all(e["compiler"].startswith("nvrtc ") and "--gpu-architecture=sm_90a" in e["options"] for e in d["entries"])' True
 file=$(find "$d" -name "$key.*.gdnk")
 printf 'x' | dd of="$file" bs=1 seek=100 conv=notrunc 2>/dev/null
 run 0 list -d "$d"
-has "$out" "damaged"
+has "$out" "damaged: $file: "
 run 0 list -d "$d" --json
 json '[e["key"] for e in d["entries"] if not e["valid"]]' "['$key']"
+json 'all(e["problem"] for e in d["entries"] if not e["valid"])' True
 run 0 show --key "$key" -d "$d"
 has "$out" "damaged"
+
+# Ten thousand entries are listed, and verified, in the time of one breath.
+if [ -n "${GDN_MANY_ENTRIES:-}" ]; then
+    what="many_entries" out='' err=''
+    "$GDN_MANY_ENTRIES" "$room/many" 10000 1024 || fail "exit status $?"
+    for command in "list" "list --json" "verify"; do
+        TIMEFORMAT='%U %S'
+        { time run 0 $command -d "$room/many"; } 2>"$room/time"
+        ms=$(awk '{ print int(1000 * ($1 + $2)) }' "$room/time") # of a processor: other tests run beside this one
+        case $command in *json) json 'len(d["entries"]), all(e["valid"] for e in d["entries"])' "(10000, True)" ;; esac
+        echo "$command of 10000 entries: $ms ms"
+        out=''
+        [ "$ms" -lt "${GDN_LIST_MS:-1000}" ] || fail "took $ms ms"
+    done
+fi
 
 # Reading makes nothing.
 run 1 list -d "$room/typo"

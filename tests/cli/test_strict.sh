@@ -5,7 +5,7 @@
 : "${GDN_PRESET_ENGINE:?is the path of preset_engine}" "${GDN_FAKE_DRIVER_DIR:?is the folder of the fake libcuda.so.1}"
 need_nvrtc
 
-# engine RC DIR [GPU]: runs the engine on a cache directory, on the fake driver's H200 or for another GPU
+# engine RC DIR [--largest] [GPU]: runs the engine on a cache directory, on the fake driver's H200 or for another GPU
 engine() {
     local want=$1 dir=$2 got=0
     shift 2
@@ -28,13 +28,40 @@ find "$room/h200" -name '*.gdnk' >"$room/files"
 while read -r file; do
     key=$(basename "$file" | cut -d. -f1)
     mv "$file" "$room/aside"
-    engine 1 "$room/h200"
+    engine 1 "$room/h200" --largest
     has "$err" GDN_E_NOT_CACHED
     has "$err" "key $key"
-    has "$err" "gdn-jit-cache warm"
-    mv "$room/aside" "$file"
+    case $key in
+    [0-1]*) # the command does add it
+        command=$(sed -n "s/.*: \(echo '{.*}' | gdn-jit-cache warm --from -\)\$/\1/p" "$room/err")
+        PATH=$(dirname "$GDN_JIT_CACHE_TOOL"):$PATH GDN_JIT_CACHE_DIR=$room/h200 bash -c "$command" >"$room/out" 2>&1 ||
+            fail "$(cat "$room/out")"
+        has "$(cat "$room/out")" "1 kernel built"
+        engine 0 "$room/h200" --largest
+        ;;
+    *)
+        has "$err" "gdn-jit-cache warm --from -"
+        mv "$room/aside" "$file"
+        ;;
+    esac
 done <"$room/files"
 [ "$(wc -l <"$room/files")" = "$kernels" ] || fail "$kernels were built"
+
+# ---- what a trial run recorded is what the next one needs ----
+GDN_JIT_RECORD=$room/plans.jsonl engine 0 "$room/h200" --largest
+run 0 warm --from "$room/plans.jsonl" -d "$room/recorded" --json
+json 'd["plans_failed"], d["plans_changed"], d["built"]' "(0, 0, $kernels)"
+run 0 warm --from "$room/plans.jsonl" -g "NVIDIA H100 PCIe" --op conv1d_qkv -d "$room/recorded" --json
+json 'd["plans_failed"], [t["gpu"] for t in d["targets"]]' "(0, ['NVIDIA H100 PCIe'])"
+engine 0 "$room/recorded"
+printf '{"schema": 1, "lib' >>"$room/plans.jsonl"
+run 0 warm --from "$room/plans.jsonl" -d "$room/recorded"
+has "$out" "0 kernels built, $kernels already there"
+has "$err" "1 line of the recorded list, the first of them line "
+sed 's/"keys": \["..../"keys": ["0000/' "$room/plans.jsonl" >"$room/changed.jsonl"
+run 0 warm --from "$room/changed.jsonl" -d "$room/recorded" --json
+json 'd["built"], d["plans_changed"] > 0 and d["plans_changed"] <= d["plans"]' "(0, True)"
+has "$err" "of the recorded plans have other keys here"
 
 # ---- an arch: whatever GPU of it comes ----
 run 0 warm -m all --tp 1,2,4,8 -a sm_90a -d "$room/arch" --json

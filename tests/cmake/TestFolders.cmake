@@ -107,6 +107,16 @@ function(gdn_abuse_tests)
     endif()
 endfunction()
 
+# What of the tool reads text that others wrote; for fuzz/fuzz_cli_*.c, without the libraries that the tool prints with.
+function(gdn_cli_readers target)
+    set(readers cli json mem record shapes)
+    list(TRANSFORM readers PREPEND ${PROJECT_SOURCE_DIR}/src/cli/)
+    list(TRANSFORM readers APPEND .c)
+    target_sources(${target} PRIVATE ${readers})
+    target_include_directories(${target} SYSTEM PRIVATE ${CJSON_INCLUDE_DIR})
+    target_link_libraries(${target} PRIVATE ${CJSON_LIBRARY})
+endfunction()
+
 # fuzz/fuzz_<name>.c with the corpus in fuzz/corpus/<name>/: replayed in every build; with GDN_FUZZ also fuzzed for a while.
 function(gdn_fuzz_targets)
     file(GLOB sources CONFIGURE_DEPENDS fuzz/fuzz_*.c)
@@ -123,6 +133,9 @@ function(gdn_fuzz_targets)
         else()
             gdn_test_program(${target} ${source} fuzz/replay_main.c)
             gdn_register(${target} fuzz 600 ${target} ${corpus})
+        endif()
+        if(name MATCHES "^cli_")
+            gdn_cli_readers(${target})
         endif()
         set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
     endforeach()
@@ -143,7 +156,8 @@ function(gdn_gpu_programs)
 endfunction()
 
 # What cli/ needs besides the tool: its parts as a library for cli/test_*.c, and, for the scripts, a driver with one GPU
-# that is found as libcuda.so.1, and an engine that finds its kernels or fails.
+# that is found as libcuda.so.1, an engine that finds its kernels or fails, and what fills
+# a cache and a tuning file.
 function(gdn_cli_support)
     file(GLOB parts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
     list(FILTER parts EXCLUDE REGEX "gdn_jit_cache\\.c$")
@@ -161,11 +175,21 @@ function(gdn_cli_support)
     set_target_properties(fake_driver PROPERTIES C_VISIBILITY_PRESET default OUTPUT_NAME cuda SUFFIX .so.1
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli/driver)
 
+    add_library(env_nvrtc SHARED cli/env_nvrtc.c fakenvrtc/fakenvrtc.c)
+    target_include_directories(env_nvrtc PRIVATE . ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(env_nvrtc PRIVATE Threads::Threads)
+    target_compile_options(env_nvrtc PRIVATE ${GDN_C_WARNINGS})
+    target_link_options(env_nvrtc PRIVATE -Wl,--build-id)
+    set_target_properties(env_nvrtc PROPERTIES C_VISIBILITY_PRESET default
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
+
     add_executable(preset_engine cli/preset_engine.c)
     target_include_directories(preset_engine PRIVATE .)
     target_link_libraries(preset_engine PRIVATE gdnjit ${CMAKE_DL_LIBS})
     target_compile_options(preset_engine PRIVATE ${GDN_C_WARNINGS})
-    set_target_properties(preset_engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
+    gdn_test_program(many_entries cli/many_entries.c)
+    gdn_test_program(make_tuning cli/make_tuning.c)
+    set_target_properties(preset_engine many_entries make_tuning PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
 endfunction()
 
 # A driver whose one GPU computes, by the host reference, and takes the time that GDN_FAKE_TIMES says: for `tune`.
@@ -179,8 +203,9 @@ function(gdn_cli_gpu)
 endfunction()
 
 # cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in
-# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, the engine in GDN_PRESET_ENGINE;
-# the folder of the one that computes is in GDN_FAKE_GPU_DIR.
+# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, of the one that computes in
+# GDN_FAKE_GPU_DIR, the engine in GDN_PRESET_ENGINE, what fills a cache in GDN_MANY_ENTRIES, and what writes a tuning file in
+# GDN_MAKE_TUNING; the fake libnvrtc is GDN_FAKE_NVRTC.
 function(gdn_cli_tests)
     if(NOT TARGET gdn-jit-cache)
         return()
@@ -202,8 +227,12 @@ function(gdn_cli_tests)
         get_filename_component(name ${script} NAME_WE)
         gdn_register(cli_${name} cli 600 bash ${script})
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
-                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>"
-                     "GDN_FAKE_GPU_DIR=$<TARGET_FILE_DIR:fake_gpu>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>")
+                     "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
+                     "GDN_FAKE_GPU_DIR=$<TARGET_FILE_DIR:fake_gpu>" "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>"
+                     "GDN_FAKE_NVRTC=$<TARGET_FILE:env_nvrtc>")
+        if(GDN_SANITIZE) # a time that is promised is that of the tool as it is shipped
+            set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_LIST_MS=60000")
+        endif()
     endforeach()
 endfunction()
 

@@ -42,6 +42,7 @@ const char *nvrtcGetErrorString(gdni_nvrtcresult result);
 
 const char *nvrtcGetErrorString(gdni_nvrtcresult result)
 {
+    if (result == 7) return "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE";
     return result == 6 ? "NVRTC_ERROR_COMPILATION" : result ? "NVRTC_ERROR_FAKE" : "NVRTC_SUCCESS";
 }
 

@@ -1,0 +1,68 @@
+/*
+ * diagnose.h - from what was found on this machine to what is wrong with it and what to do about it, in plain words.
+ */
+#ifndef GDN_CLI_DIAGNOSE_H
+#define GDN_CLI_DIAGNOSE_H
+
+#include "cli/cli.h"
+
+/* Can this arch be compiled? Asked by compiling a small kernel. */
+struct cli_probe {
+    char arch[16];
+    bool compiles;
+    int64_t ms;
+    char problem[512];
+};
+
+struct cli_device {
+    gdn_target target;
+    char problem[512]; /* "" when target is known */
+};
+
+/* Entries of tuning tables for one GPU. */
+struct cli_tuned_gpu {
+    char gpu[64], arch[16];
+    int32_t num_sms;
+    int64_t entries, stale;
+};
+
+enum { CLI_MAX_PROBES = 64, CLI_MAX_DEVICES = 64, CLI_MAX_GPUS = 256, CLI_MAX_TUNED = 256 };
+
+/* What was found. */
+struct cli_facts {
+    gdn_doctor doctor;
+    struct cli_device devices[CLI_MAX_DEVICES];
+    size_t num_devices;
+    struct cli_probe probes[CLI_MAX_PROBES];
+    size_t num_probes;
+    struct {
+        char name[64], arch[16];
+    } gpus[CLI_MAX_GPUS]; /* that can be named */
+    size_t num_gpus;
+    struct cli_tuned_gpu tuned[CLI_MAX_TUNED];
+    size_t num_tuned;
+    int cache_error; /* errno of writing into the cache directory; 0: it went well */
+    uint64_t damaged, temporaries;
+    char damage[256], damaged_path[512]; /* of the first damaged entry */
+};
+
+enum cli_part { CLI_PART_DRIVER, CLI_PART_NVRTC, CLI_PART_CACHE, CLI_PART_GPU, CLI_PART_TABLES, CLI_NUM_PARTS };
+extern const char *const cli_part_names[CLI_NUM_PARTS];
+
+struct cli_finding {
+    enum cli_part part;
+    bool stops_warm; /* else it stops, or slows, something else */
+    char text[1024];
+};
+
+enum { CLI_MAX_FINDINGS = 128 };
+struct cli_findings {
+    struct cli_finding items[CLI_MAX_FINDINGS];
+    size_t count;
+};
+
+/* In the order of parts. Pure: looks at nothing but the facts. */
+void cli_diagnose(const struct cli_facts *facts, struct cli_findings *out);
+bool cli_stops_warm(const struct cli_findings *findings);
+
+#endif
