@@ -9,6 +9,7 @@
 
 #include "base/half.h"
 #include "base/mem.h"
+#include "support/emulator.h"
 #include "support/fake_host.h"
 #include "tuner/work.h"
 
@@ -187,6 +188,71 @@ Test(work, rounding_passes_and_ten_times_as_much_does_not)
     }
     cr_expect(fake_error_says("of o is off by") && fake_error_says("of 10000"), "%s", gdn_last_error());
     trial_close(&t);
+}
+
+/* A trial as the emulator takes it: states by sequence, every sequence in play. */
+static gdn_prefill_args without_slots(const struct gdni_work *work, void *final_state)
+{
+    gdn_devptr addresses[GDNI_WORK_MAX_TENSORS];
+    union gdni_args args;
+    for (int i = 0; i < work->num_tensors; ++i)
+        addresses[i] = (gdn_devptr)(uintptr_t)work->tensors[i].host;
+    gdni_work_bind(&args, work, addresses);
+    args.prefill.slot_in = args.prefill.slot_out = args.prefill.has_initial_state = 0;
+    args.prefill.final_state = (gdn_devptr)(uintptr_t)final_state;
+    return args.prefill;
+}
+
+/* The emulator does not know GDN_PREFILL_BETA_TIMES_2: twice the beta is the same. */
+static void double_betas(struct gdni_work *work)
+{
+    const struct gdni_tensor *beta = &work->tensors[tensor_named(work, "beta")];
+    work->desc.prefill.flags &= ~(uint32_t)GDN_PREFILL_BETA_TIMES_2;
+    for (int64_t i = 0; i < beta->rows * beta->dim; ++i)
+        gdni_store(beta->dtype, beta->host, i, 2 * gdni_load(beta->dtype, beta->host, i));
+}
+
+static void expect_emulated_passes(const gdn_prefill_desc *desc, const char *what)
+{
+    const union gdni_desc d = { .prefill = *desc };
+    struct gdni_work work;
+    cr_assert_eq(gdni_work_trial(&work, GDNI_OP_PREFILL, &d), GDN_OK);
+    if (desc->flags & GDN_PREFILL_BETA_TIMES_2) double_betas(&work);
+    struct gdni_tensor o = work.tensors[tensor_named(&work, "o")];
+    struct gdni_tensor state = work.tensors[tensor_named(&work, "initial_state")];
+    state.rows = state.rows / GDNI_TRIAL_LINES * GDNI_TRIAL_SEQS;
+    void *want_state = gdni_alloc(state.bytes);
+    const gdn_prefill_args args = without_slots(&work, want_state);
+    float *got = gdni_calloc((size_t)(o.rows * o.dim), sizeof *got), *got_state = gdni_alloc(state.bytes);
+    void *rounded = gdni_memdup(o.host, o.bytes);
+    cr_assert(emu_prefill(&work.desc.prefill, &args, &emu_kernel, got, got_state));
+    cr_assert_eq(gdn_reference_prefill(&work.desc.prefill, &args), GDN_OK, "%s", gdn_last_error());
+    const int64_t used = (o.rows - GDNI_TRIAL_PADDING * (o.rows / args.num_tokens)) * o.dim; /* the padding stays NaN */
+    for (int64_t i = 0; i < used; ++i)
+        gdni_store(o.dtype, rounded, i, (double)got[i]);
+    cr_expect_eq(gdni_tensor_check(&o, rounded, o.host, o.rows), GDN_OK, "%s: %s", what, gdn_last_error());
+    cr_expect_eq(gdni_tensor_check(&state, got_state, want_state, state.rows), GDN_OK, "%s: %s", what, gdn_last_error());
+    gdni_free(want_state);
+    gdni_free(got);
+    gdni_free(got_state);
+    gdni_free(rounded);
+    gdni_work_free(&work);
+}
+
+/* The emulator rounds where the kernels do: what it computes must not be taken for a wrong kernel's. */
+Test(work, a_kernel_that_is_as_exact_as_can_be_passes_every_trial)
+{
+    static const uint32_t flags[] = { 0, GDN_PREFILL_QK_L2NORM, GDN_PREFILL_BETA_TIMES_2 };
+    for (int i = 0; i < 12; ++i) {
+        gdn_prefill_desc d = prefill_desc().prefill;
+        char what[64];
+        d.io_type = i % 2 ? GDN_F16 : GDN_BF16;
+        d.head_dim_qk = d.head_dim_v = i / 2 % 2 ? 128 : 64;
+        d.flags = flags[i / 4];
+        d.num_q_heads = d.num_k_heads = 4, d.num_v_heads = 12;
+        snprintf(what, sizeof what, "%s, head dims of %d, flags 0x%x", i % 2 ? "fp16" : "bf16", d.head_dim_v, d.flags);
+        expect_emulated_passes(&d, what);
+    }
 }
 
 Test(work, a_call_of_any_size_costs_the_host_a_megabyte_a_tensor)
