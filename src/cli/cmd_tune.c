@@ -28,6 +28,7 @@ static const char doc[] =
     "  gdn-jit-cache tune -m qwen3-next-80b-a3b --tp 4 -f h200.json --budget 5m\n"
     "  gdn-jit-cache tune -m all --tokens 512,8192 --seqs 1,16 -f h200.json\n"
     "  gdn-jit-cache tune -m all -f h200.json --check\n"
+    "  gdn-jit-cache tune -m all --compile -g \"NVIDIA H200\" -d /opt/gdn-cache\n"
     "\n"
     "The GPU should have nothing else to do. gdn-jit-cache-tune(1) has the whole of it.\n"
     "\n"
@@ -375,6 +376,22 @@ static void mark_known(struct tune *t)
 
 /* ---- The command ---- */
 
+/* --compile: what failed was said when it did. */
+static int wait_for_all(struct tune *t)
+{
+    size_t failed = 0, kernels = 0;
+    for (size_t i = 0; i < t->jobs.count; ++i) {
+        struct cli_tune_job *job = &t->jobs.items[i];
+        wait_for_kernels(t, job);
+        if (job->state == CLI_TUNE_FAILED) cli_say("%s: %s", job->name, job->message);
+        failed += job->state == CLI_TUNE_FAILED;
+        kernels += num_left(job);
+        failed += job->count - num_left(job);
+    }
+    printf("%zu candidates of %zu slots are in %s\n", kernels, t->jobs.count, gdn_cache_dir(t->ctx));
+    return failed ? cli_fail(CLI_FAILED, "%zu candidates or slots are not", failed) : CLI_OK;
+}
+
 /* Threads that are busy with a compile at the end are waited for: what they publish is whole then. */
 static int run_with_threads(struct tune *t)
 {
@@ -387,7 +404,7 @@ static int run_with_threads(struct tune *t)
            pthread_create(&threads[started], NULL, compile_jobs, t) == 0)
         ++started;
     if (!started) compile_jobs(t);
-    const int code = run_jobs(t);
+    const int code = t->options->compile ? wait_for_all(t) : run_jobs(t);
     atomic_store(&t->next, t->jobs.count);
     for (size_t i = 0; i < started; ++i)
         pthread_join(threads[i], NULL);
@@ -419,8 +436,8 @@ static int find_target(struct tune *t)
 {
     const struct cli_options *o = t->options;
     t->target = (gdn_target)GDN_TARGET_INIT;
-    if (o->gpus.count && !o->check)
-        return cli_fail(CLI_USAGE, "--gpu is for --check: what is measured is the GPU of --device");
+    if (o->gpus.count && !o->check && !o->compile)
+        return cli_fail(CLI_USAGE, "--gpu is for --check and --compile: what is measured is the GPU of --device");
     if (o->gpus.count) {
         if (gdn_target_from_name(t->ctx, o->gpus.items[0], &t->target) != GDN_OK)
             return cli_fail(CLI_USAGE, "--gpu: %s", gdn_last_error());
@@ -433,15 +450,19 @@ static int find_target(struct tune *t)
 static int run(struct tune *t, int argc, char **argv)
 {
     const struct cli_options *o = t->options;
-    if (!o->output) return cli_fail(CLI_USAGE, "no tuning file: name it with --file");
+    if (!o->output && !o->compile) return cli_fail(CLI_USAGE, "no tuning file: name it with --file");
     if (o->shapes_file && strcmp(o->shapes_file, "-") == 0)
         return cli_fail(CLI_USAGE, "--shapes is standard input: tune reads the list in several processes, name a file");
     CLI_TRY(cli_tune_jobs_find(o, &t->jobs));
     CLI_TRY(cli_resolve_context(o, &t->ctx));
-    CLI_TRY(load_file(t->ctx, o->output));
+    if (o->output) CLI_TRY(load_file(t->ctx, o->output));
     if (o->worker) return cli_tune_work(t->ctx, &t->jobs, o);
     CLI_TRY(find_target(t));
     t->start_ms = now_ms();
+    if (o->compile) {
+        CLI_TRY(cli_require_cache(t->ctx));
+        return run_with_threads(t);
+    }
     return o->check ? cli_tune_check(t->ctx, &t->target, &t->jobs, o) : tune_all(t, argc, argv);
 }
 

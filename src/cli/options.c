@@ -413,6 +413,13 @@ static int opt_check(struct cli_options *o, const char *arg)
     return CLI_OK;
 }
 
+static int opt_compile(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->compile = true;
+    return CLI_OK;
+}
+
 static int opt_worker(struct cli_options *o, const char *arg)
 {
     (void)arg;
@@ -490,6 +497,7 @@ enum key {
     KEY_BUDGET,
     KEY_TIMEOUT,
     KEY_CHECK,
+    KEY_COMPILE,
     KEY_WORKER
 };
 
@@ -538,6 +546,7 @@ static const struct handler handlers[] = {
     { KEY_BUDGET, opt_budget },
     { KEY_TIMEOUT, opt_timeout },
     { KEY_CHECK, opt_check },
+    { KEY_COMPILE, opt_compile },
     { KEY_WORKER, opt_worker },
 };
 
@@ -621,7 +630,8 @@ static const struct argp_option tune_options[] = {
     { "device", KEY_DEVICE, "N", 0, "CUDA ordinal of the GPU (default 0)", 0 },
     { "jobs", 'j', "N", 0, "Kernels that are compiled at a time, ahead of their turn (default: processors)", 0 },
     { "check", KEY_CHECK, NULL, 0, "Measure nothing: tell what of this the file lacks, and what is stale in it", 0 },
-    { "gpu", 'g', "NAME", 0, "With --check: the GPU that the file is for (default: that of --device)", 0 },
+    { "compile", KEY_COMPILE, NULL, 0, "Measure nothing: compile every candidate into the cache, which needs no GPU", 0 },
+    { "gpu", 'g', "NAME", 0, "With --check and --compile: the GPU that is meant (default: that of --device)", 0 },
     { "worker", KEY_WORKER, NULL, OPTION_HIDDEN, "", 0 },
     { 0 },
 };

@@ -44,7 +44,7 @@ struct cli_options {
     /* tune; output: the tuning file */
     struct cli_sizes tune_tokens, tune_seqs; /* count 0: the default */
     int64_t device, budget_s, timeout_s;     /* 0: none; the library's */
-    bool check;
+    bool check, compile;
     bool worker; /* this process tries candidates for another one */
     /* show */
     int what;

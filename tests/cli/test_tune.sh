@@ -144,6 +144,15 @@ json '[(j["state"], j["candidates"] > 10, j["left_out"]) for j in d["jobs"]]' "[
 run 0 tune --shapes "$room/p.json" -d "$d" -f "$f" --tokens 128 --seqs 1,2 --check
 run 0 tune $conv --tokens 100,300 --check # which the same file kept
 
+# ---- Compiled on a machine without a GPU, tuned on one without a compiler ----
+LD_LIBRARY_PATH=/nowhere run 0 tune --shapes "$room/s.json" -d "$room/ahead" --tokens 100,300 --compile -g h200
+has "$out" "18 candidates of 2 slots are in $room/ahead"
+GDN_JIT_DISABLE_COMPILE=1 run 0 tune --shapes "$room/s.json" -d "$room/ahead" -f "$room/ahead.json" --tokens 100,300 \
+    --nvrtc /nowhere/libnvrtc.so --json
+json '[(j["state"], j["candidates"], j["left_out"]) for j in d["jobs"]]' "[('tuned', 9, []), ('tuned', 9, [])]"
+GDN_JIT_DISABLE_COMPILE=1 run 1 tune --shapes "$room/s.json" -d "$room/nothing" --tokens 100 --compile -g h200
+has "$err" "GDN_JIT_DISABLE_COMPILE"
+
 # ---- What is asked wrongly ----
 run 2 tune --shapes "$room/s.json"
 has "$err" "no tuning file: name it with --file"
@@ -156,7 +165,7 @@ has "$err" "leave nothing to tune"
 run 2 tune $conv --budget 5
 has "$err" '--budget is "5"'
 run 2 tune $conv -g h100
-has "$err" "--gpu is for --check"
+has "$err" "--gpu is for --check and --compile"
 run 1 tune $conv --device 3
 has "$err" "--device 3"
 echo '{"schema": 99}' >"$room/bad.json"
