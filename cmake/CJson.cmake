@@ -8,7 +8,6 @@ find_library(CJSON_SHARED cjson)
 mark_as_advanced(CJSON_INCLUDE_DIR CJSON_ARCHIVE CJSON_SHARED)
 
 # Position-independent code: a distribution's archive may not be.
-set(CJSON_ARCHIVE_USABLE OFF)
 if(CJSON_INCLUDE_DIR AND CJSON_ARCHIVE)
     file(WRITE ${PROJECT_BINARY_DIR}/CMakeFiles/cjson_probe.c
          "#include <cjson/cJSON.h>\nvoid *probe(const char *text);\nvoid *probe(const char *text) { return cJSON_Parse(text); }\n")
@@ -20,13 +19,14 @@ if(CJSON_INCLUDE_DIR AND CJSON_ARCHIVE)
 endif()
 
 set(GDN_CJSON_SONAME "")
-if(CJSON_ARCHIVE_USABLE)
+if(CJSON_ARCHIVE AND CJSON_ARCHIVE_USABLE)
     set(CJSON_LIBRARY ${CJSON_ARCHIVE})
     message(STATUS "cJSON: linked in (${CJSON_ARCHIVE}), its symbols hidden")
 elseif(CJSON_INCLUDE_DIR AND CJSON_SHARED)
     set(CJSON_LIBRARY ${CJSON_SHARED})
     set(GDN_CJSON_SONAME libcjson.so.1)
-    message(STATUS "cJSON: shared (${CJSON_SHARED}); no static libcjson.a, so libgdnjit needs ${GDN_CJSON_SONAME} at run time")
+    message(STATUS "cJSON: shared (${CJSON_SHARED}); no libcjson.a that may go into a shared library, so libgdnjit needs "
+                   "${GDN_CJSON_SONAME} at run time")
 else()
     message(FATAL_ERROR "cJSON not found: install cJSON 1.7 (Debian, Ubuntu: libcjson-dev).")
 endif()

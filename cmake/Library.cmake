@@ -35,6 +35,7 @@ add_library(gdnjit_objects OBJECT ${sources} ${embedded_templates} ${embedded_ta
 target_include_directories(gdnjit_objects PRIVATE src include)
 target_include_directories(gdnjit_objects SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR} ${CJSON_INCLUDE_DIR})
 target_compile_options(gdnjit_objects PRIVATE ${GDN_C_WARNINGS})
+target_compile_definitions(gdnjit_objects PRIVATE $<$<BOOL:${GDN_CHECKED_KERNELS}>:GDN_CHECKED_KERNELS>)
 
 add_library(gdnjit SHARED $<TARGET_OBJECTS:gdnjit_objects>)
 add_library(gdnjit_static STATIC $<TARGET_OBJECTS:gdnjit_objects>)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that this machine can run:
 #   release          all tests, warnings are errors; the GPU tests are skipped where there is no device
-#   asan             AddressSanitizer and UndefinedBehaviorSanitizer: unit tests and fuzz corpora
+#   asan             AddressSanitizer and UndefinedBehaviorSanitizer: unit and abuse tests, fuzz corpora
 #   tsan             ThreadSanitizer: the concurrent tests
 #   NVRTC 12.8       the compile matrix once more with the oldest compiler that is supported
 # The last line is "N passed, N failed", over all of them; a step that could not be built counts as one failure.
@@ -83,7 +83,7 @@ if build release; then
     fi
 fi
 if build asan; then
-    run asan asan -L '^(unit|fuzz)$'
+    run asan asan -L '^(unit|abuse|fuzz)$'
 fi
 if build tsan; then
     # ThreadSanitizer of gcc 12 does not know the wide address randomisation of newer kernels.

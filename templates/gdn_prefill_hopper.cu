@@ -5,7 +5,7 @@
  * chunk, e_i = 2^c_i, d_i = 2^(c_63 - c_i), G_ij = 2^(c_i - c_j) for i >= j:
  *
  *     T  = (I + tril(beta_i G_ij (K K^T)_ij, -1))^-1 diag(beta)        P  = tril(G_ij (Q K^T)_ij)
- *     W  = V - e K S                                                   V' = T W
+ *     W  = V - e K S                                                   V' = T W       (fp16 I/O: beta in W, not in T)
  *     O  = scale (e Q S + P V')                                        S <- e_63 S + K^T (d V')
  *
  * Four warpgroups, joined by mbarriers:
@@ -16,15 +16,16 @@
  *     aux        T and P, one to two chunks ahead of the state warpgroups
  *
  * All of them count the chunks of all items of the CTA in one sequence, so that loads, gates, T and P of the next item are made
- * while the state warpgroups finish the last one. What a chunk is (which item, its first, its last, the end) stands in its
- * gate table.
+ * while the state warpgroups finish the last one. The tile warp takes the items and announces them; what a chunk is (its
+ * item's last, the end) stands in its gate table.
  *
- * Rounding: as gdn_prefill_generic.cu, but beta stands in T (a rounding of its own: too much for fp16 I/O, hence bf16 only),
- * and gate factors of blocks off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0.
+ * Rounding: as gdn_prefill_generic.cu, but for bf16 I/O beta stands in T (a rounding of its own), and gate factors of blocks
+ * off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0.
  * docs/prefill_hopper.md: budgets, barriers, what was measured and tried.
  */
 #include "gdn_spec.cuh"
 
+#include "gdn_flags.cuh"
 #include "gdn_gates.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
@@ -43,6 +44,13 @@ constexpr int C = spec::CHUNK, D = 128;
 constexpr int K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4;
 constexpr int GROUP = 128; /* threads of a warpgroup */
 constexpr int GATE_WARPS = 2;
+constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the next one is taken */
+
+/*
+ * beta's place: T's columns, in fp16, or W's rows, in fp32. The first is two instructions a chunk cheaper for every token and
+ * column, and a rounding of its own, which only bf16's bounds have room for.
+ */
+constexpr bool BETA_IN_T = spec::IO_BF16;
 
 static_assert(!spec::QK_L2NORM, "the generic kernel's");
 static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
@@ -65,12 +73,15 @@ constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
 constexpr int BAR_AT = SCALE_AT + 8 * 32 * 8;
-constexpr int END = BAR_AT + 512;
+constexpr int ITEM_SLOTS = 8, ITEM_AT = BAR_AT + 384; /* what all roles know of an item, 16 bytes */
+constexpr int MOST_SORTED = 256;                      /* sequences */
+constexpr int ORDER_AT = BAR_AT + 512;                /* their numbers, the longest first, 16 bits each */
+constexpr int END = ORDER_AT + 2 * MOST_SORTED;
 static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* A gate table, bytes from its start; the first five are per token. */
 enum {
-    DECAY_IN = 0,    /* e */
+    DECAY_IN = 0,    /* e; beta e where beta is not in T */
     DECAY_OUT = 256, /* d */
     BETA = 512,
     BAND_LOG = 768,    /* c_i - c of the first token of i's band of 16 */
@@ -79,12 +90,13 @@ enum {
         1280, /* fp16: 2^(c of band b's first token - c_j) for j < 16 b: 16 of band 1, 32 of band 2, 48 of band 3 */
     DECAY_ALL = 1472,  /* e_63 */
     W_LIMIT = 1476,    /* fp16 bits: |W| up to which V' and d V' stay in range; 0: scale whatever it is */
-    BETA_SCALE = 1480, /* T holds beta / this; where it is not 1, W_LIMIT is 0 */
+    BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
     FLAGS = 1484,
-    ITEM = 1488,
-    CHECKPOINT = 1492 /* row of the list, where the flag says so */
+    CHECKPOINT = 1488 /* row of the list, where the flag says so */
 };
-enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4 }; /* END: no chunk, leave */
+/* An item's entry; lines are of initial_state and final_state, and fit: 2^31 of them are more than any memory. */
+enum { ITEM_INDEX = 0, ITEM_HEAD = 4, ITEM_FROM = 8, ITEM_TO = 12 }; /* INDEX -1: no more; FROM -1: zeros */
+enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4 };        /* END: no chunk, leave */
 
 /* Of a condition: its code stands out of the way of the loop around it. */
 __device__ __forceinline__ bool rarely(bool condition)
@@ -114,9 +126,10 @@ enum {
     DIAGONAL_FULL = O_EMPTY + 2, /* blocks to invert, chunks in turn */
     DIAGONAL_DONE = DIAGONAL_FULL + 2,
     TAIL = DIAGONAL_DONE + 2, /* a tail chunk's tiles, before their rest is cleared */
-    NUM_BARRIERS
+    ITEM_FULL,
+    NUM_BARRIERS = ITEM_FULL + ITEM_SLOTS
 };
-static_assert(NUM_BARRIERS * 8 <= 512, "barriers fit");
+static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
 
 __device__ __forceinline__ u32 bar(int index)
 {
@@ -126,16 +139,16 @@ __device__ __forceinline__ u32 bar(int index)
 __device__ __forceinline__ void init_barriers()
 {
     for (int i = 0; i < NUM_BARRIERS; ++i) {
-        int count = 1;                                    /* one thread, or TMA's bytes */
-        if (i >= K_EMPTY && i < GATE_FULL) count = 8;     /* state warps */
-        if (i >= GATE_FULL && i < GATE_EMPTY) count = 32; /* a gate warp's lanes */
-        if (i >= GATE_EMPTY && i < TP_FULL) count = 8;
-        if (i >= TP_FULL && i < TP_EMPTY) count = 4; /* aux warps */
-        if (i >= TP_EMPTY && i < O_FULL) count = 8;
-        if (i >= O_FULL && i < O_EMPTY) count = 4;              /* one state warpgroup's warps */
-        if (i >= DIAGONAL_FULL && i < DIAGONAL_DONE) count = 4; /* aux warps */
-        if (i >= DIAGONAL_DONE && i < TAIL) count = 2;          /* gate warps */
-        mbar_init(bar(i), count);
+        int warps = 1;                                /* the one that loads; O_EMPTY: that stores */
+        if (i >= K_EMPTY && i < GATE_FULL) warps = 8; /* state warps */
+        if (i >= GATE_EMPTY && i < TP_FULL) warps = 8;
+        if (i >= TP_FULL && i < TP_EMPTY) warps = 4; /* aux warps */
+        if (i >= TP_EMPTY && i < O_FULL) warps = 8;
+        if (i >= O_FULL && i < O_EMPTY) warps = 4;              /* one state warpgroup's warps */
+        if (i >= DIAGONAL_FULL && i < DIAGONAL_DONE) warps = 4; /* aux warps */
+        if (i >= DIAGONAL_DONE && i < TAIL) warps = 2;          /* gate warps */
+        const bool lanes = i >= GATE_FULL && i < GATE_EMPTY;    /* a gate warp's lanes, each for its tokens */
+        mbar_init(bar(i), lanes ? 32 : i >= TAIL ? 1 : warps * ARRIVALS_PER_WARP);
     }
     mbar_init_fence();
 }
@@ -192,6 +205,33 @@ struct Item : Sequence {
     int steps;          /* chunks; an empty sequence has one where its state is to be copied */
 };
 
+/* With more items than CTAs the longest come first, so that the last to end are short. */
+__device__ __forceinline__ bool sorted(const prefill_params &p)
+{
+    return p.cu_seqlens && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
+}
+
+/* By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones. */
+__device__ __forceinline__ void sort_sequences(const prefill_params &p)
+{
+    if (!sorted(p)) return;
+    const int n = (int)threadIdx.x;
+    const u32 lens = at(K_AT);
+    i64 len = 0;
+    if (n < p.num_seqs)
+        len = load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n + 1) - load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n);
+    const u32 own = len > 0 ? (u32)len : 0;
+    if (n < p.num_seqs) store_shared(lens + 4 * n, own);
+    __syncthreads();
+    if (n >= p.num_seqs) return;
+    int rank = 0;
+    for (int i = 0; i < p.num_seqs; ++i) {
+        const u32 other = load_shared_u32(lens + 4 * i);
+        rank += other > own || (other == own && i < n);
+    }
+    ((u16 *)(shared + ORDER_AT))[rank] = (u16)n;
+}
+
 __device__ __forceinline__ Item load_item(const prefill_params &p, int index)
 {
     Item item;
@@ -201,11 +241,74 @@ __device__ __forceinline__ Item load_item(const prefill_params &p, int index)
     item.steps = 0;
     item.inert = true;
     if (p.num_seqs == 0) return item; /* nothing but padding */
+    if (sorted(p)) item.n = ((const u16 *)(shared + ORDER_AT))[item.n];
     (Sequence &)item = find_sequence(p, item.n);
     if (item.inert) return item;
     item.steps = item.len / C + (item.len % C != 0);
     if (item.steps == 0 && p.final_state) item.steps = 1;
     return item;
+}
+
+/*
+ * The CTA's next item with anything to do, after that of `index` (-1: its first); index -1 when none is left. Dealt out by a
+ * counter where the call has a workspace, else in turn.
+ */
+__device__ __forceinline__ Item next_item(const prefill_params &p, int index, int lane)
+{
+    for (;;) {
+        if (index < 0) {
+            index = blockIdx.x;
+        } else if (p.control) {
+            if (lane == 0) index = gridDim.x + (int)take_ticket(p.control);
+            index = __shfl_sync(~0u, index, 0);
+        } else {
+            index += gridDim.x;
+        }
+        Item item;
+        item.index = -1;
+        if (index >= p.num_items) return item;
+        item = load_item(p, index);
+        if (item.steps > 0) return item;
+    }
+}
+
+__device__ __forceinline__ u32 entry_of(int number)
+{
+    return at(ITEM_AT) + 16 * (number % ITEM_SLOTS);
+}
+
+/*
+ * The CTA's item of this number, for the other roles. Slots are free without a barrier: at chunk n the tile warp has seen chunk
+ * n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
+ */
+__device__ __forceinline__ void publish(const Item &item, int number, int lane)
+{
+    if (lane == 0) {
+        const int from = item.index < 0 || item.from_zeros ? -1 : (int)item.from;
+        store_shared(entry_of(number), (u32)item.index, (u32)item.head, (u32)from, (u32)item.to);
+        mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
+    }
+    __syncwarp();
+}
+
+/* Waits for it; index -1: there is none. */
+__device__ __forceinline__ Item published(const prefill_params &p, int number)
+{
+    mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
+    const int index = (int)load_shared_u32(entry_of(number) + ITEM_INDEX);
+    Item item;
+    item.index = -1;
+    return index < 0 ? item : load_item(p, index);
+}
+
+/* The state that it starts from comes to L2 while the item before it is worked on. */
+__device__ __forceinline__ void prefetch_state(const prefill_params &p, const Item &item, int lane)
+{
+    constexpr int BYTES = D * D * (spec::STATE_TYPE == TYPE_F32 ? 4 : 2);
+    if (lane != 0 || item.index < 0 || item.from_zeros) return;
+    const StateAt<const void> state = initial_state(p, item.from, item.head);
+    const u8 *const first = (const u8 *)state.base + state.offset * (BYTES / (D * D));
+    if ((u64)first % 16 == 0) bulk_prefetch(first, BYTES);
 }
 
 /* A tile's place in its tensor map. */
@@ -247,6 +350,8 @@ __device__ __forceinline__ void load_whole_tile(u32 to, const void *map, u32 ful
     if (lane == 0) {
         mbar_arrive_expect(full, TILE);
         load_tile(to, map, full, from);
+    } else if (ARRIVALS_PER_WARP == 32) {
+        mbar_arrive(full);
     }
     __syncwarp();
 }
@@ -269,12 +374,9 @@ __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &
     clear_rest(c.q(), rows, lane);
     clear_rest(c.v(), rows, lane);
     async_proxy_fence();
-    __syncwarp();
-    if (lane == 0) {
-        mbar_arrive(bar(K_FULL + (c.n & 3)));
-        mbar_arrive(bar(Q_FULL + c.q_slot));
-        mbar_arrive(bar(V_FULL + (c.n & 1)));
-    }
+    mbar_arrive_warp(bar(K_FULL + (c.n & 3)), lane);
+    mbar_arrive_warp(bar(Q_FULL + c.q_slot), lane);
+    mbar_arrive_warp(bar(V_FULL + (c.n & 1)), lane);
     __syncwarp();
 }
 
@@ -291,11 +393,18 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
     u32 tail_parity = 0;
     bool v_waits = false; /* V of chunk c.n - 1 is still to be loaded */
     TileAt v;
-    for (int index = blockIdx.x; index < p.num_items; index += gridDim.x) {
-        const Item item = load_item(p, index);
+    Item item = next_item(p, -1, lane);
+    publish(item, 0, lane);
+    for (int number = 1; item.index >= 0; ++number) {
+        Item next;
         for (int step = 0; step < item.steps; ++step, c.advance()) {
             const int rows = min(item.len - step * C, C);
             const Tiles from = tiles_of(p, item, step);
+            if (step == max(item.steps - LOOK_AHEAD, 0)) { /* no earlier, so that the longest wait for nobody */
+                next = next_item(p, item.index, lane);
+                publish(next, number, lane);
+                prefetch_state(p, next, lane);
+            }
             mbar_wait(bar(K_EMPTY + (c.n & 3)), c.parity4() ^ 1);
             if (rows == C) load_whole_tile(c.k(), &p.k_map, bar(K_FULL + (c.n & 3)), from.k, lane);
             mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
@@ -308,6 +417,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
                 load_tail(p, from, c, rows, tail_parity, lane);
             }
         }
+        item = next;
     }
     if (v_waits) load_v(p, c.n - 1, v, lane);
 }
@@ -393,10 +503,10 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
         const Sum total = shuffle(c[1], 31);
         const float e1 = exp2_approx(c[1].high), d0 = exp2_approx(total - c[0]), d1 = exp2_approx(total - c[1]);
         const float e0 = exp2_approx(c[0].high);
-        store_shared(to + DECAY_IN, e0, e1);
+        store_shared(to + DECAY_IN, BETA_IN_T ? e0 : e0 * b[0], BETA_IN_T ? e1 : e1 * b[1]);
         store_shared(to + DECAY_IN_Q, e0 * scale_q, e1 * scale_q);
         store_shared(to + DECAY_OUT, d0, d1);
-        const float scale = beta_scale(b[0], b[1]),
+        const float scale = BETA_IN_T ? beta_scale(b[0], b[1]) : 1.0f,
                     inverse_scale = __uint_as_float((254u << 23) - __float_as_uint(scale));
         const u32 limit = w_limit(d0, d1);
         store_shared(to + BETA, b[0] * inverse_scale, b[1] * inverse_scale);
@@ -441,22 +551,20 @@ __device__ __forceinline__ RawGates fetch_gates(const prefill_params &p, const I
 /* The chunks of this CTA's items, one after the other. */
 struct Cursor {
     Item item;
-    int step;
+    int number, step; /* of the item, of the chunk in it */
     bool more;
     Checkpoints checkpoint;
 
     __device__ __forceinline__ explicit Cursor(const prefill_params &p)
     {
-        enter(p, blockIdx.x);
+        enter(p, 0);
     }
-    __device__ __forceinline__ void enter(const prefill_params &p, int index)
+    __device__ __forceinline__ void enter(const prefill_params &p, int item_number)
     {
+        number = item_number;
         step = 0;
-        for (more = index < p.num_items; more; more = index < p.num_items) {
-            item = load_item(p, index);
-            if (item.steps > 0) break;
-            index += gridDim.x;
-        }
+        item = published(p, number);
+        more = item.index >= 0;
         if constexpr (spec::CHECKPOINTS)
             if (more) checkpoint = Checkpoints(p, item, item.n);
     }
@@ -467,7 +575,7 @@ struct Cursor {
         if constexpr (spec::CHECKPOINTS)
             while (checkpoint.chunk == step)
                 checkpoint.advance(p, item, item.n);
-        if (step == item.steps) enter(p, item.index + gridDim.x);
+        if (step == item.steps) enter(p, number + 1);
     }
 };
 
@@ -511,7 +619,6 @@ __device__ __forceinline__ void store_chunk_facts(u32 table, const Cursor &curso
             store_shared(table + CHECKPOINT, (u32)cursor.checkpoint.row);
         }
     store_shared(table + FLAGS, flags);
-    store_shared(table + ITEM, (u32)cursor.item.index);
 }
 
 /* The table of chunk number n, which the cursor stands at, or of the end. */
@@ -547,8 +654,7 @@ __device__ __forceinline__ void gate_role(const prefill_params &p, int gate_warp
             const int slot = n & 1;
             mbar_wait(bar(DIAGONAL_FULL + slot), n >> 1 & 1);
             invert_diagonal(at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + 4 * slot * DIAGONAL, gate_warp);
-            __syncwarp();
-            if (lane == 0) mbar_arrive(bar(DIAGONAL_DONE + slot));
+            mbar_arrive_warp(bar(DIAGONAL_DONE + slot), lane);
         }
         if (made > chunks) continue; /* the end stands */
         if (mine) make_table(p, ahead, raw, made, lane);
@@ -573,9 +679,12 @@ __device__ __forceinline__ void store_rows(u32 tile, u16 *to, i64 stride, int ro
 __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
 {
     u32 parity = 0;
-    for (int index = blockIdx.x; index < p.num_items; index += gridDim.x) {
-        const Item item = load_item(p, index);
-        if constexpr (spec::ZERO_PADDING) zero_padding<D>(p, item.n, item.head, 0, lane, 32);
+    if constexpr (spec::ZERO_PADDING) /* while there is nothing else to do; of any (n, head) each CTA's share */
+        for (int index = blockIdx.x; index < p.num_items; index += gridDim.x)
+            zero_padding<D>(p, index / p.num_heads, index % p.num_heads, 0, lane, 32);
+    for (int number = 0;; ++number) {
+        const Item item = published(p, number);
+        if (item.index < 0) break;
         for (int step = 0; step < item.steps; ++step, parity ^= 1)
             for (int half = 0; half < 2; ++half) {
                 const int rows = min(item.len - step * C, C);
@@ -593,8 +702,7 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
                                    row_offset(item, item.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
                                    (i64)step * C * p.o_token_stride + half * 64,
                                p.o_token_stride, rows, lane);
-                __syncwarp();
-                if (lane == 0) mbar_arrive(bar(O_EMPTY + half));
+                mbar_arrive_warp(bar(O_EMPTY + half), lane);
             }
     }
 }
@@ -699,7 +807,7 @@ __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGate
 {
     const int lane = lane_id(), g = lane >> 2, t = lane & 3;
     const u32 betas = table + BETA + 64 * band + 4 * g;
-    const float scale = load_shared_float(table + BETA_SCALE);
+    const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
     const float b0 = load_shared_float(betas) * scale, b1 = load_shared_float(betas + 32) * scale;
     const Block y = diagonal_block(x, band);
     const u32 to = diagonal + (2 * t * DIAGONAL_STRIDE + g) * 4;
@@ -759,24 +867,27 @@ __device__ __forceinline__ void store_t_block(u32 to, const float (&x)[2][4], fl
                       pack_f16x2(x[1][0] * f0, x[1][1] * f0), pack_f16x2(x[1][2] * f1, x[1][3] * f1));
 }
 
+__device__ __forceinline__ u32 scale_f16x2(u32 x, float factor)
+{
+    return BETA_IN_T ? pack_f16x2(f16_lo(x) * factor, f16_hi(x) * factor) : x;
+}
+
 /*
  * Block column B = band of X = (I + L)^-1, transposed, with M_IJ = D_I L_IJ:  X_BB = D_B,
  * X_IB^T = - sum_{B <= K < I} X_KB^T M_IK^T.  Accumulators, packed, are operand A of the next row's products. T's columns take
- * beta on the way out.
+ * beta on the way out, where it is T's.
  */
 __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, int band)
 {
     const BlockLane l = block_lane(l_tile);
     const u32 to = (l.b ^ (band << 5)) - l_tile + t_tile + 2048 * band, betas = table + BETA + 64 * band + 4 * l.g;
     const u32 row = 2048 * band; /* of block row I = band + d: + 2048 d */
-    const float b0 = load_shared_float(betas), b1 = load_shared_float(betas + 32);
+    const float b0 = BETA_IN_T ? load_shared_float(betas) : 1.0f;
+    const float b1 = BETA_IN_T ? load_shared_float(betas + 32) : 1.0f;
     u32 x[4], b[4];
     float sum[4][2][4] = {};
     ldmatrix_x4(x, (l.a ^ (band << 5)) + row);
-    stmatrix_x4_trans(to, pack_f16x2(f16_lo(x[0]) * b0, f16_hi(x[0]) * b0),
-                      pack_f16x2(f16_lo(x[1]) * b1, f16_hi(x[1]) * b1),
-                      pack_f16x2(f16_lo(x[2]) * b0, f16_hi(x[2]) * b0),
-                      pack_f16x2(f16_lo(x[3]) * b1, f16_hi(x[3]) * b1));
+    stmatrix_x4_trans(to, scale_f16x2(x[0], b0), scale_f16x2(x[1], b1), scale_f16x2(x[2], b0), scale_f16x2(x[3], b1));
 #pragma unroll
     for (int e = 0; e < 3; ++e) {
         if (e >= 3 - band) break; /* rows below e */
@@ -794,7 +905,7 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
     }
 }
 
-enum { BAR_AUX = 1 }; /* named barrier of the aux warpgroup */
+enum { BAR_AUX = 1, BAR_TURN }; /* named barriers: of the aux warpgroup; of whose turn it is, + state warpgroup */
 
 /* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
 __device__ __forceinline__ void finish_t(int n, int band)
@@ -806,8 +917,7 @@ __device__ __forceinline__ void finish_t(int n, int band)
     bar_sync(BAR_AUX, GROUP); /* D L of all bands stands */
     solve_column(l_tile, at(T_AT) + slot * SQUARE, at(GATE_AT) + (n & 3) * GATE, band);
     async_proxy_fence();
-    __syncwarp();
-    if (lane_id() == 0) mbar_arrive(bar(TP_FULL + slot));
+    mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
 }
 
 /* Chunk n + 1's table and tiles are there: its K K^T, on its way. False at the end. */
@@ -837,8 +947,7 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         settled(kk);
         bar_sync(BAR_AUX, GROUP); /* the other warps have read this L tile's last chunk */
         store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, band);
-        __syncwarp();
-        if (lane_id() == 0) mbar_arrive(bar(DIAGONAL_FULL + slot));
+        mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id());
         mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
         issue_gram(qk, c.q(), c.k());
         if (c.n > 0) finish_t(c.n - 1, band);
@@ -1036,7 +1145,7 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
     }
 }
 
-/* W = V - e (K S), in place, from this warp's 16 columns of the V tile. */
+/* W = V - e (K S), in place, from this warp's 16 columns of the V tile; times beta where that is not in T. */
 __device__ __forceinline__ void residual(float (&x)[32], u32 v_tile, u32 table, int warp)
 {
     const int lane = lane_id(), m = lane >> 3, r = lane & 7;
@@ -1050,10 +1159,12 @@ __device__ __forceinline__ void residual(float (&x)[32], u32 v_tile, u32 table, 
         for (int h = 0; h < 2; ++h) {
             const int n = 2 * m16 + h;
             const float2 e = load_shared_float2(e_from + 32 * n);
-            x[4 * n] = io_lo(v[2 * h]) - e.x * x[4 * n];
-            x[4 * n + 1] = io_hi(v[2 * h]) - e.y * x[4 * n + 1];
-            x[4 * n + 2] = io_lo(v[2 * h + 1]) - e.x * x[4 * n + 2];
-            x[4 * n + 3] = io_hi(v[2 * h + 1]) - e.y * x[4 * n + 3];
+            float2 beta = { 1.0f, 1.0f };
+            if constexpr (!BETA_IN_T) beta = load_shared_float2(e_from + (BETA - DECAY_IN) + 32 * n);
+            x[4 * n] = io_lo(v[2 * h]) * beta.x - e.x * x[4 * n];
+            x[4 * n + 1] = io_hi(v[2 * h]) * beta.y - e.y * x[4 * n + 1];
+            x[4 * n + 2] = io_lo(v[2 * h + 1]) * beta.x - e.x * x[4 * n + 2];
+            x[4 * n + 3] = io_hi(v[2 * h + 1]) * beta.y - e.y * x[4 * n + 3];
         }
     }
 }
@@ -1141,8 +1252,7 @@ __device__ __forceinline__ void put_output(const float (&O)[32], u32 tile, int w
 
 __device__ __forceinline__ void arrive_warp(int barrier)
 {
-    __syncwarp();
-    if (lane_id() == 0) mbar_arrive(bar(barrier));
+    mbar_arrive_warp(bar(barrier), lane_id());
 }
 
 /*
@@ -1173,6 +1283,21 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 }
 
 /*
+ * From K S to T W the state warpgroups take turns: half a chunk apart, one's products run while the other packs. Turns that end
+ * earlier (K S issued, or done, or Q S issued) gained nothing, nor did a late start alone. Whoever waits for its turn holds up
+ * nothing that the other needs.
+ */
+__device__ __forceinline__ void take_turn(int group)
+{
+    bar_sync(BAR_TURN + group, 2 * GROUP);
+}
+
+__device__ __forceinline__ void pass_turn(int group)
+{
+    bar_arrive(BAR_TURN + 1 - group, 2 * GROUP);
+}
+
+/*
  * A chunk from W on, with Q S in flight: V', O, S. Returns the next chunk's flags. SCALED: W and V' are divided by
  * scale_slot()'s powers of two, or O takes its scale late: compiled apart, so that the usual way has no gaps in its code.
  */
@@ -1191,6 +1316,7 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
         s = load_shared_float2(scale_slot(place.index()));
     }
     issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
+    pass_turn(place.group);
     arrive_warp(Q_EMPTY + c.q_slot);
     decay_output(st.O, table);
     wgmma_wait<0>();
@@ -1231,6 +1357,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     float x[32];
     u32 W[4][4];
     pack_state(st, place);
+    take_turn(place.group);
     issue_keys(x, st.packed, c.k());
     const float decay = load_shared_float(table + DECAY_ALL);
 #pragma unroll
@@ -1260,14 +1387,15 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
 {
     State st;
     Clock c = { 0, 0, 0 };
+    if (place.group == 1) pass_turn(1);
     mbar_wait(bar(GATE_FULL), 0);
     u32 flags = load_shared_u32(c.table() + FLAGS);
-    while (!(flags & CHUNK_END)) {
-        const int index = (int)load_shared_u32(c.table() + ITEM);
+    for (int number = 0; !(flags & CHUNK_END); ++number) {
         {
-            const Item item = load_item(p, index);
+            const u32 entry = entry_of(number); /* there since the gate warps have it */
+            const int line = (int)load_shared_u32(entry + ITEM_FROM), head = (int)load_shared_u32(entry + ITEM_HEAD);
             clear(st.S);
-            if (!item.from_zeros) load_state(st.S, initial_state(p, item.from, item.head), place.row());
+            if (line >= 0) load_state(st.S, initial_state(p, line, head), place.row());
         }
         mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
         for (bool last = false; !last; c.advance()) {
@@ -1275,11 +1403,14 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
             const bool checkpoint = spec::CHECKPOINTS && (flags & CHUNK_CHECKPOINT);
             const int row = spec::CHECKPOINTS ? (int)load_shared_u32(c.table() + CHECKPOINT) : 0;
             flags = state_chunk(st, p, c, last, place);
-            if (checkpoint) save_checkpoints(st.S, p, row, index % p.num_heads, place.row());
+            if (checkpoint)
+                save_checkpoints(st.S, p, row, (int)load_shared_u32(entry_of(number) + ITEM_HEAD), place.row());
         }
-        const Item item = load_item(p, index);
-        if (p.final_state) save_state(st.S, final_state(p, item.to, item.head), place.row());
+        const u32 entry = entry_of(number);
+        const int line = (int)load_shared_u32(entry + ITEM_TO), head = (int)load_shared_u32(entry + ITEM_HEAD);
+        if (p.final_state) save_state(st.S, final_state(p, line, head), place.row());
     }
+    if (place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
 }
 
 } // namespace
@@ -1288,6 +1419,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_hopper(const __grid_constant__ prefill_params p)
 {
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4;
+    sort_sequences(p);
     if (threadIdx.x == 0) init_barriers();
     /* Blocks of T and P above the diagonal are never written again. */
     for (int i = threadIdx.x; i < 2 * TP_STAGES * SQUARE / 16; i += spec::THREADS)

@@ -172,11 +172,11 @@ class Generic(Bucket):
 
     name = "gdn-jit-generic"
     kernel = GENERIC_KERNEL
+    plan_flags = ("GDN_PLAN_GENERIC",)
 
 
 class Hopper(Bucket):
-    """The Hopper kernel, asked for."""
+    """The Hopper kernel, its items in turn, as a call without a workspace runs it."""
 
     name = "gdn-jit-hopper"
     kernel = "hopper"
-    plan_flags = ("GDN_PLAN_HOPPER",)

@@ -418,11 +418,10 @@ typedef struct gdn_conv1d_args {
 enum {
     GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
     /*
-     * Prefill: Hopper's own kernel where it serves (sm_90a, bf16, head dims of 128, no GDN_PREFILL_QK_L2NORM; the generic one
-     * elsewhere, and the plan's dump says why). A preview: more than twice as fast where heads fill the GPU, but not yet
-     * through every test of the contract; docs/prefill_hopper.md says which. It will become the default.
+     * Prefill: the generic kernels also where Hopper's own would run (sm_90a, head dims of 128, no GDN_PREFILL_QK_L2NORM; the
+     * plan's dump says which runs and why). For comparisons, and as a way around.
      */
-    GDN_PLAN_HOPPER = 2u,
+    GDN_PLAN_GENERIC = 2u,
     /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */
     GDN_PLAN_HEURISTIC = 4u,
     /* Parameters that were measured, or GDN_E_NOT_TUNED; few sequences have a kernel of their own only if a table says so. */
@@ -434,8 +433,8 @@ enum {
  * NVRTC only for what no cache holds. Blocks while compiling (tens to hundreds of ms a kernel). Concurrent calls for one
  * key compile once.
  *   GDN_E_INVALID, GDN_E_UNSUPPORTED  desc; the sentence says which member     GDN_E_NO_NVRTC  compile needed, none found
- *   GDN_E_NOT_CACHED  strict mode; the sentence names the key                   GDN_E_COMPILE   log tail in the sentence
- *   GDN_E_NOT_TUNED   GDN_PLAN_TUNED_ONLY, and no table has an entry
+ *   GDN_E_NOT_CACHED  strict mode; the sentence names the key and ends with a shell command that would add the plan
+ *   GDN_E_COMPILE     log tail in the sentence                 GDN_E_NOT_TUNED  GDN_PLAN_TUNED_ONLY, and no table has an entry
  * Parameters come from what was measured, as ctx knows it now (section 9): the entry of desc on target's GPU, else one for
  * calls near in size, else one of another GPU of the arch; else from the library's model. A dump says which. No result depends
  * on it beyond rounding within the kernel's error bounds.
@@ -508,7 +507,8 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
  * argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned. The kernel's grid follows from num_tokens and
  * num_seqs, which a captured graph keeps: a replay may use other cu_seqlens within them.
  *
- * workspace 0 with workspace_size 0 is legal: the call then runs the kernel that needs none, within the same error bounds.
+ * workspace 0 with workspace_size 0 is legal: the call then runs a kernel that needs none, within the same error bounds and,
+ * for given sequences, with the same bits in every batch (docs/prefill.md, "Prompts in pieces").
  */
 GDN_API gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
                                        size_t workspace_size, gdn_stream stream);
@@ -529,7 +529,7 @@ typedef struct gdn_cache_stats {
     size_t struct_size;
     uint64_t memory_hits, disk_hits, misses; /* of this context: where plans found their cubins */
     uint64_t compiles, compile_usec;         /* compiles == 0 after a start proves that a warm-up was complete */
-    uint64_t corrupt;                        /* entries refused and removed */
+    uint64_t corrupt;                        /* entries refused, by the library or the driver */
     uint64_t evicted;
     uint64_t publish_failures;
 } gdn_cache_stats;
@@ -729,7 +729,7 @@ typedef struct gdn_tune_options {
     size_t struct_size;
     int32_t device;           /* CUDA ordinal; not used by GDN_TUNE_COMPILE alone */
     uint32_t steps;           /* GDN_TUNE_*; 0: all three */
-    uint32_t plan_flags;      /* GDN_PLAN_HOPPER or 0: of the plans that are tuned for */
+    uint32_t plan_flags;      /* GDN_PLAN_GENERIC or 0: of the plans that are tuned for */
     int32_t reserved;
     const gdn_target *target; /* NULL: of device. GDN_TUNE_COMPILE alone needs no GPU when it is given */
     int64_t num_tokens, num_seqs; /* of the calls that are timed; 0: desc's max_tokens, max_seqs */

@@ -3,6 +3,7 @@
  *
  * --frandom-seed with a constant program name makes the cubin reproducible; --modify-stack-limit=false keeps NVRTC from
  * changing the process's stack limit (compile.c brings a thread with a stack of its own); --no-cache because we have one.
+ * GDN_CHECKED_KERNELS: templates/include/gdn_ptx_mbar.cuh.
  */
 #include "codegen/options.h"
 
@@ -19,6 +20,9 @@ static const struct {
     { "--modify-stack-limit=false", 1200 },
     { "--no-cache", 1209 },
     { "-Xptxas=-v", 1200 },
+#ifdef GDN_CHECKED_KERNELS
+    { "--define-macro=GDN_CHECKED", 1200 },
+#endif
 };
 
 static void add(struct gdni_options *out, const char *prefix, const char *text)

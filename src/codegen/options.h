@@ -7,7 +7,12 @@
 
 #include "codegen/arch.h"
 
-#define GDNI_OPTIONS_ID "o1" /* raise when a change of the list changes code */
+/* Raise when a change of the list changes code. */
+#ifdef GDN_CHECKED_KERNELS
+#define GDNI_OPTIONS_ID "o1-checked"
+#else
+#define GDNI_OPTIONS_ID "o1"
+#endif
 
 enum { GDNI_MAX_OPTIONS = 12, GDNI_OPTION_LEN = 48 };
 

@@ -16,7 +16,7 @@ static const char *const split_headers[] = { PREFILL_HEADERS, "gdn_flags.cuh", N
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const hopper_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
-                                              "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh",  NULL };
+                                              "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh",  "gdn_flags.cuh", NULL };
 static const char *const hopper_instrs[] = { "mma_f16",          "ldmatrix_x4",      "ldmatrix_x4_trans",
                                              "wgmma_ss_n64",     "wgmma_rs_n64",     "wgmma_rs_n64_f16",
                                              "wgmma_rs_n32_f16", "wgmma_rs_n128_mn", NULL };
@@ -43,8 +43,7 @@ static const char *why_generic(const struct gdni_problem *p, const struct gdni_a
 {
     if (!arch->wgmma)
         return "the kernel of every arch from sm_80 on, which takes every descriptor; this arch has no other";
-    if (!p->hopper) return "the generic kernel; the plan's flag GDN_PLAN_HOPPER asks for the one for Hopper's wgmma and TMA";
-    if (p->io_type != GDN_BF16) return "the generic kernel: the Hopper kernel has io_type GDN_BF16 only";
+    if (p->generic) return "the generic kernel: the plan's flag GDN_PLAN_GENERIC asks for it";
     if (p->head_dim_qk != 128 || p->head_dim_v != 128)
         return "the generic kernel: the Hopper kernel has head_dim_qk and head_dim_v of 128 only";
     if (p->flags & GDN_PREFILL_QK_L2NORM)
@@ -116,15 +115,14 @@ static void derive_split(struct gdni_spec *s)
 static void derive_hopper(struct gdni_spec *s)
 {
     enum { WARPGROUP = 128, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
-    enum { GATES = 1536, DIAGONALS = 8 * 16 * 20 * (int32_t)sizeof(float), SCALES = 8 * 32 * 8, BARRIERS = 512 };
+    enum { GATES = 1536, DIAGONALS = 8 * 16 * 20 * (int32_t)sizeof(float), SCALES = 8 * 32 * 8, BARRIERS = 512, ORDER = 512 };
     const int32_t tile = s->params.chunk * s->dk * 2, square = s->params.chunk * s->params.chunk * 2;
     s->threads = 4 * WARPGROUP;
     s->smem_bytes = (K_STAGES + Q_STAGES + V_STAGES) * tile + 2 * TP_STAGES * square + 2 * square + tile + DIAGONALS +
-                    GATE_STAGES * GATES + SCALES + BARRIERS;
-    /* Gate warps that follow checkpoints want a few more. */
-    s->producer_registers = s->checkpoints ? 64 : 56;
-    s->state_registers = s->checkpoints ? 176 : 184;
-    s->aux_registers = s->checkpoints ? 96 : 88;
+                    GATE_STAGES * GATES + SCALES + BARRIERS + ORDER;
+    s->producer_registers = 64;
+    s->state_registers = 184;
+    s->aux_registers = 80;
 }
 
 /*

@@ -21,12 +21,25 @@ static int32_t num_producers(int64_t recurrence_ctas, int32_t ctas_per_producer,
     return (int32_t)(n > 1 ? n : 1);
 }
 
-void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
-                       int num_sms, int64_t num_tokens, int64_t num_seqs)
+enum { ALIGNMENT = 256 };
+
+/*
+ * The persistent kernel deals its items out by a counter where that can pay for the memset before the launch: more items than
+ * CTAs, and enough chunks for each.
+ */
+static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_spec *spec,
+                                 const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
-    enum { ALIGNMENT = 256 };
-    memset(out, 0, sizeof *out);
-    if (spec->kernel != GDNI_KERNEL_PREFILL_SPLIT) return;
+    const int64_t items = num_seqs * problem->num_heads;
+    const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * problem->num_heads;
+    if (num_seqs < 2 || items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
+    out->control_words = 1;
+    out->size = ALIGNMENT;
+}
+
+static void workspace_of_images(struct gdni_workspace *out, const struct gdni_spec *spec,
+                                const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
+{
     const int64_t heads = problem->num_heads;
     out->image_rows = num_tokens / spec->params.chunk + num_seqs;
     const int64_t images = out->image_rows * heads;
@@ -35,4 +48,14 @@ void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec,
     out->size = out->images_offset + (size_t)(images * gdni_prefill_image_bytes(spec));
     out->num_producers = num_producers(num_seqs * heads * (spec->dv / spec->params.block_dv),
                                        spec->params.ctas_per_producer, num_sms, images);
+}
+
+void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
+                       int num_sms, int64_t num_tokens, int64_t num_seqs)
+{
+    memset(out, 0, sizeof *out);
+    if (spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
+        workspace_of_images(out, spec, problem, num_sms, num_tokens, num_seqs);
+    else if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
+        workspace_of_tickets(out, spec, problem, num_sms, num_tokens, num_seqs);
 }

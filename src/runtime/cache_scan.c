@@ -18,7 +18,7 @@
 #include "runtime/cache_file.h"
 #include "runtime/fsutil.h"
 
-enum { KEEP_PERCENT = 80 };
+enum { KEEP_PERCENT = 80, CLOCK_SLACK = 3600 /* as touch() of cache.c has it */ };
 
 static bool is_hex(const char *s, size_t len)
 {
@@ -98,6 +98,7 @@ static int visit_file(struct gdni_cache_scan *scan, int folder, const char *path
     file->device = st.st_dev;
     file->inode = st.st_ino;
     file->temporary = temporary;
+    file->ahead = st.st_mtim.tv_sec - scan->now > CLOCK_SLACK;
     return 0;
 }
 
@@ -149,7 +150,7 @@ static int by_path(const void *a, const void *b)
 
 gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out)
 {
-    *out = (struct gdni_cache_scan){ 0 };
+    *out = (struct gdni_cache_scan){ .now = time(NULL) };
     int fd;
     if (dir->fd < 0) return GDN_OK;
     int err = gdni_fs_open_folder(dir->fd, GDNI_CACHE_FOLDER, false, 0, &fd);
@@ -169,6 +170,7 @@ gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_s
 
 int gdni_cache_file_compare_age(const struct gdni_cache_file *a, const struct gdni_cache_file *b)
 {
+    if (a->ahead != b->ahead) return a->ahead ? -1 : 1;
     if (a->mtime.tv_sec != b->mtime.tv_sec) return a->mtime.tv_sec < b->mtime.tv_sec ? -1 : 1;
     if (a->mtime.tv_nsec != b->mtime.tv_nsec) return a->mtime.tv_nsec < b->mtime.tv_nsec ? -1 : 1;
     return strcmp(a->path, b->path);

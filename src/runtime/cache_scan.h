@@ -18,11 +18,13 @@ struct gdni_cache_file {
     dev_t device;
     ino_t inode;
     bool temporary; /* left by a publish that was killed */
+    bool ahead;     /* of the clock by more than an hour: not used since the clock was set back, as a use would have dated it */
 };
 
 struct gdni_cache_scan {
     struct gdni_cache_file *files; /* gdni_free */
     size_t count, cap;
+    time_t now; /* when it was made */
 };
 
 /* Names of entries: <32 hex>.<8 hex>.gdnk. */
@@ -37,7 +39,7 @@ bool gdni_is_entry_path(const char *path);
  */
 gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out);
 
-/* Least recently used first, equal times by path, so that processes that remove together agree; as qsort() wants it. */
+/* Least recently used first (what is ahead before all), equal times by path, so that processes that remove together agree. */
 int gdni_cache_file_compare_age(const struct gdni_cache_file *a, const struct gdni_cache_file *b);
 
 enum { GDNI_TEMP_AGE = 3600 }; /* seconds after which nobody is writing to a temporary file any more */

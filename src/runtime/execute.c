@@ -94,7 +94,9 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .workspace = workspace };
     const int few = workspace ? gdni_plan_variant_of_few(plan, num_tokens, num_seqs) : -1;
     c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
-    gdni_workspace_of(&c.needs, &plan->specs[c.variant], &plan->problem, gdni_plan_num_sms(plan), num_tokens, num_seqs);
+    if (workspace)
+        gdni_workspace_of(&c.needs, &plan->specs[c.variant], &plan->problem, gdni_plan_num_sms(plan), num_tokens,
+                          num_seqs);
     return c;
 }
 
@@ -188,7 +190,7 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
         .cu_seqlens = a->cu_seqlens,
         .o = a->o,
         .images = call->workspace + call->needs.images_offset,
-        .control = call->workspace,
+        .control = call->needs.control_words ? call->workspace : 0,
         .uniform_len = uniform_len(a->cu_seqlens, a->num_tokens, a->num_seqs),
         .image_rows = call->needs.image_rows,
         .num_tokens = a->num_tokens,

@@ -94,21 +94,30 @@ int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t n
     return seq_class < GDNI_NUM_SEQ_CLASSES ? plan->variant_of_few[gdni_bucket_of(num_tokens)][seq_class] : -1;
 }
 
-/* The most that any variant's largest call needs. Only those of few sequences need any. */
-static size_t workspace_size(const gdn_plan *plan)
+/* Of a variant's largest call in a bucket: needs never shrink as calls grow. */
+static size_t needed_size(const gdn_plan *plan, int variant, int bucket, int64_t most_seqs)
 {
     const struct gdni_problem *p = &plan->problem;
+    const int64_t edge = gdni_bucket_edge(bucket);
+    struct gdni_workspace needs;
+    if (variant < 0) return 0;
+    gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan),
+                      edge < p->max_tokens ? edge : p->max_tokens, most_seqs < p->max_seqs ? most_seqs : p->max_seqs);
+    return needs.size;
+}
+
+/* The most that any variant needs. */
+static size_t workspace_size(const gdn_plan *plan)
+{
     size_t most = 0;
-    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        size_t needed = needed_size(plan, plan->variant_of_bucket[bucket], bucket, plan->problem.max_seqs);
+        if (needed > most) most = needed;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
-            const int variant = plan->variant_of_few[bucket][c];
-            const int64_t edge = gdni_bucket_edge(bucket), few = gdni_seq_class_edge(c);
-            struct gdni_workspace needs;
-            if (variant < 0) continue;
-            gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan),
-                              edge < p->max_tokens ? edge : p->max_tokens, few < p->max_seqs ? few : p->max_seqs);
-            if (needs.size > most) most = needs.size;
+            needed = needed_size(plan, plan->variant_of_few[bucket][c], bucket, gdni_seq_class_edge(c));
+            if (needed > most) most = needed;
         }
+    }
     return most;
 }
 
@@ -250,10 +259,10 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_HOPPER, ANY_PLAN_NAMES ", GDN_PLAN_HOPPER are", out));
+    GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_GENERIC, ANY_PLAN_NAMES ", GDN_PLAN_GENERIC are", out));
     GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    problem.hopper = (flags & GDN_PLAN_HOPPER) != 0;
+    problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 

@@ -23,7 +23,7 @@ static gdn_status take_problem(struct trial *trial, const struct gdni_tune *t)
         GDN_TRY(gdni_problem_from_prefill(&trial->problem, &trial->work.desc.prefill));
     else
         GDN_TRY(gdni_problem_from_conv1d(&trial->problem, &trial->work.desc.conv1d));
-    trial->problem.hopper = t->problem.hopper;
+    trial->problem.generic = t->problem.generic;
     return GDN_OK;
 }
 

@@ -14,6 +14,31 @@ __device__ __forceinline__ u32 smem_address(const void *p)
     return (u32)__cvta_generic_to_shared(p);
 }
 
+/*
+ * A checked build of the library (CMake's GDN_CHECKED_KERNELS) is for tests: warps dawdle at barriers, up to 4 us at one in
+ * eight, so that orders of events come up that a usual run never shows; and where one lane arrives for its warp, all do, which
+ * racecheck can follow.
+ */
+#ifdef GDN_CHECKED
+constexpr int ARRIVALS_PER_WARP = 32;
+
+__device__ __forceinline__ void dawdle()
+{
+    u32 x, warp;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(x));
+    asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp));
+    x = (x ^ warp << 7) * 0x9e3779b1u;
+    x ^= x >> 15;
+    if ((x & 7) == 0) asm volatile("nanosleep.u32 %0;" ::"r"(x >> 20));
+}
+#else
+constexpr int ARRIVALS_PER_WARP = 1;
+
+__device__ __forceinline__ void dawdle()
+{
+}
+#endif
+
 __device__ __forceinline__ void mbar_init(u32 bar, u32 count)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
@@ -21,6 +46,7 @@ __device__ __forceinline__ void mbar_init(u32 bar, u32 count)
 
 __device__ __forceinline__ void mbar_arrive(u32 bar)
 {
+    dawdle();
     asm volatile("{\n.reg .b64 t;\nmbarrier.arrive.shared.b64 t, [%0];\n}" ::"r"(bar) : "memory");
 }
 
@@ -49,6 +75,28 @@ __device__ __forceinline__ void mbar_wait(u32 bar, u32 parity)
 {
     while (!mbar_test(bar, parity)) {
     }
+    dawdle();
+}
+
+/* Arrives, and waits for the others of the same phase, whichever it is: bar.sync's meaning. */
+__device__ __forceinline__ void mbar_meet(u32 bar)
+{
+    u64 phase;
+    u32 done = 0;
+    dawdle();
+    asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(phase) : "r"(bar) : "memory");
+    while (!done)
+        asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.shared.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(bar), "l"(phase)
+                     : "memory");
+}
+
+/* A warp's arrival, after whatever its lanes did: ARRIVALS_PER_WARP in the barrier's count. */
+__device__ __forceinline__ void mbar_arrive_warp(u32 bar, int lane)
+{
+    __syncwarp();
+    if (ARRIVALS_PER_WARP == 32 || lane == 0) mbar_arrive(bar);
 }
 
 __device__ __forceinline__ void cp_async_commit()
@@ -65,11 +113,13 @@ template <int N> __device__ __forceinline__ void cp_async_wait()
 /* Named barrier 1 to 15 over `threads` threads (whole warps). */
 __device__ __forceinline__ void bar_sync(int id, int threads)
 {
+    dawdle();
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /* Counts this warp in without waiting. */
 __device__ __forceinline__ void bar_arrive(int id, int threads)
 {
+    dawdle();
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -132,6 +132,18 @@ int __wrap_openat(int dir, const char *path, int flags, ...)
     return __real_openat(dir, path, flags, mode);
 }
 
+/* An argument there may be none of: what is passed on is then not looked at. */
+int __real_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...)
+{
+    va_list more;
+    va_start(more, command);
+    void *argument = va_arg(more, void *);
+    va_end(more);
+    return fails("fcntl") ? -1 : __real_fcntl(fd, command, argument);
+}
+
 /* ---- bytes ---- */
 
 /* Of a transfer of size bytes: how many, or -1. */

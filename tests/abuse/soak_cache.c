@@ -9,6 +9,7 @@
  * the program, compares its bytes, and reports by its exit status. Each odd round is on a file system without O_TMPFILE, where
  * a killed publisher leaves a temporary file; those are made two hours old between rounds, so that the next round's sweep has
  * to take them away.
+ * Rounds 2 and 3 of each four have the stampede guard.
  * Exit: 0 when all of that held, 1 when not, 2 for a wrong argument.
  */
 #include <errno.h>
@@ -31,7 +32,7 @@
 #include "support/rng.h"
 #include "support/store.h"
 
-enum { MAX_PROCESSES = 256, MAX_DELAY_MS = 12, MAX_KILL_GAP_US = 600, MAX_LATE_MS = 25 };
+enum { MAX_PROCESSES = 256, MAX_DELAY_MS = 12, MAX_KILL_GAP_US = 600, MAX_LATE_MS = 25, WAIT_MS = 500 };
 
 /* Exit statuses of a process of the crowd. */
 enum outcome { PUBLISHED, FOUND, UNPUBLISHED, WRONG, FAILED, SAW_DAMAGE, NUM_OUTCOMES };
@@ -44,11 +45,17 @@ struct options {
 
 struct tally {
     long rounds, processes, by_outcome[NUM_OUTCOMES], killed, ended_otherwise;
+    long guarded_compiles; /* part of by_outcome[PUBLISHED] */
     long entries, lost, wrong_at_end, temporaries_seen, temporaries_most, temporaries_left;
     double seconds;
 };
 
 static struct fake_nvrtc *fake;
+
+static bool is_guarded(long round)
+{
+    return round / 2 % 2 == 1;
+}
 
 static void source_of(char text[64], long round)
 {
@@ -83,12 +90,30 @@ static void sleep_us(long us)
     nanosleep(&time, NULL);
 }
 
+/* As store_ctx(), with the stampede guard in every other pair of rounds. */
+static gdn_ctx *open_ctx(const char *dir, long round, struct store_log *log)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
+    cfg.cache_dir = dir;
+    cfg.flags = GDN_CTX_NO_ENV;
+    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    cfg.compile_wait_ms = is_guarded(round) ? WAIT_MS : -1;
+    cfg.log_fn = store_log_fn;
+    cfg.log_user = log;
+    gdn_ctx *ctx = NULL;
+    if (gdn_ctx_create(&ctx, &cfg) != GDN_OK) {
+        fprintf(stderr, "gdn_ctx_create: %s\n", gdn_last_error());
+        _exit(FAILED);
+    }
+    return ctx;
+}
+
 static enum outcome run_one(const char *dir, long round, int start, long late_us)
 {
     char byte;
     struct store_log log = { 0 };
     enum gdni_origin origin;
-    gdn_ctx *ctx = store_ctx(dir, 0, &log, GDN_FAKE_NVRTC_PATH);
+    gdn_ctx *ctx = open_ctx(dir, round, &log);
     if (read(start, &byte, 1) != 0) return FAILED; /* the other end is closed: all start */
     sleep_us(late_us);
     enum outcome outcome = get(ctx, round, &origin);
@@ -138,7 +163,7 @@ static void kill_some(struct rng *rng, pid_t *crowd, long processes)
     }
 }
 
-static void count(struct tally *t, int status, bool *known)
+static void count(struct tally *t, long round, int status, bool *known)
 {
     ++t->processes;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
@@ -147,6 +172,7 @@ static void count(struct tally *t, int status, bool *known)
         ++t->ended_otherwise;
     else {
         ++t->by_outcome[WEXITSTATUS(status)];
+        t->guarded_compiles += is_guarded(round) && WEXITSTATUS(status) == PUBLISHED;
         *known |= WEXITSTATUS(status) == PUBLISHED || WEXITSTATUS(status) == FOUND;
     }
 }
@@ -180,7 +206,7 @@ static bool run_round(struct tally *t, struct rng *rng, const struct options *o,
     close(start[1]);
     kill_some(rng, crowd, o->processes);
     for (long i = 0; i < o->processes; ++i)
-        if (waitpid(crowd[i], &status, 0) == crowd[i]) count(t, status, &known);
+        if (waitpid(crowd[i], &status, 0) == crowd[i]) count(t, round, status, &known);
     const long left = age_temporaries(dir);
     t->temporaries_seen += left;
     if (left > t->temporaries_most) t->temporaries_most = left;
@@ -218,14 +244,15 @@ static void print(FILE *out, const struct tally *t, const struct options *o)
     fprintf(out,
             "{\"what\": \"soak_cache\", \"seed\": %" PRIu64 ", \"rounds\": %ld, \"processes_per_round\": %ld, "
             "\"seconds\": %.1f, \"processes\": %ld, \"killed\": %ld, \"compiled_and_published\": %ld, "
+            "\"of_these_under_the_guard\": %ld, "
             "\"found_published\": %ld, \"publish_failures\": %ld, \"wrong_loads\": %ld, \"failures\": %ld, "
             "\"damaged_entries_seen\": %ld, \"aborts\": %ld, \"entries_at_end\": %ld, \"lost_entries\": %ld, "
             "\"wrong_at_end\": %ld, \"temporaries_seen\": %ld, \"temporaries_most_after_a_round\": %ld, "
             "\"temporaries_left\": %ld, \"holds\": %s}\n",
             o->seed, t->rounds, o->processes, t->seconds, t->processes, t->killed, t->by_outcome[PUBLISHED],
-            t->by_outcome[FOUND], t->by_outcome[UNPUBLISHED], t->by_outcome[WRONG], t->by_outcome[FAILED],
-            t->by_outcome[SAW_DAMAGE], t->ended_otherwise, t->entries, t->lost, t->wrong_at_end, t->temporaries_seen,
-            t->temporaries_most, t->temporaries_left, holds(t, o) ? "true" : "false");
+            t->guarded_compiles, t->by_outcome[FOUND], t->by_outcome[UNPUBLISHED], t->by_outcome[WRONG],
+            t->by_outcome[FAILED], t->by_outcome[SAW_DAMAGE], t->ended_otherwise, t->entries, t->lost, t->wrong_at_end,
+            t->temporaries_seen, t->temporaries_most, t->temporaries_left, holds(t, o) ? "true" : "false");
 }
 
 static double seconds_now(void)

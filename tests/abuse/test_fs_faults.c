@@ -45,25 +45,27 @@ struct scenario {
     uint64_t max_bytes;
     bool no_tmpfile;
     bool fresh;      /* in a process of its own, where NVRTC is not loaded: its identity is read off its file first */
+    int32_t wait_ms; /* of the stampede guard */
     int least_calls; /* the life makes no fewer: a shim that stands beside the road would see none */
 };
 
 static const struct scenario scenarios[] = {
-    { "a cold key", EMPTY, GET, 0, false, false, 20 },
-    { "a cold key, no O_TMPFILE", EMPTY, GET, 0, true, false, 20 },
-    { "a warm key", FULL, GET, 0, false, false, 7 },
-    { "a warm key, strict", FULL, GET_STRICT, 0, false, false, 10 },
-    { "a damaged entry", DAMAGED, GET, 0, false, false, 20 },
-    { "a damaged entry, no O_TMPFILE", DAMAGED, GET, 0, true, false, 20 },
-    { "a refused cubin", FULL, REBUILD, 0, false, false, 10 },
-    { "a refused cubin, no O_TMPFILE", FULL, REBUILD, 0, true, false, 10 },
-    { "a folder over its cap", MANY, GET, 3000, false, false, 30 },
-    { "a list", MANY, LIST, 0, false, false, 30 },
-    { "a cold key, NVRTC not loaded", EMPTY, GET, 0, false, true, 20 },
-    { "a bundle", FULL, GET_BUNDLE, 0, false, false, 7 },
-    { "verify", MANY, VERIFY, 0, false, false, 40 },
-    { "prune", MANY, PRUNE, 0, false, false, 40 },
-    { "pack", MANY, PACK, 0, false, false, 60 },
+    { "a cold key", EMPTY, GET, 0, false, false, 0, 20 },
+    { "a cold key, no O_TMPFILE", EMPTY, GET, 0, true, false, 0, 20 },
+    { "a warm key", FULL, GET, 0, false, false, 0, 7 },
+    { "a warm key, strict", FULL, GET_STRICT, 0, false, false, 0, 10 },
+    { "a damaged entry", DAMAGED, GET, 0, false, false, 0, 20 },
+    { "a damaged entry, no O_TMPFILE", DAMAGED, GET, 0, true, false, 0, 20 },
+    { "a refused cubin", FULL, REBUILD, 0, false, false, 0, 10 },
+    { "a refused cubin, no O_TMPFILE", FULL, REBUILD, 0, true, false, 0, 10 },
+    { "a folder over its cap", MANY, GET, 3000, false, false, 0, 30 },
+    { "a list", MANY, LIST, 0, false, false, 0, 30 },
+    { "a cold key, NVRTC not loaded", EMPTY, GET, 0, false, true, 0, 20 },
+    { "a bundle", FULL, GET_BUNDLE, 0, false, false, 0, 7 },
+    { "verify", MANY, VERIFY, 0, false, false, 0, 40 },
+    { "prune", MANY, PRUNE, 0, false, false, 0, 40 },
+    { "pack", MANY, PACK, 0, false, false, 0, 60 },
+    { "a cold key, taking turns", EMPTY, GET, 0, false, false, 20, 30 },
 };
 enum { NUM_SCENARIOS = sizeof scenarios / sizeof scenarios[0], MANY_ENTRIES = 4 };
 
@@ -76,6 +78,7 @@ static struct gdn_ctx *open_ctx(const char *dir, const struct scenario *s, struc
     cfg.flags = GDN_CTX_NO_ENV | (s->deed == GET_STRICT ? GDN_CTX_NO_COMPILE : 0);
     cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
     cfg.cache_max_bytes = s->max_bytes;
+    cfg.compile_wait_ms = s->wait_ms;
     cfg.log_fn = store_log_fn;
     cfg.log_user = log;
     gdn_ctx *ctx = NULL;
@@ -442,6 +445,7 @@ FAULTS_OF(a_bundle, 11)
 FAULTS_OF(verify, 12)
 FAULTS_OF(prune, 13)
 FAULTS_OF(pack, 14)
+FAULTS_OF(a_cold_key_by_turns, 15)
 
 /* ---- kill -9 at every call ---- */
 

@@ -72,7 +72,7 @@ endfunction()
 # abuse/: tests and a soak over a file system that fails when told to. The calls that the shim stands before are read from its
 # own table: one list, for the shim, for the linker and for test_calls.sh.
 function(gdn_wrapped_calls out)
-    set(calls open openat stat fstat fstatat read pread write utimensat time clock_gettime)
+    set(calls open openat fcntl stat fstat fstatat read pread write utimensat time clock_gettime)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS abuse/fs_calls.def)
     file(STRINGS abuse/fs_calls.def rows REGEX "^FS_CALL")
     foreach(row IN LISTS rows)
@@ -90,6 +90,21 @@ function(gdn_abuse_program name)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/abuse)
 endfunction()
 
+# The driver's failures once more under valgrind, where there is one, with the small runner: Criterion's own process would be
+# watched too.
+function(gdn_valgrind_test)
+    find_program(VALGRIND valgrind)
+    if(NOT VALGRIND OR GDN_SANITIZE)
+        return()
+    endif()
+    gdn_abuse_program(test_driver_paths_plain abuse/test_driver_paths.c sanitizers/runner.c)
+    target_include_directories(test_driver_paths_plain BEFORE PRIVATE sanitizers)
+    gdn_register(valgrind_driver_paths abuse 900 ${VALGRIND} -q --error-exitcode=9 --leak-check=full
+                 --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=no
+                 $<TARGET_FILE:test_driver_paths_plain>)
+    set_property(TEST valgrind_driver_paths APPEND PROPERTY ENVIRONMENT "GDN_TEST_SLOW_MACHINE=1")
+endfunction()
+
 function(gdn_abuse_tests)
     file(GLOB sources CONFIGURE_DEPENDS abuse/test_*.c)
     foreach(source IN LISTS sources)
@@ -98,6 +113,7 @@ function(gdn_abuse_tests)
         target_link_libraries(${name} PRIVATE test_framework)
         gdn_register(${name} abuse 600 ${name})
     endforeach()
+    gdn_valgrind_test()
     gdn_abuse_program(soak_cache abuse/soak_cache.c)
     gdn_register(soak_cache_few_rounds stress 300 soak_cache --rounds 12)
     if(NOT GDN_SANITIZE) # a sanitizer's library has calls of its own

@@ -103,6 +103,8 @@ static struct {
     char hidden[64];
     char failing[64];
     int fail_at, fail_result;
+    int total, walk_at, walk_times, walk_result; /* walk_at 0: no call is told to fail by its place */
+    const char *struck;
     struct {
         const char *name;
         int count;
@@ -135,11 +137,21 @@ static int *count_of(const char *call)
     abort(); /* MAX_CALLS is too small for GDNI_DRIVER_CALLS: a bug of this file */
 }
 
+/* Whether this call, of whatever name, is one of those that fail_nth() means. */
+static bool is_struck(const char *call)
+{
+    const int at = ++fake.total;
+    if (!fake.walk_at || at < fake.walk_at || (fake.walk_times && at >= fake.walk_at + fake.walk_times)) return false;
+    if (!fake.struck) fake.struck = call;
+    return true;
+}
+
 /* Counts the call; the result it is told to fail with, or 0. The lock is held. */
 static gdni_curesult enter(const char *call)
 {
     ++*count_of(call);
     if (fake.faulted && strcmp(call, "cuGetErrorString") != 0) return ILLEGAL_ADDRESS;
+    if (is_struck(call)) return fake.walk_result;
     if (strcmp(fake.failing, call) != 0) return OK;
     if (fake.fail_at == 0) return fake.fail_result;
     return --fake.fail_at == 0 ? (fake.failing[0] = '\0', fake.fail_result) : OK;
@@ -915,6 +927,33 @@ static void fail_call(const char *call, int nth, int result)
     pthread_mutex_unlock(&lock);
 }
 
+static void fail_nth(int nth, int times, int result)
+{
+    pthread_mutex_lock(&lock);
+    fake.total = 0;
+    fake.walk_at = nth;
+    fake.walk_times = times;
+    fake.walk_result = result;
+    fake.struck = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+static int total_calls(void)
+{
+    pthread_mutex_lock(&lock);
+    const int total = fake.total;
+    pthread_mutex_unlock(&lock);
+    return total;
+}
+
+static const char *struck(void)
+{
+    pthread_mutex_lock(&lock);
+    const char *call = fake.struck ? fake.struck : "";
+    pthread_mutex_unlock(&lock);
+    return call;
+}
+
 static void hide(const char *symbol)
 {
     snprintf(fake.hidden, sizeof fake.hidden, "%s", symbol ? symbol : "");
@@ -1021,6 +1060,9 @@ const struct fake_controls fake_controls = {
     .set_devices = set_devices,
     .device = device_at,
     .fail = fail_call,
+    .fail_nth = fail_nth,
+    .total_calls = total_calls,
+    .struck = struck,
     .hide = hide,
     .set_capture = set_capture,
     .make_current = make_current,

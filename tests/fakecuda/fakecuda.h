@@ -70,6 +70,10 @@ struct fake_controls {
     /* The nth call of `call` from now on (1 is the next; 0: every one) returns `result`. Calls that give something back
      * (unload, release, pop) fail after they did it, as CUDA reports earlier errors there. */
     void (*fail)(const char *call, int nth, int result);
+    /* The same by place: of all calls from now on, the nth and so many after it (times 0: all) return `result`; nth 0: none. */
+    void (*fail_nth)(int nth, int times, int result);
+    int (*total_calls)(void);     /* since reset or fail_nth() */
+    const char *(*struck)(void);  /* the first call that fail_nth() made fail; "" for none */
     void (*hide)(const char *symbol); /* cuGetProcAddress does not find it; NULL hides nothing */
     void (*set_capture)(int status);  /* what cuStreamIsCapturing says */
 

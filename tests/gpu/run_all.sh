@@ -34,40 +34,47 @@ step() {
 tests() {
     step test_host "$build/tests/gpu/test_host" --out "$out"
     step test_conv1d "$build/tests/gpu/test_conv1d" --out "$out"
-    step test_contract "$build/tests/gpu/test_contract" --out "$out"
-    step test_serving "$build/tests/gpu/test_serving"
-    step test_chunked "$build/tests/gpu/test_chunked" --out "$out" --bounds "$bounds"
-    step test_prefill "$build/tests/gpu/test_prefill" --out "$out" --bounds "$bounds"
-    # The kernel of few sequences is the plan's choice for most small cases: as if there were few SMs, and the Hopper kernel too.
-    step test_prefill_few_sms "$build/tests/gpu/test_prefill" --num-sms 4 --bounds "$bounds"
-    step test_contract_few_sms "$build/tests/gpu/test_contract" --num-sms 4
-    step test_prefill_hopper "$build/tests/gpu/test_prefill" --num-sms 4 --hopper --filter "bf16 d=128" --bounds "$bounds"
-    step test_contract_hopper "$build/tests/gpu/test_contract" --num-sms 4 --hopper --filter "bf16 d=128"
-    # And as if there were SMs without end: then every call is one of few sequences.
-    step test_prefill_split "$build/tests/gpu/test_prefill" --num-sms 1000000 --bounds "$bounds"
-    step test_contract_split "$build/tests/gpu/test_contract" --num-sms 1000000
-    step test_serving_split "$build/tests/gpu/test_serving" --num-sms 1000000
-    step test_serving_hopper "$build/tests/gpu/test_serving" --num-sms 4 --hopper
+    # What a plan chooses; the kernel of the arch's own, without a workspace; as if there were few SMs, so that CTAs walk items;
+    # the generic kernel; and, as if there were SMs without end, the kernel of few sequences.
+    local name options
+    for name in default bare few_sms generic split; do
+        case $name in
+        default) options=() ;;
+        bare) options=(--no-workspace) ;;
+        few_sms) options=(--num-sms 3 --small) ;;
+        generic) options=(--generic --no-workspace) ;;
+        split) options=(--num-sms 1000000) ;;
+        esac
+        step "test_contract_$name" "$build/tests/gpu/test_contract" "${options[@]}" --out "$out"
+        step "test_serving_$name" "$build/tests/gpu/test_serving" "${options[@]}"
+        step "test_chunked_$name" "$build/tests/gpu/test_chunked" "${options[@]}" --out "$out" --bounds "$bounds"
+        step "test_prefill_$name" "$build/tests/gpu/test_prefill" "${options[@]}" --out "$out" --bounds "$bounds"
+    done
 }
 
 repeats() {
     for dtype in bf16 fp16; do
         step "repeat_prefill_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
-            --bounds "$bounds"
+            --no-workspace --bounds "$bounds"
+        step "repeat_split_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
+            --num-sms 1000000 --bounds "$bounds"
         step "repeat_contract_$dtype" "$build/tests/gpu/test_contract" --repeat 300 --filter "$dtype d=128"
         step "repeat_conv1d_$dtype" "$build/tests/gpu/test_conv1d" --repeat 10000 --filter "conv1d halo $dtype"
     done
 }
 
+# racecheck and synccheck want a build with GDN_CHECKED_KERNELS, whose barriers they can follow: CHECKED_BUILD, else BUILD_FOLDER.
 sanitizers() {
-    local tool check=${COMPUTE_SANITIZER:-/usr/local/cuda/bin/compute-sanitizer}
-    for tool in memcheck racecheck initcheck synccheck; do
-        step "${tool}_prefill" "$check" --tool "$tool" --error-exitcode 9 --target-processes all \
-            "$build/tests/gpu/test_prefill" --small --jobs 2 --bounds "$bounds"
-        step "${tool}_contract" "$check" --tool "$tool" --error-exitcode 9 --target-processes all \
-            "$build/tests/gpu/test_contract" --small --jobs 2
-        step "${tool}_conv1d" "$check" --tool "$tool" --error-exitcode 9 --target-processes all \
-            "$build/tests/gpu/test_conv1d" --small --jobs 2
+    local tool build=$build check=${COMPUTE_SANITIZER:-/usr/local/cuda/bin/compute-sanitizer}
+    for tool in memcheck initcheck racecheck synccheck; do
+        case $tool in racecheck | synccheck) build=${CHECKED_BUILD:-$build} ;; esac
+        local under=("$check" --tool "$tool" --error-exitcode 9 --target-processes all)
+        step "${tool}_prefill" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --num-sms 3 --bounds "$bounds"
+        step "${tool}_split" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --num-sms 1000000 --bounds "$bounds"
+        step "${tool}_generic" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --generic --no-workspace \
+            --bounds "$bounds"
+        step "${tool}_contract" "${under[@]}" "$build/tests/gpu/test_contract" --small --jobs 2
+        step "${tool}_conv1d" "${under[@]}" "$build/tests/gpu/test_conv1d" --small --jobs 2
     done
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "conv_cases.h"
+#include "gpu_params.h"
 #include "gpu_prefill.h"
 
 struct job {
@@ -235,6 +236,9 @@ static gdn_plan *make_plan(const gdn_conv1d_desc *desc)
     gdn_target target = GDN_TARGET_INIT;
     gdn_plan *plan;
     GDN(gdn_target_from_device(ctx, options.device, &target));
+    struct gdni_problem problem;
+    GDN(gdni_problem_from_conv1d(&problem, desc));
+    gpu_force_for(ctx, &target, &problem);
     GDN(gdn_plan_conv1d_qkv(ctx, &target, desc, 0, &plan));
     GDN(gdn_plan_load(plan, options.device));
     return plan;

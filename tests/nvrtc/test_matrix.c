@@ -133,6 +133,7 @@ static bool prefill_spec(const struct pairwise_row *row, struct gdni_spec *spec)
     d.state_layout = row->level[3] ? GDN_STATE_VK : GDN_STATE_KV;
     struct gdni_problem p;
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
+    p.generic = 1; /* on Hopper too */
     const struct gdni_params params = prefill_params(row->level[5], 2 + row->level[4]);
     return gdni_spec_build(spec, &p, gdni_arch_at(row->level[0]), &params) == GDN_OK;
 }
@@ -190,7 +191,7 @@ static bool convention_spec(const struct pairwise_row *row, struct gdni_spec *sp
     gdn_prefill_desc d = test_prefill_desc();
     d.io_type = l[1] & 1 ? GDN_F16 : GDN_BF16;
     d.head_dim_qk = d.head_dim_v = l[1] & 2 ? 64 : 128;
-    d.state_layout = l[2] & 1 ? GDN_STATE_VK : GDN_STATE_KV;
+    d.state_layout = l[2] % 2 ? GDN_STATE_VK : GDN_STATE_KV;
     d.state_type = state_types[l[3]];
     d.gate = gates[l[4]].kind, d.gate_type = gates[l[4]].type;
     d.beta = betas[l[5]].kind, d.beta_type = betas[l[5]].type;
@@ -198,7 +199,8 @@ static bool convention_spec(const struct pairwise_row *row, struct gdni_spec *sp
     d.cu_seqlens_type = d.slot_type = l[7] ? GDN_INDEX_I64 : GDN_INDEX_I32;
     struct gdni_problem p;
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK, "%s", gdni_error_text());
-    const struct gdni_params params = prefill_params(l[2] / 4, l[2] & 2 ? 3 : 2);
+    p.generic = 1;
+    const struct gdni_params params = prefill_params(l[2] / 6, 2 + l[2] / 2 % 3);
     return gdni_spec_build(spec, &p, gdni_arch_at(l[0]), &params) == GDN_OK;
 }
 
@@ -228,11 +230,11 @@ static void convention_one(const struct pairwise_row *row)
 /* Always pairwise: the product is tens of thousands. */
 Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
 {
-    static const int levels[] = { NUM_ARCHS, 4, 4 * NUM_PREFILL_KERNELS, 3, 5, 5, 4, 2 };
+    static const int levels[] = { NUM_ARCHS, 4, 2 * 3 * NUM_PREFILL_KERNELS, 3, 5, 5, 4, 2 };
     run_pairs(levels, 8, convention_legal, convention_one);
 }
 
-/* ---- Hopper's own kernel: layout, state type, gate, beta, features, indices ---- */
+/* ---- Hopper's own kernel: dtype, layout, state type, gate, beta, features, indices ---- */
 
 static void hopper_one(const struct pairwise_row *row)
 {
@@ -241,6 +243,7 @@ static void hopper_one(const struct pairwise_row *row)
     const int *l = row->level;
     gdn_prefill_desc d = test_prefill_desc();
     d.head_dim_qk = d.head_dim_v = 128;
+    d.io_type = l[0] ? GDN_F16 : GDN_BF16;
     d.state_layout = l[1] ? GDN_STATE_VK : GDN_STATE_KV;
     d.state_type = state_types[l[2]];
     d.gate = gates[l[3]].kind, d.gate_type = gates[l[3]].type;
@@ -254,7 +257,6 @@ static void hopper_one(const struct pairwise_row *row)
     char what[200];
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    p.hopper = 1;
     gdni_params_heuristic(&params, &p, arch, 132, 4);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
     cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
@@ -266,7 +268,7 @@ static void hopper_one(const struct pairwise_row *row)
 
 Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
 {
-    static const int levels[] = { 1, 2, 3, 5, 5, 3, 2 };
+    static const int levels[] = { 2, 2, 3, 5, 5, 3, 2 };
     run_matrix(levels, 7, NULL, hopper_one);
 }
 

@@ -1,6 +1,7 @@
 """test_binding.py - python/gdn_jit without torch and without a GPU: its structs are the header's, its values reach
 the library."""
 
+import ctypes
 import os
 import pathlib
 import re
@@ -148,6 +149,13 @@ class Calls(unittest.TestCase):
         self.assertEqual(caught.exception.status, abi.ENUMS["gdn_status"]["GDN_E_UNSUPPORTED"])
         self.assertEqual(caught.exception.name, "GDN_E_UNSUPPORTED")
         self.assertIn("head_dim_qk", caught.exception.sentence)
+
+    def test_every_status_of_the_header_has_its_name(self):
+        lib = ctypes.CDLL(os.environ["GDN_JIT_LIBRARY"])
+        lib.gdn_status_name.restype = ctypes.c_char_p
+        for name, number in abi.ENUMS["gdn_status"].items():
+            self.assertEqual(lib.gdn_status_name(number).decode(), name)
+        self.assertEqual(lib.gdn_status_name(999).decode(), "GDN_E_?")
 
     def test_targets(self):
         with context() as ctx:

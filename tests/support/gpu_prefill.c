@@ -1,6 +1,7 @@
 /*
  * gpu_prefill.c - see gpu_prefill.h.
  */
+#include "gpu_params.h"
 #include "gpu_prefill.h"
 
 #include <string.h>
@@ -88,6 +89,10 @@ gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *des
     wide.max_seqs = desc->max_seqs > MAX_SEQS ? desc->max_seqs : MAX_SEQS;
     GDN(gdn_target_from_device(ctx, device, &target));
     if (gpu_num_sms) target.num_sms = gpu_num_sms;
+    struct gdni_problem problem;
+    GDN(gdni_problem_from_prefill(&problem, &wide));
+    problem.generic = (gpu_plan_flags & GDN_PLAN_GENERIC) != 0;
+    gpu_force_for(ctx, &target, &problem);
     GDN(gdn_plan_prefill(ctx, &target, &wide, gpu_plan_flags, &plan));
     GDN(gdn_plan_load(plan, device));
     return plan;
@@ -110,9 +115,8 @@ void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size)
     out[strcspn(out, "\"")] = '\0';
 }
 
-void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args)
+static void execute(const gdn_plan *plan, const gdn_prefill_args *args, size_t bytes)
 {
-    const size_t bytes = gdn_plan_workspace_size(plan);
     struct gpu_buffer workspace = bytes ? gpu_buffer_filled(bytes, GPU_NAN_FILL) : gpu_no_buffer;
     gdn_stream stream;
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -120,6 +124,16 @@ void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args)
     CU(cuStreamSynchronize(stream));
     CU(cuStreamDestroy(stream));
     gpu_buffer_free(&workspace);
+}
+
+void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args)
+{
+    execute(plan, args, gpu_no_workspace ? 0 : gdn_plan_workspace_size(plan));
+}
+
+void gpu_prefill_execute_bare(const gdn_plan *plan, const gdn_prefill_args *args)
+{
+    execute(plan, args, 0);
 }
 
 static void run(struct gpu_prefill_result *out, const gdn_plan *plan, gdn_prefill_args *args,

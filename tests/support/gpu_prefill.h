@@ -31,6 +31,9 @@ void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size);
 /* args holds device addresses. With a workspace full of NaN, on a stream of its own; waits. */
 void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args);
 
+/* The same without a workspace: one kernel, and so the same bits, whatever else is in the batch. */
+void gpu_prefill_execute_bare(const gdn_plan *plan, const gdn_prefill_args *args);
+
 /*
  * args holds host addresses (o, final_state and workspace are made here). Runs on a stream of its own, and waits.
  * Thread-safe.

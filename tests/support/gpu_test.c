@@ -1,6 +1,7 @@
 /*
  * gpu_test.c - see gpu_test.h. Owns the counters and standard output of the GPU tests; report_lock guards both.
  */
+#include "gpu_params.h"
 #include "gpu_test.h"
 
 #include <getopt.h>
@@ -14,6 +15,7 @@ static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 static int num_passed, num_failed;
 int gpu_num_sms;
 uint32_t gpu_plan_flags;
+bool gpu_no_workspace;
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
@@ -23,7 +25,8 @@ static const struct option long_options[] = {
     { "repeat", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
     { "device", required_argument, NULL, 'd' }, { "small", no_argument, NULL, 'm' },
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
-    { "hopper", no_argument, NULL, 'g' },
+    { "generic", no_argument, NULL, 'g' },      { "params", required_argument, NULL, 'p' },
+    { "no-workspace", no_argument, NULL, 'w' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -31,7 +34,7 @@ static void usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
-            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--hopper]\n",
+            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n",
             program);
     exit(2);
 }
@@ -84,7 +87,13 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             gpu_num_sms = parse_int(argv[0], optarg, 1, 1 << 20);
             break;
         case 'g':
-            gpu_plan_flags = GDN_PLAN_HOPPER;
+            gpu_plan_flags = GDN_PLAN_GENERIC;
+            break;
+        case 'p':
+            gpu_force_params(optarg);
+            break;
+        case 'w':
+            gpu_no_workspace = true;
             break;
         case 'm':
             options.small = true;
@@ -150,8 +159,9 @@ void gpu_report(bool passed, const char *name, const char *detail)
 int gpu_summary(void)
 {
     if (num_passed + num_failed == 0) printf("no case was selected\n");
+    if (!gpu_force_met()) printf("no plan had a choice with the values of --params\n");
     printf("%d passed, %d failed\n", num_passed, num_failed);
-    return num_failed == 0 && num_passed > 0 ? 0 : 1;
+    return num_failed == 0 && num_passed > 0 && gpu_force_met() ? 0 : 1;
 }
 
 /* ---- buffers ---------------------------------------------------------------------------------------------------------- */

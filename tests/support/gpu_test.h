@@ -37,8 +37,13 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
  */
 extern int gpu_num_sms;
 
-/* --hopper: GDN_PLAN_HOPPER for every plan of GDN prefill. */
+/* --no-workspace: calls without one run the kernels that need none, whatever the number of sequences. */
+extern bool gpu_no_workspace;
+
+/* --generic: GDN_PLAN_GENERIC for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;
+
+/* --params name=value,...: see gpu_params.h. */
 
 /* Makes the device current for this thread; exits with GPU_NO_DEVICE and a sentence where there is none. */
 void gpu_require_device(const struct gpu_options *options);

@@ -710,3 +710,20 @@ Test(bad_input, statuses_have_names)
     cr_expect_str_eq(gdn_status_name(GDN_E_NOT_LOADED), "GDN_E_NOT_LOADED");
     cr_expect_str_eq(gdn_status_name((gdn_status)4711), "GDN_E_?");
 }
+
+/* Read off the header, so that a new one cannot be forgotten. */
+Test(bad_input, every_status_of_the_header_has_its_name)
+{
+    char line[256], name[64];
+    int number, statuses = 0;
+    FILE *header = fopen(GDN_SOURCE_DIR "/include/gdn_jit/gdn_jit.h", "r");
+    cr_assert_not_null(header);
+    while (fgets(line, sizeof line, header)) {
+        if (sscanf(line, "    GDN_E_%57[A-Z_] = %d", name + 6, &number) != 2) continue;
+        memcpy(name, "GDN_E_", 6);
+        cr_expect_str_eq(gdn_status_name((gdn_status)number), name);
+        ++statuses;
+    }
+    fclose(header);
+    cr_expect_geq(statuses, 15);
+}

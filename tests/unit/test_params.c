@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "codegen/key.h"
 #include "codegen/workspace.h"
 #include "specs.h"
 
@@ -72,7 +73,7 @@ Test(heuristic, prefill_uses_three_stages_where_they_fit_and_two_in_99_KB)
     static const struct {
         const char *arch;
         int32_t stages;
-    } wanted[] = { { "sm_80", 3 }, { "sm_86", 2 }, { "sm_90a", 3 }, { "sm_120a", 2 } };
+    } wanted[] = { { "sm_80", 3 }, { "sm_86", 2 }, { "sm_100a", 3 }, { "sm_120a", 2 } };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_arch *arch = NULL;
         struct gdni_params params;
@@ -161,6 +162,46 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     cr_expect_eq(w.num_producers, 66, "a parameter says how many a producer feeds");
 }
 
+static struct gdni_spec hopper_spec(void)
+{
+    struct gdni_problem p = prefill_problem();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_heuristic(&params, &p, arch, 132, 3);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
+    return spec;
+}
+
+Test(workspace, is_a_counter_where_the_persistent_kernel_has_many_unequal_items)
+{
+    static const struct {
+        int64_t tokens, seqs;
+        size_t words;
+        const char *why;
+    } cases[] = { { 32768, 5, 1, "160 items" },
+                  { 32768, 4, 0, "128 items: each SM has one at most" },
+                  { 1 << 20, 1, 0, "one sequence" },
+                  { 64 * 127, 5, 1, "132 chunks of 32 heads: 32 for each of 132 SMs" },
+                  { 64 * 126, 5, 0, "a chunk less: the memset would not pay" } };
+    const struct gdni_problem p = prefill_problem();
+    const struct gdni_spec spec = hopper_spec();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct gdni_workspace w;
+        gdni_workspace_of(&w, &spec, &p, 132, cases[i].tokens, cases[i].seqs);
+        cr_expect_eq(w.control_words, cases[i].words, "%s", cases[i].why);
+        cr_expect_eq(w.size, cases[i].words * 256, "%s", cases[i].why);
+        cr_expect_eq(w.num_producers, 0);
+    }
+    struct gdni_spec eager = spec;
+    struct gdni_workspace w;
+    eager.params.deal_chunks = 16;
+    gdni_workspace_of(&w, &eager, &p, 132, 64 * 126, 5);
+    cr_expect_eq(w.control_words, 1u, "a parameter says how many chunks pay for it");
+}
+
 Test(params, narrow_blocks_need_two_kinds_of_ctas)
 {
     const struct gdni_problem p = prefill_problem();
@@ -210,7 +251,7 @@ Test(params, the_hash_of_the_space_is_this_one)
 {
     char hash[GDNI_SPACE_HEX];
     gdni_space_hash(hash);
-    cr_expect_str_eq(hash, "6f6afd3d2ce1157b");
+    cr_expect_str_eq(hash, "d2a9d35730dd65d5");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -265,7 +306,7 @@ static int candidates_of(const struct gdni_problem *p, const char *arch_name, st
 Test(candidates, the_heuristics_answer_comes_first_all_are_usable_and_none_comes_twice)
 {
     struct gdni_problem problems[] = { prefill_problem(), few_heads(8), few_heads(8), conv_problem(16) };
-    problems[2].hopper = 1;
+    problems[2].generic = 1;
     for (size_t i = 0; i < 4; ++i)
         for (int a = 0; gdni_arch_at(a); ++a)
             for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
@@ -296,13 +337,16 @@ Test(candidates, are_the_product_of_what_the_arch_can_hold)
         { "sm_90a", { 2, 0 }, 3 + 2 * 3 * 3 },   /* and split: blocks, stages, producers */
         { "sm_90a", { 7, 0 }, 3 },               /* split would need too much workspace */
     };
-    const struct gdni_problem p = few_heads(16);
+    struct gdni_problem p = few_heads(16);
     struct gdni_params list[GDNI_MAX_CANDIDATES];
+    p.generic = 1;
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
         if (i < 3) cr_expect_eq(candidates_of(&p, wanted[i].arch, wanted[i].slot, list), wanted[i].count, "row %zu", i);
     struct gdni_problem longer = p;
     longer.max_tokens = 1 << 22;
     cr_expect_eq(candidates_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
+    p.generic = 0;
+    cr_expect_eq(candidates_of(&p, "sm_90a", wanted[0].slot, list), 3, "Hopper's own: when a counter deals items out");
     const struct gdni_problem conv = conv_problem(16);
     cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[0].slot, list), 3 * 3);
     cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
@@ -311,8 +355,9 @@ Test(candidates, are_the_product_of_what_the_arch_can_hold)
 Test(candidates, the_model_ranks_measured_orders_rightly)
 {
     /* H200, docs/prefill_split.md: 16 heads, 1 x 32768: 32 columns 802 us, 16 columns 1294; generic 1520. */
-    const struct gdni_problem p = few_heads(16);
+    struct gdni_problem p = few_heads(16);
     struct gdni_params list[GDNI_MAX_CANDIDATES];
+    p.generic = 1;
     const int count = candidates_of(&p, "sm_90a", (struct gdni_slot){ 4, 0 }, list);
     int first_16 = count, first_32 = count, first_generic = count;
     for (int i = count - 1; i >= 0; --i) {
@@ -322,20 +367,6 @@ Test(candidates, the_model_ranks_measured_orders_rightly)
     }
     cr_expect(first_32 < first_16 && first_16 < first_generic, "32: %d, 16: %d, generic: %d", first_32, first_16,
               first_generic);
-}
-
-static struct gdni_spec hopper_spec(void)
-{
-    struct gdni_problem p = prefill_problem();
-    const struct gdni_arch *arch = NULL;
-    struct gdni_params params;
-    struct gdni_spec spec;
-    p.hopper = 1;
-    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    gdni_params_heuristic(&params, &p, arch, 132, 3);
-    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
-    return spec;
 }
 
 Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refuses)
@@ -353,4 +384,70 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
     cr_expect_eq(grid[1] * grid[2], 1u);
     cr_expect_eq(gdni_spec_grid(&spec, &p, 1, (int64_t)1 << 30, 132, grid), GDN_E_INVALID);
     cr_expect(strstr(gdni_error_text(), "num_seqs"), "%s", gdni_error_text());
+}
+
+/* ---- Compile time and run time ---- */
+
+/* A problem and an arch on which the kernel is built with these values. */
+static struct gdni_spec spec_with(int32_t kernel, const struct gdni_params *params)
+{
+    const bool conv = kernel == GDNI_KERNEL_CONV1D_QKV;
+    struct gdni_problem p = conv ? conv_problem(16) : prefill_problem();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_spec spec;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    p.generic = kernel != GDNI_KERNEL_PREFILL_HOPPER;
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, kernel);
+    return spec;
+}
+
+/* Every constant whose line differs is read by a template: "constexpr int NAME = value;". */
+static void expect_used(const struct gdni_unit *unit, const char *before, const char *after, const char *param)
+{
+    while (*before && *after) {
+        const size_t a = strcspn(before, "\n"), b = strcspn(after, "\n");
+        char name[64] = "", use[80];
+        if (a != b || memcmp(before, after, a) != 0) {
+            cr_assert_eq(sscanf(after, "constexpr %*s %63s", name), 1, "%.*s", (int)b, after);
+            bool used = false;
+            snprintf(use, sizeof use, "spec::%s", name);
+            for (int i = 1; i < unit->num_files; ++i) used |= strstr(unit->files[i].text, use) != NULL;
+            cr_expect(used || strstr(unit->main_text, use), "%s changes %s, which no template of %s reads", param, use,
+                      unit->entry);
+        }
+        before += a + (before[a] == '\n');
+        after += b + (after[b] == '\n');
+    }
+}
+
+Test(params, of_compile_time_change_the_key_and_code_that_reads_them_and_of_run_time_neither)
+{
+    for (int32_t kernel = 0; kernel < GDNI_NUM_KERNELS; ++kernel) {
+        struct gdni_param_row row;
+        for (int i = 0; gdni_param_at(kernel, i, &row); ++i)
+            for (int v = 0; row.legal[v]; ++v) {
+                struct gdni_params params;
+                struct gdni_unit units[2];
+                struct gdni_key keys[2];
+                struct gdni_strbuf texts[2] = { { 0 }, { 0 } };
+                gdni_params_initial(&params, kernel);
+                for (int k = 0; k < 2; ++k) {
+                    const struct gdni_spec spec = spec_with(kernel, &params);
+                    cr_assert_eq(gdni_unit_build(&units[k], &spec), GDN_OK, "%s", gdni_error_text());
+                    cr_assert_eq(gdni_key_build(&keys[k], &units[k]), GDN_OK);
+                    gdni_emit_spec(&texts[k], &spec);
+                    gdni_param_set(&params, &row, row.legal[v]);
+                }
+                const bool differs = row.when == GDNI_COMPILE_TIME && row.legal[v] != row.initial;
+                cr_expect_eq(strcmp(keys[0].hex, keys[1].hex) != 0, differs, "%s %d of %s", row.name, row.legal[v],
+                             units[0].entry);
+                expect_used(&units[1], texts[0].text, texts[1].text, row.name);
+                for (int k = 0; k < 2; ++k) {
+                    gdni_unit_free(&units[k]);
+                    gdni_key_free(&keys[k]);
+                    gdni_sb_free(&texts[k]);
+                }
+            }
+    }
 }
