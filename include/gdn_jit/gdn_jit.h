@@ -66,9 +66,11 @@ typedef enum gdn_status {
     GDN_E_COMPILE = 40,
     GDN_E_NOT_CACHED = 41, /* strict mode, and the cubin is in no cache */
     GDN_E_NOT_TUNED = 42,  /* GDN_PLAN_TUNED_ONLY, and no table has an entry */
+    GDN_E_WRONG_RESULT = 43, /* a kernel that was tried does not compute what the host reference does */
     GDN_E_CUDA = 50,
     GDN_E_NOT_LOADED = 51, /* gdn_plan_load() has not run for the current device */
     GDN_E_WORKSPACE = 52,
+    GDN_E_TIMEOUT = 53, /* a kernel that was tried did not end: the process's CUDA context is lost */
     GDN_E_CANCELLED = 60 /* a callback asked to stop */
 } gdn_status;
 
@@ -685,6 +687,86 @@ GDN_API gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const
 
 /* Calls fn for each entry, sorted by arch, GPU, kernel, shape and slot. fn may call this library. */
 GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *user);
+
+/*
+ * Measures which parameters serve calls of one size best on one GPU. Nothing is tuned unless one of these is called.
+ *
+ * Candidates are the legal choices for the calls' slot: their bucket of tokens and, for prefill, their class of sequences
+ * (up to 1, 2, 4 ... 64 of them; more have no class, and no workspace). The first candidate is what a plan takes without any
+ * table. Each goes through up to three steps:
+ *   compile   its cubin is found or built
+ *   check     its results on an awkward call (lengths around a chunk, empty and inert sequences, forked slots, decays from none
+ *             to total), and the bytes of every input after it, are held against the host reference
+ *   measure   its results on the calls that are timed are held against the first candidate's; then graphs of calls are
+ *             replayed, candidates interleaved, with a cold and a warm L2, in a race that halves the field: median against
+ *             median, and whoever beats the first candidate by more than 2 % and the noise must do it again in a run of its
+ *             own. Else the first candidate stays. docs/tuning.md has the rule.
+ * A candidate that does not compile, does not load or computes something else is reported and left out.
+ *
+ * Everything runs on scratch memory and a stream of its own; no memory of the caller is read or written. A kernel that faults
+ * or does not end takes the process's CUDA context with it (GDN_E_CUDA, GDN_E_TIMEOUT; the last event before says which
+ * candidate it was): gdn-jit-cache tune runs candidates in processes of their own, a server should not tune.
+ */
+enum { GDN_TUNE_COMPILE = 1u, GDN_TUNE_CHECK = 2u, GDN_TUNE_MEASURE = 4u };
+
+/* Before (ended 0) and after a candidate is tried. Pointers are valid during the call only. */
+typedef struct gdn_tune_event {
+    size_t struct_size;
+    uint32_t step; /* one of GDN_TUNE_* */
+    int32_t ended; /* 0: it is about to be tried; 1: status is what came out. Times are taken without an end each */
+    int32_t candidate, num_candidates;
+    const char *params;  /* the candidate's, a JSON object */
+    gdn_status status;   /* GDN_OK while ended is 0 */
+    const char *message; /* why it is left out; "" otherwise */
+    const char *best_params; /* the fastest so far; "" before there is one */
+    int64_t best_ns;
+    int64_t elapsed_ms, left_ms; /* of the budget; left_ms is -1 without one */
+} gdn_tune_event;
+/* Called in the thread that tunes. Anything but 0 stops: GDN_E_CANCELLED. */
+typedef int (*gdn_tune_fn)(void *user, const gdn_tune_event *event);
+
+typedef struct gdn_tune_options {
+    size_t struct_size;
+    int32_t device;           /* CUDA ordinal; not used by GDN_TUNE_COMPILE alone */
+    uint32_t steps;           /* GDN_TUNE_*; 0: all three */
+    uint32_t plan_flags;      /* GDN_PLAN_GENERIC or 0: of the plans that are tuned for */
+    int32_t reserved;
+    const gdn_target *target; /* NULL: of device. GDN_TUNE_COMPILE alone needs no GPU when it is given */
+    int64_t num_tokens, num_seqs; /* of the calls that are timed; 0: desc's max_tokens, max_seqs */
+    int64_t budget_ms;        /* 0: none. Past it: GDN_E_CANCELLED, and nothing is decided */
+    int64_t timeout_ms;       /* of one wait for the GPU; 0: 10 s */
+    uint64_t max_scratch_bytes; /* 0: 4 GiB; never more than nine tenths of what is free */
+    const char *const *skip;  /* params, as events have them, of candidates to leave out */
+    size_t num_skip;
+    const char *only;         /* params: try this candidate alone; NULL: all */
+    gdn_tune_fn progress;     /* may be NULL */
+    void *user;
+} gdn_tune_options;
+#define GDN_TUNE_OPTIONS_INIT { sizeof(gdn_tune_options), 0, 0, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, 0, NULL, NULL, NULL }
+
+/* Times are nanoseconds of one call: medians, of which ns is of means of a cold and a warm one. */
+typedef struct gdn_tune_result {
+    size_t struct_size;
+    int32_t num_candidates, num_failed; /* failed: tried and left out; not those of options.skip */
+    int32_t decided;                    /* 0: GDN_TUNE_MEASURE was not among the steps; what follows is not set */
+    int32_t samples;                    /* that the decision rests on, of the winner */
+    char params[256], heuristic_params[256]; /* JSON objects; equal when the first candidate stays */
+    char verdict[128];                       /* why, for people */
+    int64_t ns, mad_ns, cold_ns, warm_ns;
+    int64_t heuristic_ns, heuristic_mad_ns; /* in the same rounds; 0 when it failed */
+} gdn_tune_result;
+#define GDN_TUNE_RESULT_INIT { sizeof(gdn_tune_result), 0, 0, 0, 0, { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
+
+/*
+ * GDN_OK: the steps were gone through; out says what came of it. What was decided is an entry of ctx's tables from then on:
+ * plans that are made take it, gdn_tuning_save() writes it. GDN_E_CANCELLED: by progress or the budget.
+ * GDN_E_CUDA, GDN_E_TIMEOUT: a candidate took the context with it. GDN_E_NOMEM: the calls need more scratch memory than
+ * allowed; the sentence says how much. GDN_E_UNSUPPORTED: every candidate failed. Not during stream capture of this thread.
+ */
+GDN_API gdn_status gdn_tune_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_tune_options *options,
+                                    gdn_tune_result *out);
+GDN_API gdn_status gdn_tune_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_tune_options *options,
+                                       gdn_tune_result *out);
 
 /* ---- 10. Host reference --------------------------------------------------------------------------------------------- */
 

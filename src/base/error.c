@@ -52,10 +52,12 @@ static const struct {
     {                                                                                                                  \
         s, #s                                                                                                          \
     }
-    NAME(GDN_OK),          NAME(GDN_E_INVALID),    NAME(GDN_E_UNSUPPORTED), NAME(GDN_E_VERSION),
-    NAME(GDN_E_NOMEM),     NAME(GDN_E_IO),         NAME(GDN_E_NO_DRIVER),   NAME(GDN_E_NO_NVRTC),
-    NAME(GDN_E_NO_DEVICE), NAME(GDN_E_COMPILE),    NAME(GDN_E_NOT_CACHED),  NAME(GDN_E_NOT_TUNED),
-    NAME(GDN_E_CUDA),      NAME(GDN_E_NOT_LOADED), NAME(GDN_E_WORKSPACE),   NAME(GDN_E_CANCELLED),
+    NAME(GDN_OK),           NAME(GDN_E_INVALID),      NAME(GDN_E_UNSUPPORTED),
+    NAME(GDN_E_VERSION),    NAME(GDN_E_NOMEM),        NAME(GDN_E_IO),
+    NAME(GDN_E_NO_DRIVER),  NAME(GDN_E_NO_NVRTC),     NAME(GDN_E_NO_DEVICE),
+    NAME(GDN_E_COMPILE),    NAME(GDN_E_NOT_CACHED),   NAME(GDN_E_CUDA),
+    NAME(GDN_E_NOT_LOADED), NAME(GDN_E_WORKSPACE),    NAME(GDN_E_CANCELLED),
+    NAME(GDN_E_NOT_TUNED),  NAME(GDN_E_WRONG_RESULT), NAME(GDN_E_TIMEOUT),
 #undef NAME
 };
 

@@ -11,6 +11,7 @@ int cli_cmd_show(int argc, char **argv);
 int cli_cmd_verify(int argc, char **argv);
 int cli_cmd_prune(int argc, char **argv);
 int cli_cmd_pack(int argc, char **argv);
+int cli_cmd_tune(int argc, char **argv);
 int cli_cmd_doctor(int argc, char **argv);
 
 #endif

@@ -16,7 +16,7 @@ static const struct command {
     { "warm", "gdn-jit-cache warm", cli_cmd_warm },       { "list", "gdn-jit-cache list", cli_cmd_list },
     { "show", "gdn-jit-cache show", cli_cmd_show },       { "verify", "gdn-jit-cache verify", cli_cmd_verify },
     { "prune", "gdn-jit-cache prune", cli_cmd_prune },    { "pack", "gdn-jit-cache pack", cli_cmd_pack },
-    { "doctor", "gdn-jit-cache doctor", cli_cmd_doctor },
+    { "tune", "gdn-jit-cache tune", cli_cmd_tune },       { "doctor", "gdn-jit-cache doctor", cli_cmd_doctor },
 };
 
 static const char doc[] = "Fills and inspects the kernel cache of libgdnjit.\n"
@@ -27,6 +27,7 @@ static const char doc[] = "Fills and inspects the kernel cache of libgdnjit.\n"
                           "  verify   every byte of the cache, or of a bundle, is as it was written\n"
                           "  prune    what is too much, too old or damaged goes\n"
                           "  pack     kernels as a bundle: a directory or an archive that may be moved\n"
+                          "  tune     measure which parameters are fastest on this GPU, into a file that plans use\n"
                           "  doctor   what works here, what is missing, how to get it\n"
                           "\v"
                           "Begin with:\n"

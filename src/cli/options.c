@@ -305,11 +305,12 @@ static int opt_max_bytes(struct cli_options *o, const char *arg)
     return CLI_OK;
 }
 
+static const struct unit time_units[] = { { 's', 1 },     { 'm', 60 },     { 'h', 3600 },
+                                          { 'd', 86400 }, { 'w', 604800 }, { 0, 0 } };
+
 static int opt_max_age(struct cli_options *o, const char *arg)
 {
-    static const struct unit units[] = { { 's', 1 },     { 'm', 60 },     { 'h', 3600 },
-                                         { 'd', 86400 }, { 'w', 604800 }, { 0, 0 } };
-    CLI_TRY(take_scaled("--max-age", arg, units, "with s, m, h, d or w behind it: 30d", &o->max_age));
+    CLI_TRY(take_scaled("--max-age", arg, time_units, "with s, m, h, d or w behind it: 30d", &o->max_age));
     return o->max_age > 0 ? CLI_OK : cli_fail(CLI_USAGE, "--max-age is \"%s\": must be more than 0", arg);
 }
 
@@ -338,6 +339,91 @@ static int opt_tar(struct cli_options *o, const char *arg)
 {
     if (!arg[0]) return cli_fail(CLI_USAGE, "--tar is empty: name the file");
     o->tar = arg;
+    return CLI_OK;
+}
+
+/* Sizes that are given more than once are meant once. */
+static int add_size(const char *option, struct cli_sizes *out, int64_t value)
+{
+    int at = 0;
+    while (at < out->count && out->values[at] < value)
+        ++at;
+    if (at < out->count && out->values[at] == value) return CLI_OK;
+    if (out->count == CLI_MAX_INTS)
+        return cli_fail(CLI_USAGE, "%s has more than %d values: use several runs", option, CLI_MAX_INTS);
+    memmove(&out->values[at + 1], &out->values[at], (size_t)(out->count++ - at) * sizeof out->values[0]);
+    out->values[at] = value;
+    return CLI_OK;
+}
+
+struct size_option {
+    const char *option;
+    int64_t high;
+    struct cli_sizes *out;
+};
+
+static int take_size_item(void *arg, const char *item, size_t len)
+{
+    const struct size_option *o = arg;
+    int64_t value;
+    if (!cli_parse_int(item, len, &value) || value < 1 || value > o->high)
+        return cli_fail(CLI_USAGE, "%s has \"%.*s\": must be a number from 1 to %lld, or a list of such", o->option,
+                        (int)len, item, (long long)o->high);
+    return add_size(o->option, o->out, value);
+}
+
+static int opt_tune_tokens(struct cli_options *o, const char *arg)
+{
+    return each_item(arg, take_size_item, &(struct size_option){ "--tokens", 1 << 24, &o->tune_tokens });
+}
+
+static int opt_tune_seqs(struct cli_options *o, const char *arg)
+{
+    return each_item(arg, take_size_item, &(struct size_option){ "--seqs", 1 << 16, &o->tune_seqs });
+}
+
+static int opt_device(struct cli_options *o, const char *arg)
+{
+    return take_number("--device", arg, 0, 255, &o->device);
+}
+
+static int opt_budget(struct cli_options *o, const char *arg)
+{
+    CLI_TRY(take_scaled("--budget", arg, time_units, "with s, m or h behind it: 5m", &o->budget_s));
+    return o->budget_s > 0 ? CLI_OK : cli_fail(CLI_USAGE, "--budget is \"%s\": must be more than 0", arg);
+}
+
+static int opt_timeout(struct cli_options *o, const char *arg)
+{
+    CLI_TRY(take_scaled("--timeout", arg, time_units, "with s or m behind it: 10s", &o->timeout_s));
+    return o->timeout_s > 0 ? CLI_OK : cli_fail(CLI_USAGE, "--timeout is \"%s\": must be more than 0", arg);
+}
+
+static int opt_tuning_file(struct cli_options *o, const char *arg)
+{
+    if (!arg[0]) return cli_fail(CLI_USAGE, "--file is empty: name the tuning file");
+    o->output = arg;
+    return CLI_OK;
+}
+
+static int opt_check(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->check = true;
+    return CLI_OK;
+}
+
+static int opt_compile(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->compile = true;
+    return CLI_OK;
+}
+
+static int opt_worker(struct cli_options *o, const char *arg)
+{
+    (void)arg;
+    o->worker = true;
     return CLI_OK;
 }
 
@@ -404,7 +490,15 @@ enum key {
     KEY_MAX_AGE,
     KEY_OTHER_COMPILERS,
     KEY_TAR,
-    KEY_TUNING
+    KEY_TUNING,
+    KEY_TUNE_TOKENS,
+    KEY_TUNE_SEQS,
+    KEY_DEVICE,
+    KEY_BUDGET,
+    KEY_TIMEOUT,
+    KEY_CHECK,
+    KEY_COMPILE,
+    KEY_WORKER
 };
 
 static const struct handler handlers[] = {
@@ -445,6 +539,15 @@ static const struct handler handlers[] = {
     { 'o', opt_output },
     { KEY_TAR, opt_tar },
     { KEY_TUNING, opt_tuning },
+    { 'f', opt_tuning_file },
+    { KEY_TUNE_TOKENS, opt_tune_tokens },
+    { KEY_TUNE_SEQS, opt_tune_seqs },
+    { KEY_DEVICE, opt_device },
+    { KEY_BUDGET, opt_budget },
+    { KEY_TIMEOUT, opt_timeout },
+    { KEY_CHECK, opt_check },
+    { KEY_COMPILE, opt_compile },
+    { KEY_WORKER, opt_worker },
 };
 
 static const struct argp_option shape_options[] = {
@@ -517,6 +620,22 @@ static const struct argp_option pack_options[] = {
     { 0 },
 };
 
+static const struct argp_option tune_options[] = {
+    { "file", 'f', "FILE", 0, "The tuning file: read where it is there, extended by every decision", 0 },
+    { "tokens", KEY_TUNE_TOKENS, "LIST", 0,
+      "Tokens of the calls that are timed, one for each bucket (default 128,512,2048,8192,32768)", 0 },
+    { "seqs", KEY_TUNE_SEQS, "LIST", 0, "Sequences of prefill calls (default 1,4,16,128)", 0 },
+    { "budget", KEY_BUDGET, "TIME", 0, "Stop after so long, such as 5m; the next run goes on there", 0 },
+    { "timeout", KEY_TIMEOUT, "TIME", 0, "A candidate that takes longer hangs (default 10s)", 0 },
+    { "device", KEY_DEVICE, "N", 0, "CUDA ordinal of the GPU (default 0)", 0 },
+    { "jobs", 'j', "N", 0, "Kernels that are compiled at a time, ahead of their turn (default: processors)", 0 },
+    { "check", KEY_CHECK, NULL, 0, "Measure nothing: tell what of this the file lacks, and what is stale in it", 0 },
+    { "compile", KEY_COMPILE, NULL, 0, "Measure nothing: compile every candidate into the cache, which needs no GPU", 0 },
+    { "gpu", 'g', "NAME", 0, "With --check and --compile: the GPU that is meant (default: that of --device)", 0 },
+    { "worker", KEY_WORKER, NULL, OPTION_HIDDEN, "", 0 },
+    { 0 },
+};
+
 static const struct argp_option show_options[] = {
     { "what", 'w', "WHAT", 0, "summary (default), json, spec, source, ptx, log, key, cubin", 0 },
     { "key", KEY_KEY, "HEX", 0, "A cache entry by the beginning of its key, instead of a shape", 0 },
@@ -569,6 +688,7 @@ static const struct argp build_argp = { build_options, parse_option, NULL, NULL,
 static const struct argp verify_argp = { verify_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp prune_argp = { prune_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp pack_argp = { pack_options, parse_option, NULL, NULL, NULL, NULL, NULL };
+static const struct argp tune_argp = { tune_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp show_argp = { show_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp common_argp = { common_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 
@@ -582,6 +702,7 @@ static const struct {
     { CLI_OPTIONS_VERIFY, { &verify_argp, 0, "What to verify:", 3 } },
     { CLI_OPTIONS_PRUNE, { &prune_argp, 0, "What goes:", 3 } },
     { CLI_OPTIONS_BUILD, { &build_argp, 0, "Recorded lists, and how:", 4 } },
+    { CLI_OPTIONS_TUNE, { &tune_argp, 0, "How:", 4 } },
     { CLI_OPTIONS_PACK, { &pack_argp, 0, "Where to:", 4 } },
     { 0, { &common_argp, 0, "Cache, compiler, output:", 5 } },
 };

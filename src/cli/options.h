@@ -10,6 +10,12 @@
 
 enum { CLI_WHAT_SUMMARY = 0 }; /* any other --what is a gdn_dump_kind */
 
+/* Sizes of calls, ascending. */
+struct cli_sizes {
+    int count;
+    int64_t values[CLI_MAX_INTS];
+};
+
 struct cli_options {
     /* shapes */
     struct cli_names models;
@@ -35,6 +41,11 @@ struct cli_options {
     bool other_compilers, dry_run;
     /* pack */
     const char *output, *tar;
+    /* tune; output: the tuning file */
+    struct cli_sizes tune_tokens, tune_seqs; /* count 0: the default */
+    int64_t device, budget_s, timeout_s;     /* 0: none; the library's */
+    bool check, compile;
+    bool worker; /* this process tries candidates for another one */
     /* show */
     int what;
     const char *key;
@@ -50,7 +61,8 @@ enum {
     CLI_OPTIONS_SHOW = 8u,
     CLI_OPTIONS_VERIFY = 16u,
     CLI_OPTIONS_PRUNE = 32u,
-    CLI_OPTIONS_PACK = 64u
+    CLI_OPTIONS_PACK = 64u,
+    CLI_OPTIONS_TUNE = 128u
 };
 
 /*

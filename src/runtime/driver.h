@@ -16,6 +16,9 @@ typedef struct gdni_cuctx_opaque *gdni_cuctx;
 typedef struct gdni_culib_opaque *gdni_culib;
 typedef struct gdni_cukernel_opaque *gdni_cukernel;
 typedef struct gdni_cufunc_opaque *gdni_cufunc;
+typedef struct gdni_cuevent_opaque *gdni_cuevent;
+typedef struct gdni_cugraph_opaque *gdni_cugraph;
+typedef struct gdni_cuexec_opaque *gdni_cuexec; /* an instantiated graph */
 struct gdni_tensor_map; /* CUtensorMap (kernel_params.h) */
 
 /* X(symbol, arguments) of every entry point; driver.c resolves exactly these. */
@@ -48,6 +51,26 @@ struct gdni_tensor_map; /* CUtensorMap (kernel_params.h) */
       (struct gdni_tensor_map * map, int type, uint32_t rank, uint64_t address, const uint64_t *dims,                  \
        const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle,     \
        int l2_promotion, int oob_fill))                                                                                \
+    /* of the tuner alone */                                                                                           \
+    X(cuMemGetInfo, (size_t * free_bytes, size_t *total_bytes))                                                        \
+    X(cuMemAlloc, (gdn_devptr * address, size_t bytes))                                                                \
+    X(cuMemFree, (gdn_devptr address))                                                                                 \
+    X(cuMemcpyHtoDAsync, (gdn_devptr to, const void *from, size_t bytes, gdn_stream stream))                           \
+    X(cuMemcpyDtoHAsync, (void *to, gdn_devptr from, size_t bytes, gdn_stream stream))                                 \
+    X(cuMemcpyDtoDAsync, (gdn_devptr to, gdn_devptr from, size_t bytes, gdn_stream stream))                            \
+    X(cuStreamCreate, (gdn_stream * stream, unsigned flags))                                                           \
+    X(cuStreamDestroy, (gdn_stream stream))                                                                            \
+    X(cuStreamBeginCapture, (gdn_stream stream, int mode))                                                             \
+    X(cuStreamEndCapture, (gdn_stream stream, gdni_cugraph *graph))                                                    \
+    X(cuGraphInstantiateWithFlags, (gdni_cuexec * exec, gdni_cugraph graph, uint64_t flags))                           \
+    X(cuGraphDestroy, (gdni_cugraph graph))                                                                            \
+    X(cuGraphLaunch, (gdni_cuexec exec, gdn_stream stream))                                                            \
+    X(cuGraphExecDestroy, (gdni_cuexec exec))                                                                          \
+    X(cuEventCreate, (gdni_cuevent * event, unsigned flags))                                                           \
+    X(cuEventRecord, (gdni_cuevent event, gdn_stream stream))                                                          \
+    X(cuEventQuery, (gdni_cuevent event))                                                                              \
+    X(cuEventElapsedTime, (float *milliseconds, gdni_cuevent from, gdni_cuevent to))                                   \
+    X(cuEventDestroy, (gdni_cuevent event))                                                                            \
     X(cuGetErrorString, (gdni_curesult result, const char **text))
 
 struct gdni_cuda {

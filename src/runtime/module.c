@@ -84,6 +84,13 @@ void gdni_modules_destroy(struct gdni_modules *modules)
     gdni_free(modules);
 }
 
+void gdni_modules_abandon(struct gdni_modules *modules)
+{
+    for (int i = 0; i < modules->num_parts; ++i)
+        modules->parts[i].library = NULL;
+    atomic_store_explicit(&modules->num_devices, 0, memory_order_release);
+}
+
 const struct gdni_cuda *gdni_modules_cuda(const struct gdni_modules *modules)
 {
     return atomic_load_explicit(&modules->num_devices, memory_order_acquire) ? modules->cuda : NULL;

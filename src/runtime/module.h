@@ -30,6 +30,9 @@ struct gdni_modules *gdni_modules_create(struct gdn_ctx *ctx, bool may_compile);
 /* Unloads from every device and lets the programs go. NULL is allowed. */
 void gdni_modules_destroy(struct gdni_modules *modules);
 
+/* Forgets what the driver holds: after a kernel that hangs, giving it back would wait for ever. Then destroy. */
+void gdni_modules_abandon(struct gdni_modules *modules);
+
 /* Appends a variant (at most GDNI_MAX_VARIANTS, before the first load); takes over the caller's reference. */
 void gdni_modules_add(struct gdni_modules *modules, const struct gdni_spec *spec, struct gdni_program *program,
                       enum gdni_origin origin);

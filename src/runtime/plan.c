@@ -64,6 +64,25 @@ static gdn_status choose_variants(gdn_plan *plan, uint32_t flags)
     return GDN_OK;
 }
 
+/* What every call takes, and what calls of few sequences take that have a workspace. */
+static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
+{
+    const int last = gdni_bucket_of(plan->problem.max_tokens);
+    struct gdni_params usual = *params;
+    struct gdni_spec spec, usual_spec;
+    GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, params));
+    const bool few = spec.kernel == GDNI_KERNEL_PREFILL_SPLIT;
+    if (few) gdni_params_heuristic(&usual, &plan->problem, plan->arch, plan->target.num_sms, last);
+    GDN_TRY(gdni_spec_build(&usual_spec, &plan->problem, plan->arch, &usual));
+    const int given = variant_of_spec(plan, &spec), other = few ? variant_of_spec(plan, &usual_spec) : given;
+    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+        plan->variant_of_bucket[bucket] = bucket > last ? -1 : other;
+        for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+            plan->variant_of_few[bucket][c] = bucket > last || !few ? -1 : given;
+    }
+    return GDN_OK;
+}
+
 int gdni_plan_num_sms(const gdn_plan *plan)
 {
     return plan->target.num_sms > 0 ? plan->target.num_sms : plan->arch->default_sms;
@@ -117,12 +136,13 @@ static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uin
     return status;
 }
 
-static gdn_status fill(gdn_plan *plan, uint32_t flags)
+/* given: the parameters to run; NULL: as the plan finds best. */
+static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params *given)
 {
     const uint32_t program_flags = flags & GDN_PLAN_CACHED_ONLY ? GDNI_NO_COMPILE : 0;
-    GDN_TRY(choose_variants(plan, flags));
-    gdni_record_plan(plan->ctx->record, plan,
-                     flags); /* before it compiles: also what fails or is killed was asked for */
+    GDN_TRY(given ? choose_given(plan, given) : choose_variants(plan, flags));
+    /* Before it compiles: also what fails or is killed was asked for. The tuner's candidates were not. */
+    if (!given) gdni_record_plan(plan->ctx->record, plan, flags);
     plan->workspace_size = workspace_size(plan);
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
@@ -144,8 +164,8 @@ static void advise(const gdn_plan *plan, uint32_t flags)
     gdni_sb_free(&line);
 }
 
-gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
-                            gdn_plan **out)
+static gdn_status create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
+                         const struct gdni_params *given, gdn_plan **out)
 {
     gdn_plan *plan = gdni_calloc(1, sizeof *plan);
     if (!plan) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan (%zu bytes)", sizeof *plan);
@@ -153,8 +173,8 @@ gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct
     plan->target = *target;
     plan->problem = *problem;
     gdn_status status = gdni_arch_find(target->arch, &plan->arch);
-    if (status == GDN_OK) status = fill(plan, flags);
-    if (status == GDN_E_NOT_CACHED) advise(plan, flags);
+    if (status == GDN_OK) status = fill(plan, flags, given);
+    if (status == GDN_E_NOT_CACHED && !given) advise(plan, flags);
     if (status != GDN_OK) {
         gdn_plan_destroy(plan);
         return status;
@@ -163,7 +183,19 @@ gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct
     return GDN_OK;
 }
 
-static gdn_status take_target(gdn_target *out, const gdn_target *target)
+gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
+                            gdn_plan **out)
+{
+    return create(ctx, target, problem, flags, NULL, out);
+}
+
+gdn_status gdni_plan_create_with(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem,
+                                 const struct gdni_params *params, gdn_plan **out)
+{
+    return create(ctx, target, problem, 0, params, out);
+}
+
+gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
 {
     *out = (gdn_target)GDN_TARGET_INIT;
     GDN_TRY(gdni_take_struct(out, sizeof *out, target, "gdn_target", sizeof *out));
@@ -201,7 +233,7 @@ static gdn_status find_support(const gdn_target *target, const gdn_prefill_desc 
     struct gdni_params params;
     struct gdni_spec spec;
     const char *reason = "";
-    GDN_TRY(take_target(&taken, target));
+    GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     GDN_TRY(gdni_arch_find(taken.arch, &arch));
     gdni_params_heuristic(&params, &problem, arch, taken.num_sms, gdni_bucket_of(problem.max_tokens));
@@ -228,7 +260,7 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
     gdn_target taken;
     struct gdni_problem problem;
     GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_GENERIC, ANY_PLAN_NAMES ", GDN_PLAN_GENERIC are", out));
-    GDN_TRY(take_target(&taken, target));
+    GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
@@ -240,7 +272,7 @@ gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn
     gdn_target taken;
     struct gdni_problem problem;
     GDN_TRY(check_call(ctx, flags, ANY_PLAN, ANY_PLAN_NAMES " are", out));
-    GDN_TRY(take_target(&taken, target));
+    GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }

@@ -25,9 +25,19 @@ struct gdn_plan {
     struct gdni_modules *modules;
 };
 
+/* A caller's target, checked. */
+gdn_status gdni_take_target(gdn_target *out, const gdn_target *target);
+
 /* gdn_plan_*() after desc has become a problem and target was checked. */
 gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
                             gdn_plan **out);
+
+/*
+ * As gdni_plan_create(), but calls run with params, which are usable for a slot of the problem's largest call. Where they
+ * need a workspace, calls without one, and calls of many sequences, run the heuristic's choice.
+ */
+gdn_status gdni_plan_create_with(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem,
+                                 const struct gdni_params *params, gdn_plan **out);
 
 /* Of the target, or of its arch's common GPU. */
 int gdni_plan_num_sms(const gdn_plan *plan);

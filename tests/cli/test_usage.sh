@@ -6,8 +6,8 @@ run 0 --version
 has "$out" "gdn-jit-cache 0."
 has "$out" "libgdnjit 0."
 run 0 --help
-for word in warm list show verify prune pack doctor "Exit status" "--model qwen3-next-80b-a3b"; do has "$out" "$word"; done
-for command in warm list show verify prune pack doctor; do
+for word in warm list show verify prune pack tune doctor "Exit status" "--model qwen3-next-80b-a3b"; do has "$out" "$word"; done
+for command in warm list show verify prune pack tune doctor; do
     run 0 $command --help
     has "$out" "Usage: gdn-jit-cache $command"
     has "$out" "--cache-dir"
@@ -26,7 +26,7 @@ usage() {
 
 m="-m qwen3.5-27b"
 usage "no command given"
-usage "\"frob\" is no command: use one of warm, list, show, verify, prune, pack, doctor" frob
+usage "\"frob\" is no command: use one of warm, list, show, verify, prune, pack, tune, doctor" frob
 usage "unrecognized option" list --frob
 usage "\"extra\" is no option" list extra
 usage "no shape given: name a model with --model (qwen3-next-80b-a3b, " warm -a sm_90a

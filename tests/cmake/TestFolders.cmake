@@ -208,15 +208,26 @@ function(gdn_cli_support)
     set_target_properties(preset_engine many_entries make_tuning PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli)
 endfunction()
 
+# A driver whose one GPU computes, by the host reference, and takes the time that GDN_FAKE_TIMES says: for `tune`.
+function(gdn_cli_gpu)
+    add_library(fake_gpu SHARED cli/tuning_gpu.c fakecuda/fakecuda.c support/fake_kernels.c support/rng.c)
+    target_include_directories(fake_gpu PRIVATE . support ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(fake_gpu PRIVATE gdnjit_static Threads::Threads m)
+    target_compile_options(fake_gpu PRIVATE ${GDN_C_WARNINGS})
+    set_target_properties(fake_gpu PROPERTIES C_VISIBILITY_PRESET default OUTPUT_NAME cuda SUFFIX .so.1
+                          LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli/gpu)
+endfunction()
+
 # cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in
-# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, the engine in GDN_PRESET_ENGINE,
-# what fills a cache in GDN_MANY_ENTRIES, and what
-# writes a tuning file in GDN_MAKE_TUNING; the fake libnvrtc is GDN_FAKE_NVRTC.
+# GDN_JIT_CACHE_TOOL; the folder of the fake libcuda.so.1 is in GDN_FAKE_DRIVER_DIR, of the one that computes in
+# GDN_FAKE_GPU_DIR, the engine in GDN_PRESET_ENGINE, what fills a cache in GDN_MANY_ENTRIES, and what writes a tuning file in
+# GDN_MAKE_TUNING; the fake libnvrtc is GDN_FAKE_NVRTC.
 function(gdn_cli_tests)
     if(NOT TARGET gdn-jit-cache)
         return()
     endif()
     gdn_cli_support()
+    gdn_cli_gpu()
     file(GLOB sources CONFIGURE_DEPENDS cli/test_*.c)
     foreach(source IN LISTS sources)
         get_filename_component(name ${source} NAME_WE)
@@ -233,7 +244,7 @@ function(gdn_cli_tests)
         gdn_register(cli_${name} cli 1800 bash ${script}) # some compile every preset, on a machine that may do more
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
                      "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
-                     "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>"
+                     "GDN_FAKE_GPU_DIR=$<TARGET_FILE_DIR:fake_gpu>" "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>"
                      "GDN_FAKE_NVRTC=$<TARGET_FILE:env_nvrtc>")
         if(GDN_SANITIZE) # a time that is promised is that of the tool as it is shipped
             set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_LIST_MS=60000")

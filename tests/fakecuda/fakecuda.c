@@ -17,16 +17,21 @@
 enum {
     OK,
     INVALID_VALUE,
+    OUT_OF_MEMORY,
     NOT_INITIALIZED = 3,
     INVALID_DEVICE = 101,
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     NO_BINARY_FOR_GPU = 209,
     INVALID_HANDLE = 400,
-    NOT_FOUND = 500
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
+    CAPTURE_UNSUPPORTED = 900
 };
+enum { MAX_STREAMS = 64, ALLOCATION_ALIGNMENT = 256 };
 enum { DEVICE_BASE = 7 }; /* CUdevice of ordinal 0: a host that takes one for the other is found out */
-enum { MAX_STACK = 16, MAX_CALLS = 32, MAX_LAUNCHES = 4096, EM_CUDA_MACHINE = 190, SMEM_WITHOUT_OPT_IN = 48 * 1024 };
+enum { MAX_STACK = 16, MAX_CALLS = 64, MAX_LAUNCHES = 4096, EM_CUDA_MACHINE = 190, SMEM_WITHOUT_OPT_IN = 48 * 1024 };
 
 struct gdni_cuctx_opaque {
     int ordinal;
@@ -53,6 +58,41 @@ struct gdni_cukernel_opaque {
     struct gdni_cufunc_opaque functions[FAKE_MAX_DEVICES];
 };
 
+/* A kernel, or a fill of memory (address is not 0). */
+struct node {
+    struct node *next;
+    struct fake_launch launch;
+    unsigned long long address;
+    unsigned value;
+    size_t words;
+};
+
+struct gdni_cugraph_opaque {
+    struct node *first, **end;
+};
+
+struct gdni_cuexec_opaque {
+    struct node *first;
+};
+
+/* A stream that was made here; launches elsewhere are recorded and take no time. */
+struct CUstream_st {
+    bool used, hangs;
+    int64_t now; /* ns: when everything that was enqueued has run */
+    struct gdni_cugraph_opaque *capture;
+};
+
+struct gdni_cuevent_opaque {
+    int64_t at;
+    bool recorded, hangs;
+};
+
+struct allocation {
+    struct allocation *next;
+    size_t bytes;
+    unsigned char *memory;
+};
+
 static struct {
     bool initialised;
     int num_devices;
@@ -72,6 +112,13 @@ static struct {
     struct fake_launch launches[MAX_LAUNCHES];
     int num_launches;
     struct fake_memset memset;
+    struct fake_device_code code;
+    bool faulted;
+    struct CUstream_st streams[MAX_STREAMS];
+    int num_streams, num_events, num_graphs, num_allocations, graph_kernels;
+    struct allocation *allocations;
+    struct fake_memory memory;
+    size_t free_memory;
 } fake;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `fake` */
@@ -103,6 +150,7 @@ static bool is_struck(const char *call)
 static gdni_curesult enter(const char *call)
 {
     ++*count_of(call);
+    if (fake.faulted && strcmp(call, "cuGetErrorString") != 0) return ILLEGAL_ADDRESS;
     if (is_struck(call)) return fake.walk_result;
     if (strcmp(fake.failing, call) != 0) return OK;
     if (fake.fail_at == 0) return fake.fail_result;
@@ -357,13 +405,159 @@ static gdni_curesult fake_cuKernelSetAttribute(int attribute, int value, gdni_cu
     LEAVE();
 }
 
+/* ---- Memory ---- */
+
+/* The whole range lies in one allocation. */
+static bool within_allocation(unsigned long long address, size_t bytes)
+{
+    for (const struct allocation *a = fake.allocations; a; a = a->next) {
+        const uintptr_t first = (uintptr_t)a->memory;
+        if (address >= first && address - first <= a->bytes && bytes <= a->bytes - (address - first)) return true;
+    }
+    return false;
+}
+
+static gdni_curesult check_range(unsigned long long address, size_t bytes)
+{
+    if (!current()) return INVALID_CONTEXT;
+    if (within_allocation(address, bytes)) return OK;
+    ++fake.memory.outside;
+    return INVALID_VALUE;
+}
+
+static gdni_curesult fake_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    ENTER("cuMemGetInfo");
+    if (result == OK && !current()) result = INVALID_CONTEXT;
+    if (result == OK) {
+        *free_bytes = fake.free_memory;
+        *total_bytes = fake.free_memory + fake.memory.bytes;
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuMemAlloc(gdn_devptr *address, size_t bytes)
+{
+    ENTER("cuMemAlloc");
+    if (result == OK && !current()) result = INVALID_CONTEXT;
+    if (result == OK && !bytes) result = INVALID_VALUE;
+    if (result == OK && bytes > fake.free_memory) result = OUT_OF_MEMORY;
+    if (result == OK) {
+        const size_t whole = (bytes + ALLOCATION_ALIGNMENT - 1) / ALLOCATION_ALIGNMENT * ALLOCATION_ALIGNMENT;
+        struct allocation *a = calloc(1, sizeof *a);
+        *a = (struct allocation){ fake.allocations, bytes, aligned_alloc(ALLOCATION_ALIGNMENT, whole) };
+        memset(a->memory, 0xa5, whole);
+        fake.allocations = a;
+        fake.memory.bytes += bytes;
+        fake.free_memory -= bytes;
+        if (fake.memory.bytes > fake.memory.most_bytes) fake.memory.most_bytes = fake.memory.bytes;
+        ++fake.num_allocations;
+        *address = (uintptr_t)a->memory;
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuMemFree(gdn_devptr address)
+{
+    ENTER("cuMemFree");
+    struct allocation **link = &fake.allocations;
+    while (*link && (uintptr_t)(*link)->memory != address)
+        link = &(*link)->next;
+    if (!*link) {
+        result = INVALID_VALUE;
+    } else {
+        struct allocation *a = *link;
+        *link = a->next;
+        fake.memory.bytes -= a->bytes;
+        fake.free_memory += a->bytes;
+        --fake.num_allocations;
+        free(a->memory);
+        free(a);
+    }
+    LEAVE();
+}
+
+/* Copies run at once: what is enqueued before them has. Not while their stream captures. */
+static gdni_curesult check_copy(gdn_stream stream);
+
+static gdni_curesult fake_cuMemcpyHtoDAsync(gdn_devptr to, const void *from, size_t bytes, gdn_stream stream)
+{
+    ENTER("cuMemcpyHtoDAsync");
+    if (result == OK) result = check_copy(stream);
+    if (result == OK) result = check_range(to, bytes);
+    if (result == OK) memcpy((void *)(uintptr_t)to, from, bytes);
+    LEAVE();
+}
+
+static gdni_curesult fake_cuMemcpyDtoHAsync(void *to, gdn_devptr from, size_t bytes, gdn_stream stream)
+{
+    ENTER("cuMemcpyDtoHAsync");
+    if (result == OK) result = check_copy(stream);
+    if (result == OK) result = check_range(from, bytes);
+    if (result == OK) memcpy(to, (const void *)(uintptr_t)from, bytes);
+    LEAVE();
+}
+
+static gdni_curesult fake_cuMemcpyDtoDAsync(gdn_devptr to, gdn_devptr from, size_t bytes, gdn_stream stream)
+{
+    ENTER("cuMemcpyDtoDAsync");
+    if (result == OK) result = check_copy(stream);
+    if (result == OK) result = check_range(to, bytes);
+    if (result == OK) result = check_range(from, bytes);
+    if (result == OK) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    LEAVE();
+}
+
 /* ---- Streams and launches ---- */
+
+/* NULL: the null stream, or one that only a test knows. */
+static struct CUstream_st *own_stream(gdn_stream stream)
+{
+    for (int i = 0; i < MAX_STREAMS; ++i)
+        if (stream == &fake.streams[i] && fake.streams[i].used) return &fake.streams[i];
+    return NULL;
+}
+
+static gdni_curesult check_copy(gdn_stream stream)
+{
+    const struct CUstream_st *own = own_stream(stream);
+    return own && (own->capture || own->hangs) ? CAPTURE_UNSUPPORTED : OK;
+}
+
+static gdni_curesult fake_cuStreamCreate(gdn_stream *stream, unsigned flags)
+{
+    ENTER("cuStreamCreate");
+    int i = 0;
+    while (i < MAX_STREAMS && fake.streams[i].used)
+        ++i;
+    if (result == OK && !current()) result = INVALID_CONTEXT;
+    if (result == OK && (flags > 1 || i == MAX_STREAMS)) result = INVALID_VALUE;
+    if (result == OK) {
+        fake.streams[i] = (struct CUstream_st){ .used = true };
+        *stream = &fake.streams[i];
+        ++fake.num_streams;
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuStreamDestroy(gdn_stream stream)
+{
+    ENTER("cuStreamDestroy");
+    struct CUstream_st *own = own_stream(stream);
+    if (!own) {
+        result = INVALID_HANDLE;
+    } else {
+        own->used = false;
+        --fake.num_streams;
+    }
+    LEAVE();
+}
 
 static gdni_curesult fake_cuStreamIsCapturing(gdn_stream stream, int *status)
 {
     ENTER("cuStreamIsCapturing");
-    (void)stream;
-    if (result == OK) *status = fake.capture;
+    const struct CUstream_st *own = own_stream(stream);
+    if (result == OK) *status = own && own->capture ? 1 : fake.capture;
     LEAVE();
 }
 
@@ -384,10 +578,9 @@ static size_t params_size(const char *kernel)
     return strstr(kernel, "prefill") ? sizeof(struct gdni_prefill_params) : sizeof(struct gdni_conv1d_params);
 }
 
-static void record(gdni_cufunc function, const unsigned grid[3], const unsigned block[3], unsigned smem, void *stream,
-                   const void *params)
+static void describe(struct fake_launch *launch, gdni_cufunc function, const unsigned grid[3], const unsigned block[3],
+                     unsigned smem, void *stream, const void *params)
 {
-    struct fake_launch *launch = &fake.launches[fake.num_launches++ % MAX_LAUNCHES];
     memset(launch, 0, sizeof *launch);
     snprintf(launch->kernel, sizeof launch->kernel, "%s", function->kernel->name);
     launch->device = function->ordinal;
@@ -399,6 +592,37 @@ static void record(gdni_cufunc function, const unsigned grid[3], const unsigned 
     memcpy(launch->params, params, launch->params_size);
 }
 
+/* The clock of a stream goes on by what the kernel takes. */
+static void take_time(struct CUstream_st *stream, const struct fake_launch *launch)
+{
+    const int64_t ns = fake.code.duration ? fake.code.duration(fake.code.user, launch) : 10000;
+    if (ns == FAKE_FAULTS) fake.faulted = true;
+    if (ns == FAKE_HANGS && stream) stream->hangs = true;
+    if (ns > 0 && stream) stream->now += ns;
+}
+
+static void append_node(struct CUstream_st *stream, const struct node *node)
+{
+    struct gdni_cugraph_opaque *graph = stream->capture;
+    struct node *copy = malloc(sizeof *copy);
+    *copy = *node;
+    copy->next = NULL;
+    *graph->end = copy;
+    graph->end = &copy->next;
+}
+
+static void start(const struct fake_launch *launch, gdn_stream stream)
+{
+    struct CUstream_st *own = own_stream(stream);
+    if (own && own->capture) {
+        append_node(own, &(struct node){ .launch = *launch });
+        return;
+    }
+    fake.launches[fake.num_launches++ % MAX_LAUNCHES] = *launch;
+    take_time(own, launch);
+    if (fake.code.execute && !fake.faulted && !(own && own->hangs)) fake.code.execute(fake.code.user, launch);
+}
+
 static gdni_curesult fake_cuLaunchKernel(gdni_cufunc function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                          unsigned block_x, unsigned block_y, unsigned block_z, unsigned smem,
                                          gdn_stream stream, void **params, void **extra)
@@ -407,8 +631,20 @@ static gdni_curesult fake_cuLaunchKernel(gdni_cufunc function, unsigned grid_x, 
     const unsigned grid[3] = { grid_x, grid_y, grid_z }, block[3] = { block_x, block_y, block_z };
     if (result == OK && (!params || extra)) result = INVALID_VALUE;
     if (result == OK) result = check_launch(function, grid, block, smem);
-    if (result == OK) record(function, grid, block, smem, stream, params[0]);
+    if (result == OK) {
+        struct fake_launch launch;
+        describe(&launch, function, grid, block, smem, stream, params[0]);
+        start(&launch, stream);
+    }
     LEAVE();
+}
+
+/* Addresses that no cuMemAlloc gave are a test's own and are only recorded. */
+static void fill(unsigned long long address, unsigned value, size_t words)
+{
+    if (!within_allocation(address, words * sizeof value)) return;
+    for (size_t i = 0; i < words; ++i)
+        memcpy((unsigned char *)(uintptr_t)address + i * sizeof value, &value, sizeof value);
 }
 
 static gdni_curesult fake_cuMemsetD32Async(gdn_devptr address, unsigned value, size_t words, gdn_stream stream)
@@ -416,8 +652,144 @@ static gdni_curesult fake_cuMemsetD32Async(gdn_devptr address, unsigned value, s
     ENTER("cuMemsetD32Async");
     if (result == OK && (!address || address % 4 || !words)) result = INVALID_VALUE;
     if (result == OK && !current()) result = INVALID_CONTEXT;
-    if (result == OK)
+    struct CUstream_st *own = own_stream(stream);
+    if (result == OK && own && own->capture) {
+        append_node(own, &(struct node){ .address = address, .value = value, .words = words });
+    } else if (result == OK) {
+        fill(address, value, words);
         fake.memset = (struct fake_memset){ fake.memset.count + 1, address, value, words, stream, fake.num_launches };
+    }
+    LEAVE();
+}
+
+/* ---- Graphs and events ---- */
+
+static gdni_curesult fake_cuStreamBeginCapture(gdn_stream stream, int mode)
+{
+    ENTER("cuStreamBeginCapture");
+    struct CUstream_st *own = own_stream(stream);
+    if (result == OK && (!own || own->capture || mode < 0 || mode > 2)) result = INVALID_VALUE;
+    if (result == OK) {
+        own->capture = calloc(1, sizeof *own->capture);
+        own->capture->end = &own->capture->first;
+        ++fake.num_graphs;
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuStreamEndCapture(gdn_stream stream, gdni_cugraph *graph)
+{
+    ENTER("cuStreamEndCapture");
+    struct CUstream_st *own = own_stream(stream);
+    if (result == OK && (!own || !own->capture)) result = INVALID_VALUE;
+    if (result == OK) {
+        *graph = own->capture;
+        own->capture = NULL;
+    }
+    LEAVE();
+}
+
+static void free_nodes(struct node *node)
+{
+    while (node) {
+        struct node *next = node->next;
+        free(node);
+        node = next;
+    }
+}
+
+static gdni_curesult fake_cuGraphInstantiateWithFlags(gdni_cuexec *exec, gdni_cugraph graph, uint64_t flags)
+{
+    ENTER("cuGraphInstantiateWithFlags");
+    if (result == OK && flags != 0) result = INVALID_VALUE;
+    if (result == OK) {
+        struct node **end;
+        *exec = calloc(1, sizeof **exec);
+        end = &(*exec)->first;
+        for (const struct node *n = graph->first; n; n = n->next) {
+            *end = malloc(sizeof **end);
+            **end = *n;
+            end = &(*end)->next;
+        }
+        ++fake.num_graphs;
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuGraphDestroy(gdni_cugraph graph)
+{
+    ENTER("cuGraphDestroy");
+    free_nodes(graph->first);
+    free(graph);
+    --fake.num_graphs;
+    LEAVE();
+}
+
+static gdni_curesult fake_cuGraphExecDestroy(gdni_cuexec exec)
+{
+    ENTER("cuGraphExecDestroy");
+    free_nodes(exec->first);
+    free(exec);
+    --fake.num_graphs;
+    LEAVE();
+}
+
+static gdni_curesult fake_cuGraphLaunch(gdni_cuexec exec, gdn_stream stream)
+{
+    ENTER("cuGraphLaunch");
+    struct CUstream_st *own = own_stream(stream);
+    if (result == OK && !own) result = INVALID_HANDLE;
+    for (const struct node *n = exec->first; result == OK && n && !fake.faulted; n = n->next) {
+        if (n->address) {
+            fill(n->address, n->value, n->words);
+        } else {
+            take_time(own, &n->launch);
+            ++fake.graph_kernels;
+        }
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuEventCreate(gdni_cuevent *event, unsigned flags)
+{
+    ENTER("cuEventCreate");
+    if (result == OK && flags > 3) result = INVALID_VALUE;
+    if (result == OK) {
+        *event = calloc(1, sizeof **event);
+        ++fake.num_events;
+    }
+    LEAVE();
+}
+
+static gdni_curesult fake_cuEventRecord(gdni_cuevent event, gdn_stream stream)
+{
+    ENTER("cuEventRecord");
+    const struct CUstream_st *own = own_stream(stream);
+    if (result == OK) *event = (struct gdni_cuevent_opaque){ own ? own->now : 0, true, own && own->hangs };
+    LEAVE();
+}
+
+static gdni_curesult fake_cuEventQuery(gdni_cuevent event)
+{
+    ENTER("cuEventQuery");
+    if (result == OK && event->hangs) result = NOT_READY;
+    LEAVE();
+}
+
+static gdni_curesult fake_cuEventElapsedTime(float *milliseconds, gdni_cuevent from, gdni_cuevent to)
+{
+    ENTER("cuEventElapsedTime");
+    if (result == OK && (!from->recorded || !to->recorded)) result = INVALID_HANDLE;
+    if (result == OK && (from->hangs || to->hangs)) result = NOT_READY;
+    if (result == OK) *milliseconds = (float)((double)(to->at - from->at) * 1e-6);
+    LEAVE();
+}
+
+static gdni_curesult fake_cuEventDestroy(gdni_cuevent event)
+{
+    ENTER("cuEventDestroy");
+    free(event);
+    --fake.num_events;
     LEAVE();
 }
 
@@ -465,6 +837,9 @@ static gdni_curesult fake_cuGetErrorString(gdni_curesult code, const char **text
         { NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device" },
         { INVALID_HANDLE, "invalid resource handle" },
         { NOT_FOUND, "named symbol not found" },
+        { OUT_OF_MEMORY, "out of memory" },
+        { NOT_READY, "device not ready" },
+        { CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing" },
         { 700, "an illegal memory access was encountered" },
         { 803, "system has unsupported display driver / cuda driver combination" },
         { 999, "unknown error" },
@@ -533,6 +908,7 @@ static void reset(void)
         others[i] = (struct gdni_cuctx_opaque){ i, false };
     }
     pthread_mutex_unlock(&lock);
+    fake.free_memory = (size_t)4 << 30;
     depth = floor_depth = 0;
     set_devices(1);
 }
@@ -644,9 +1020,38 @@ static struct fake_balance balance(void)
     for (int i = 0; i < FAKE_MAX_DEVICES; ++i)
         sum.retained_contexts += fake.retained[i];
     sum.loaded_libraries = fake.libraries;
+    sum.allocations = fake.num_allocations;
+    sum.streams = fake.num_streams;
+    sum.events = fake.num_events;
+    sum.graphs = fake.num_graphs;
     pthread_mutex_unlock(&lock);
     sum.pushed_contexts = depth - floor_depth;
     return sum;
+}
+
+static void set_code(const struct fake_device_code *code)
+{
+    pthread_mutex_lock(&lock);
+    fake.code = code ? *code : (struct fake_device_code){ 0 };
+    pthread_mutex_unlock(&lock);
+}
+
+static void set_free_memory(size_t bytes)
+{
+    fake.free_memory = bytes;
+}
+
+static struct fake_memory memory(void)
+{
+    pthread_mutex_lock(&lock);
+    const struct fake_memory now = fake.memory;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
+static int graph_kernels(void)
+{
+    return fake.graph_kernels;
 }
 
 EXPORTED extern const struct fake_controls fake_controls;
@@ -667,4 +1072,8 @@ const struct fake_controls fake_controls = {
     .num_launches = num_launches,
     .launch = launch_at,
     .balance = balance,
+    .set_code = set_code,
+    .set_free_memory = set_free_memory,
+    .memory = memory,
+    .graph_kernels = graph_kernels,
 };

@@ -41,6 +41,24 @@ struct fake_memset {
 /* What must be zero when everything was given back. */
 struct fake_balance {
     int retained_contexts, loaded_libraries, pushed_contexts; /* the last one of the calling thread */
+    int allocations, streams, events, graphs;                 /* instantiated ones too */
+};
+
+/*
+ * What a test plays the device with. Device memory is host memory: an address of cuMemAlloc may be read and written. Time is
+ * the test's own: a launch takes as long as duration() says, on its stream; nobody waits for it.
+ */
+enum { FAKE_HANGS = -1, FAKE_FAULTS = -2 }; /* as durations: it never ends; it fails, and every later call with it (700) */
+struct fake_device_code {
+    int64_t (*duration)(void *user, const struct fake_launch *launch); /* ns; NULL: 10 us each */
+    void (*execute)(void *user, const struct fake_launch *launch);     /* of launches outside graphs; NULL: nothing */
+    void *user;
+};
+
+/* What cuMemAlloc was asked for. */
+struct fake_memory {
+    size_t bytes, most_bytes; /* now, and the most at a time */
+    int outside;              /* copies and fills that were not within one allocation: refused, and counted */
 };
 
 struct fake_controls {
@@ -68,6 +86,11 @@ struct fake_controls {
     int (*num_launches)(void);
     struct fake_launch (*launch)(int index);
     struct fake_balance (*balance)(void);
+
+    void (*set_code)(const struct fake_device_code *code); /* NULL: none */
+    void (*set_free_memory)(size_t bytes);                 /* what is left of it to cuMemAlloc; 4 GiB at first */
+    struct fake_memory (*memory)(void);
+    int (*graph_kernels)(void); /* kernels that ran in graphs */
 };
 
 #endif

@@ -54,7 +54,8 @@ none='nothing'
 layer include/gdn_jit 'gdn_jit/[a-z_]+\.h' '(stddef|stdint)\.h'
 layer src/base '(gdn_jit|base)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJSON\.h"
 layer src/codegen '(gdn_jit|base|codegen)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h|xxhash\.h"
-layer src/runtime '(gdn_jit|base|codegen|runtime)/[a-z_0-9]+\.(h|def)' '.*'
+layer src/tuner '(gdn_jit|base|codegen|tuner)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h"
+layer src/runtime '(gdn_jit|base|codegen|tuner|runtime)/[a-z_0-9]+\.(h|def)' '.*'
 layer src/reference '(gdn_jit|base|reference)/[a-z_0-9]+\.h|codegen/problem\.h' "$libc"
 layer src/cli '(gdn_jit/|cli/)?[a-z_0-9]+\.h' '.*'
 layer examples '(gdn_jit/|[a-z_0-9]+/)?[a-z_0-9]+\.h' '.*'

@@ -182,7 +182,8 @@ uint64_t fake_compiles(gdn_ctx *ctx)
 bool fake_balanced(const struct fake_controls *cuda)
 {
     const struct fake_balance b = cuda->balance();
-    return b.retained_contexts == 0 && b.loaded_libraries == 0 && b.pushed_contexts == 0;
+    return b.retained_contexts == 0 && b.loaded_libraries == 0 && b.pushed_contexts == 0 && b.allocations == 0 &&
+           b.streams == 0 && b.events == 0 && b.graphs == 0;
 }
 
 int __lsan_do_recoverable_leak_check(void) __attribute__((weak)); /* of the sanitizer's run-time, in builds that have it */

@@ -1,0 +1,179 @@
+/*
+ * tune_journal.c - owns the journal's lines, in the file and in memory. Must not know: jobs, processes.
+ */
+#include "cli/tune_journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/json.h"
+#include "cli/say.h"
+
+static const struct cli_word words[] = {
+    { "run", CLI_JOURNAL_RUN },       { "try", CLI_JOURNAL_TRY },
+    { "race", CLI_JOURNAL_RACE },     { "ok", CLI_JOURNAL_OK },
+    { "failed", CLI_JOURNAL_FAILED }, { "done", CLI_JOURNAL_DONE },
+    { "end", CLI_JOURNAL_END },       { NULL, 0 },
+};
+
+struct line {
+    int what;
+    char *of, *params;
+    bool suspect; /* a TRY that a run ended with */
+};
+
+struct cli_journal {
+    char *path;
+    int fd; /* -1: it cannot be written */
+    struct line *lines;
+    size_t count;
+};
+
+static void keep(struct cli_journal *j, int what, const char *of, const char *params)
+{
+    j->lines = cli_realloc(j->lines, (j->count + 1) * sizeof *j->lines);
+    j->lines[j->count++] = (struct line){ what, cli_strdup(of), cli_strdup(params ? params : ""), false };
+}
+
+static const char *text_of(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+static void read_line(struct cli_journal *j, const char *text)
+{
+    cJSON *object = cJSON_Parse(text);
+    int what;
+    const char *word = text_of(object, "what");
+    if (object && cli_word_find(words, word, strlen(word), &what))
+        keep(j, what, text_of(object, "of"), text_of(object, "params"));
+    cJSON_Delete(object);
+}
+
+static void forget(struct cli_journal *j)
+{
+    for (size_t i = 0; i < j->count; ++i) {
+        cli_free(j->lines[i].of);
+        cli_free(j->lines[i].params);
+    }
+    cli_free(j->lines);
+    j->lines = NULL;
+    j->count = 0;
+}
+
+/* The version stands beside the GPU: what another library found out of its kernels says nothing of these. */
+static char *run_name(const char *gpu)
+{
+    char *name = cli_alloc(strlen(gpu) + 32);
+    sprintf(name, "%s, libgdnjit %u", gpu, gdn_version());
+    return name;
+}
+
+/* The last TRY of a run that neither ended nor got any further. */
+static void find_suspects(struct cli_journal *j)
+{
+    struct line *last = NULL;
+    for (size_t i = 0; i <= j->count; ++i) {
+        const bool over = i == j->count || j->lines[i].what == CLI_JOURNAL_RUN;
+        if (over && last) last->suspect = true;
+        last = i < j->count && j->lines[i].what == CLI_JOURNAL_TRY ? &j->lines[i] : NULL;
+    }
+}
+
+static bool is_of_run(const struct cli_journal *j, const char *run)
+{
+    return j->count && j->lines[0].what == CLI_JOURNAL_RUN && strcmp(j->lines[0].of, run) == 0;
+}
+
+static int read_file(struct cli_journal *j)
+{
+    enum { MOST = 64 << 20 };
+    char *text = NULL;
+    size_t len = 0;
+    if (access(j->path, F_OK) != 0) return CLI_OK;
+    CLI_TRY(cli_file_read(j->path, MOST, &text, &len));
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        read_line(j, line);
+    }
+    cli_free(text);
+    return CLI_OK;
+}
+
+int cli_journal_open(struct cli_journal **out, const char *tuning_file, const char *gpu)
+{
+    struct cli_journal *j = cli_alloc(sizeof *j);
+    char *run = run_name(gpu);
+    *j = (struct cli_journal){ .path = cli_alloc(strlen(tuning_file) + sizeof ".journal"), .fd = -1 };
+    sprintf(j->path, "%s.journal", tuning_file);
+    const int code = read_file(j);
+    const bool goes_on = is_of_run(j, run);
+    if (!goes_on) forget(j);
+    find_suspects(j);
+    if (code == CLI_OK)
+        j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC), 0644);
+    if (code == CLI_OK && j->fd < 0)
+        cli_say("warning: %s cannot be written (%s): a run that is killed begins anew", j->path, strerror(errno));
+    if (code == CLI_OK) cli_journal_add(j, CLI_JOURNAL_RUN, run, NULL, NULL);
+    cli_free(run);
+    *out = j;
+    return code;
+}
+
+void cli_journal_close(struct cli_journal *j, bool finished)
+{
+    if (!j) return;
+    cli_journal_add(j, CLI_JOURNAL_END, "", NULL, NULL);
+    if (j->fd >= 0) close(j->fd);
+    if (finished) unlink(j->path);
+    forget(j);
+    cli_free(j->path);
+    cli_free(j);
+}
+
+void cli_journal_add(struct cli_journal *j, enum cli_journal_what what, const char *of, const char *params,
+                     const char *message)
+{
+    cJSON *object = cJSON_CreateObject();
+    keep(j, what, of, params);
+    cJSON_AddStringToObject(object, "what", cli_word_name(words, what));
+    cJSON_AddStringToObject(object, "of", of);
+    if (params) cJSON_AddStringToObject(object, "params", params);
+    if (message) cJSON_AddStringToObject(object, "message", message);
+    char *text = cJSON_PrintUnformatted(object);
+    cJSON_Delete(object);
+    if (!text || j->fd < 0) {
+        cJSON_free(text);
+        return;
+    }
+    const size_t len = strlen(text);
+    text[len] = '\n'; /* in place of its NUL: one write is one line */
+    const bool written = write(j->fd, text, len + 1) == (ssize_t)(len + 1);
+    cJSON_free(text);
+    if (written) return;
+    cli_say("warning: %s cannot be written (%s): a run that is killed begins anew", j->path, strerror(errno));
+    close(j->fd);
+    j->fd = -1;
+}
+
+bool cli_journal_has(const struct cli_journal *j, enum cli_journal_what what, const char *of, const char *params)
+{
+    for (size_t i = 0; i < j->count; ++i)
+        if (j->lines[i].what == (int)what && strcmp(j->lines[i].of, of) == 0 &&
+            strcmp(j->lines[i].params, params ? params : "") == 0)
+            return true;
+    return false;
+}
+
+int cli_journal_suspicions(const struct cli_journal *j, const char *of, const char *params)
+{
+    int n = 0;
+    for (size_t i = 0; i < j->count; ++i)
+        n += j->lines[i].suspect && strcmp(j->lines[i].of, of) == 0 && strcmp(j->lines[i].params, params) == 0;
+    return n;
+}

@@ -1,0 +1,127 @@
+/*
+ * tune_worker.c - owns the process that tries candidates: requests in, events and answers out. Must not know: journals, what
+ * becomes of an answer. Its own standard error stays the tuner's.
+ */
+#include "cli/tune_worker.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static void send(cJSON *line)
+{
+    char *text = cJSON_PrintUnformatted(line);
+    if (text) printf("%s\n", text);
+    fflush(stdout);
+    cJSON_free(text);
+    cJSON_Delete(line);
+}
+
+static int on_event(void *user, const gdn_tune_event *e)
+{
+    (void)user;
+    cJSON *line = cJSON_CreateObject();
+    if (!e->ended) {
+        cJSON_AddStringToObject(line, "try", e->params);
+        cJSON_AddBoolToObject(line, "runs", e->step != GDN_TUNE_COMPILE);
+        cJSON_AddNumberToObject(line, "done", e->candidate);
+        cJSON_AddNumberToObject(line, "of", e->num_candidates);
+        cJSON_AddStringToObject(line, "best", e->best_params);
+        cJSON_AddNumberToObject(line, "best_ns", (double)e->best_ns);
+    } else if (e->status != GDN_OK) {
+        cJSON_AddStringToObject(line, "failed", e->params);
+        cJSON_AddStringToObject(line, "status", gdn_status_name(e->status));
+        cJSON_AddStringToObject(line, "message", e->message);
+    } else {
+        cJSON_Delete(line);
+        return 0;
+    }
+    send(line);
+    return 0;
+}
+
+static void answer(gdn_status status, const gdn_tune_result *r)
+{
+    cJSON *line = cJSON_CreateObject();
+    cJSON_AddStringToObject(line, "status", gdn_status_name(status));
+    cJSON_AddStringToObject(line, "message", status == GDN_OK ? "" : gdn_last_error());
+    cJSON_AddNumberToObject(line, "decided", r->decided);
+    cJSON_AddNumberToObject(line, "samples", r->samples);
+    cJSON_AddStringToObject(line, "params", r->params);
+    cJSON_AddStringToObject(line, "heuristic_params", r->heuristic_params);
+    cJSON_AddStringToObject(line, "verdict", r->verdict);
+    cJSON_AddNumberToObject(line, "ns", (double)r->ns);
+    cJSON_AddNumberToObject(line, "mad_ns", (double)r->mad_ns);
+    cJSON_AddNumberToObject(line, "cold_ns", (double)r->cold_ns);
+    cJSON_AddNumberToObject(line, "warm_ns", (double)r->warm_ns);
+    cJSON_AddNumberToObject(line, "heuristic_ns", (double)r->heuristic_ns);
+    cJSON_AddNumberToObject(line, "heuristic_mad_ns", (double)r->heuristic_mad_ns);
+    send(line);
+}
+
+static const char *text_of(const cJSON *request, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(request, name);
+    return cJSON_IsString(item) ? item->valuestring : NULL;
+}
+
+static int64_t number_of(const cJSON *request, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(request, name);
+    return cJSON_IsNumber(item) ? (int64_t)item->valuedouble : 0;
+}
+
+/* The file is written when there is something to keep, by the process that knows it. */
+static gdn_status keep(gdn_ctx *ctx, const struct cli_options *o)
+{
+    gdn_target target = GDN_TARGET_INIT;
+    const gdn_status status = gdn_target_from_device(ctx, (int)o->device, &target);
+    return status == GDN_OK ? gdn_tuning_save(ctx, &target, o->output) : status;
+}
+
+/* true: this process can serve more. */
+static bool serve(gdn_ctx *ctx, const struct cli_tune_jobs *jobs, const struct cli_options *o, const cJSON *request)
+{
+    const int64_t job = number_of(request, "job");
+    const char *step = text_of(request, "step");
+    const cJSON *skip = cJSON_GetObjectItemCaseSensitive(request, "skip"), *item;
+    const char *skipped[64];
+    gdn_tune_options options = GDN_TUNE_OPTIONS_INIT;
+    gdn_tune_result result = GDN_TUNE_RESULT_INIT;
+    if (job < 0 || (size_t)job >= jobs->count || !step) return false;
+    const bool check = strcmp(step, "check") == 0;
+    options.steps = check ? GDN_TUNE_CHECK : GDN_TUNE_MEASURE;
+    options.only = check ? text_of(request, "only") : NULL;
+    options.budget_ms = number_of(request, "left_ms");
+    options.skip = skipped;
+    options.progress = on_event;
+    cJSON_ArrayForEach(item, skip)
+    {
+        if (cJSON_IsString(item) && options.num_skip < sizeof skipped / sizeof skipped[0])
+            skipped[options.num_skip++] = item->valuestring;
+    }
+    gdn_status status = cli_tune_run(ctx, &jobs->items[job], o, &options, &result);
+    const bool lost = status == GDN_E_CUDA || status == GDN_E_TIMEOUT;
+    if (status == GDN_OK && result.decided) status = keep(ctx, o);
+    answer(status, &result);
+    return !lost;
+}
+
+int cli_tune_work(gdn_ctx *ctx, struct cli_tune_jobs *jobs, const struct cli_options *o)
+{
+    char *line = NULL;
+    size_t size = 0;
+    bool more = true;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody is left to listen, and nobody to keep two tuners off one file */
+    while (more && getline(&line, &size, stdin) > 0) {
+        cJSON *request = cJSON_Parse(line);
+        more = serve(ctx, jobs, o, request);
+        cJSON_Delete(request);
+    }
+    /* The driver's own clean-up waits for kernels, and one that hangs never ends: the parent ends what stays. */
+    if (!more) _exit(CLI_FAILED);
+    cli_free(line);
+    return CLI_OK;
+}

@@ -1,0 +1,399 @@
+/*
+ * tune.c - gdn_tune_*(): options, candidates, the steps in their order, progress and the budget. Orchestration only.
+ *
+ * Must not know: how results are compared (trial.c, tuner/work.c), how times are taken (measure.c), what they decide
+ * (tuner/race.c). No lock: a tuning belongs to the thread that asked for it.
+ */
+#include "runtime/tune.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/give.h"
+#include "base/mem.h"
+#include "runtime/context.h"
+#include "runtime/nvrtc.h"
+#include "runtime/target.h"
+#include "runtime/tuning_db.h"
+
+enum { ALL_STEPS = GDN_TUNE_COMPILE | GDN_TUNE_CHECK | GDN_TUNE_MEASURE, DEFAULT_TIMEOUT_MS = 10000 };
+static const uint64_t default_scratch = (uint64_t)4 << 30;
+
+/* ---- Candidates ---- */
+
+bool gdni_candidate_runs(const struct gdni_candidate *candidate)
+{
+    return !candidate->skipped && candidate->status == GDN_OK;
+}
+
+static gdn_status write_params(struct gdni_candidate *c, const struct gdni_tune *t)
+{
+    struct gdni_strbuf sb = { 0 };
+    struct gdni_spec spec;
+    GDN_TRY(gdni_spec_build(&spec, &t->problem, t->arch, &c->params));
+    gdni_params_json(&sb, &c->params, spec.kernel);
+    const bool whole = !sb.failed && sb.len < sizeof c->text;
+    if (whole) memcpy(c->text, sb.text, sb.len + 1);
+    gdni_sb_free(&sb);
+    return whole ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory for the candidates' texts");
+}
+
+static bool is_listed(const gdn_tune_options *o, const char *text)
+{
+    for (size_t i = 0; i < o->num_skip; ++i)
+        if (strcmp(o->skip[i], text) == 0) return true;
+    return false;
+}
+
+static gdn_status find_candidates(struct gdni_tune *t)
+{
+    struct gdni_params params[GDNI_MAX_CANDIDATES];
+    int matches = 0;
+    t->num_candidates = gdni_params_candidates(params, &t->problem, t->arch, t->target.num_sms, t->slot);
+    for (int i = 0; i < t->num_candidates; ++i) {
+        struct gdni_candidate *c = &t->candidates[i];
+        c->params = params[i];
+        GDN_TRY(write_params(c, t));
+        c->skipped = is_listed(&t->options, c->text) || (t->options.only && strcmp(t->options.only, c->text) != 0);
+        matches += !c->skipped;
+    }
+    if (matches) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID, "options.%s leaves none of the %d candidates: give params as events spell them",
+                    t->options.only ? "only" : "skip", t->num_candidates);
+}
+
+/* ---- Progress ---- */
+
+static int64_t elapsed_ms(const struct gdni_tune *t)
+{
+    return gdni_now_ms() - t->start_ms;
+}
+
+static int64_t left_ms(const struct gdni_tune *t)
+{
+    const int64_t left = t->options.budget_ms - elapsed_ms(t);
+    return t->options.budget_ms == 0 ? -1 : left > 0 ? left : 0;
+}
+
+static gdn_status tell(struct gdni_tune *t, uint32_t step, int candidate, bool ended)
+{
+    const struct gdni_candidate *c = &t->candidates[candidate];
+    const gdn_tune_event event = {
+        .struct_size = sizeof event,
+        .step = step,
+        .ended = ended,
+        .candidate = candidate,
+        .num_candidates = t->num_candidates,
+        .params = c->text,
+        .status = c->status,
+        .message = c->reason,
+        .best_params = t->best >= 0 ? t->candidates[t->best].text : "",
+        .best_ns = t->best_ns,
+        .elapsed_ms = elapsed_ms(t),
+        .left_ms = left_ms(t),
+    };
+    if (!t->options.progress || t->options.progress(t->options.user, &event) == 0) return GDN_OK;
+    return GDN_FAIL(GDN_E_CANCELLED, "options.progress asked to stop before %s was decided",
+                    gdni_op_name(t->problem.op));
+}
+
+gdn_status gdni_tune_begin(struct gdni_tune *t, uint32_t step, int candidate)
+{
+    if (left_ms(t) == 0)
+        return GDN_FAIL(GDN_E_CANCELLED, "the budget of %lld ms was over before %s was decided: give it more",
+                        (long long)t->options.budget_ms, gdni_op_name(t->problem.op));
+    return tell(t, step, candidate, false);
+}
+
+gdn_status gdni_tune_end(struct gdni_tune *t, uint32_t step, int candidate, gdn_status status)
+{
+    struct gdni_candidate *c = &t->candidates[candidate];
+    c->status = status;
+    if (status != GDN_OK) snprintf(c->reason, sizeof c->reason, "%s", gdni_error_text());
+    GDN_TRY(tell(t, step, candidate, true));
+    const bool out_of_memory = status == GDN_E_NOMEM;
+    if (status == GDN_OK || (!t->lab.lost && !out_of_memory)) return GDN_OK;
+    return GDN_FAIL(status, "trying %s: %s", c->text, c->reason);
+}
+
+/* ---- Plans ---- */
+
+gdn_status gdni_tune_plan(struct gdni_tune *t, int candidate, const struct gdni_problem *problem, gdn_plan **out)
+{
+    gdn_plan *plan = NULL;
+    *out = NULL;
+    GDN_TRY(gdni_plan_create_with(t->ctx, &t->target, problem, &t->candidates[candidate].params, &plan));
+    const gdn_status status = gdni_plan_load_device(plan, t->lab.cuda, t->lab.device);
+    if (status == GDN_OK)
+        *out = plan;
+    else
+        gdni_tune_drop_plan(t, plan);
+    return status;
+}
+
+void gdni_tune_drop_plan(struct gdni_tune *t, gdn_plan *plan)
+{
+    if (t->lab.lost) gdni_modules_abandon(plan->modules);
+    gdn_plan_destroy(plan);
+}
+
+gdn_status gdni_tune_execute(struct gdni_tune *t, const gdn_plan *plan, const union gdni_args *args,
+                             gdn_devptr workspace, size_t workspace_size)
+{
+    if (t->problem.op == GDNI_OP_PREFILL)
+        return gdn_execute_prefill(plan, &args->prefill, workspace, workspace_size, t->lab.stream);
+    return gdn_execute_conv1d_qkv(plan, &args->conv1d, t->lab.stream);
+}
+
+/* ---- The decision as an entry of the context's tables ---- */
+
+static void put_date(char out[GDNI_TUNING_DATE])
+{
+    struct tm day;
+    const time_t now = time(NULL);
+    if (!gmtime_r(&now, &day) || strftime(out, GDNI_TUNING_DATE, "%Y-%m-%d", &day) == 0)
+        snprintf(out, GDNI_TUNING_DATE, "1970-01-01");
+}
+
+/* Clocks stay 0: the driver tells the highest ones only, not those that were seen. */
+static void put_environment(struct gdni_tuning_entry *out, const struct gdni_tune *t, const struct gdni_cuda *cuda)
+{
+    const struct gdni_nvrtc_api *nvrtc = NULL;
+    int version = 0;
+    if (cuda->cuDriverGetVersion(&version) == 0)
+        snprintf(out->driver, sizeof out->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    if (gdni_nvrtc_get(t->ctx->nvrtc, &nvrtc) == GDN_OK)
+        snprintf(out->nvrtc, sizeof out->nvrtc, "%d.%d", nvrtc->version / 100, nvrtc->version % 100);
+    put_date(out->date);
+    gdni_kernel_code_hash(out->code, (enum gdni_kernel)gdni_tuning_kernel(&out->key, &out->params));
+}
+
+static gdn_status record(struct gdni_tune *t, const struct gdni_cuda *cuda)
+{
+    const struct gdni_decision *d = &t->decision;
+    if (d->winner < 0) return GDN_OK;
+    struct gdni_tuning_entry entry = {
+        .params = t->candidates[d->winner].params,
+        .median_ns = d->time.median,
+        .mad_ns = d->time.mad,
+        .heuristic_ns = d->heuristic.count ? d->heuristic.median : d->time.median,
+        .samples = (int32_t)d->time.count,
+    };
+    struct gdni_tuning_table table = { .arch = t->arch, .num_sms = t->target.num_sms, .count = 1, .entries = &entry };
+    char source[] = "gdn_tune";
+    table.source = source;
+    memcpy(table.gpu_name, t->target.gpu_name, sizeof table.gpu_name);
+    gdni_tuning_key_of(&entry.key, &t->problem, t->arch, t->slot);
+    put_environment(&entry, t, cuda);
+    return gdni_tuning_import(t->ctx->tuning, &table, false, NULL, NULL);
+}
+
+/* ---- Steps ---- */
+
+static gdn_status compile_one(struct gdni_tune *t, int candidate)
+{
+    gdn_plan *plan = NULL;
+    GDN_TRY(gdni_plan_create_with(t->ctx, &t->target, &t->problem, &t->candidates[candidate].params, &plan));
+    gdn_plan_destroy(plan);
+    return GDN_OK;
+}
+
+static gdn_status compile_all(struct gdni_tune *t)
+{
+    for (int i = 0; i < t->num_candidates; ++i) {
+        if (!gdni_candidate_runs(&t->candidates[i])) continue;
+        GDN_TRY(gdni_tune_begin(t, GDN_TUNE_COMPILE, i));
+        GDN_TRY(gdni_tune_end(t, GDN_TUNE_COMPILE, i, compile_one(t, i)));
+    }
+    return GDN_OK;
+}
+
+static gdn_status run_on_device(struct gdni_tune *t)
+{
+    const struct gdni_cuda *cuda = NULL;
+    gdni_cudevice device = 0;
+    GDN_TRY(gdni_driver_get(t->ctx->driver, &cuda));
+    GDN_TRY(gdni_device_find(cuda, t->options.device, &device));
+    GDN_TRY(gdni_lab_open(&t->lab, cuda, device, (size_t)t->options.max_scratch_bytes, t->options.timeout_ms));
+    gdn_status status = GDN_OK;
+    if (t->options.steps & GDN_TUNE_CHECK) status = gdni_tune_check(t);
+    if (status == GDN_OK && t->options.steps & GDN_TUNE_MEASURE) {
+        status = gdni_tune_measure(t);
+        if (status == GDN_OK) status = record(t, cuda);
+    }
+    gdni_lab_close(&t->lab);
+    return status;
+}
+
+static int count_failed(const struct gdni_tune *t)
+{
+    int failed = 0;
+    for (int i = 0; i < t->num_candidates; ++i)
+        failed += t->candidates[i].status != GDN_OK;
+    return failed;
+}
+
+/* The first failure explains the others better than their number does. */
+static gdn_status all_failed(const struct gdni_tune *t)
+{
+    for (int i = 0; i < t->num_candidates; ++i)
+        if (gdni_candidate_runs(&t->candidates[i])) return GDN_OK;
+    for (int i = 0; i < t->num_candidates; ++i)
+        if (t->candidates[i].status != GDN_OK)
+            return GDN_FAIL(GDN_E_UNSUPPORTED, "every candidate failed; the first, %s: %s", t->candidates[i].text,
+                            t->candidates[i].reason);
+    return GDN_OK;
+}
+
+static gdn_status run_steps(struct gdni_tune *t)
+{
+    if (t->options.steps & GDN_TUNE_COMPILE) GDN_TRY(compile_all(t));
+    if (t->options.steps & (GDN_TUNE_CHECK | GDN_TUNE_MEASURE)) GDN_TRY(run_on_device(t));
+    /* One candidate that was asked for alone may fail: that is what was to be found out. */
+    return t->options.only ? GDN_OK : all_failed(t);
+}
+
+/* ---- What is asked, what is answered ---- */
+
+static gdn_status check_options(const gdn_tune_options *o)
+{
+    if (o->steps & ~(uint32_t)ALL_STEPS)
+        return GDN_FAIL(GDN_E_INVALID, "options.steps is 0x%x: only GDN_TUNE_COMPILE, _CHECK and _MEASURE are known",
+                        o->steps);
+    if (o->plan_flags & ~(uint32_t)GDN_PLAN_GENERIC)
+        return GDN_FAIL(GDN_E_INVALID, "options.plan_flags is 0x%x: only GDN_PLAN_GENERIC is known", o->plan_flags);
+    if (o->num_tokens < 0 || o->num_seqs < 0 || o->budget_ms < 0 || o->timeout_ms < 0)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "options.num_tokens, num_seqs, budget_ms, timeout_ms are %lld, %lld, %lld, %lld: none may be "
+                        "negative",
+                        (long long)o->num_tokens, (long long)o->num_seqs, (long long)o->budget_ms,
+                        (long long)o->timeout_ms);
+    if (o->num_skip && !o->skip)
+        return GDN_FAIL(GDN_E_INVALID, "options.skip is null but num_skip is %zu: pass the list or 0", o->num_skip);
+    if (o->only && !(o->steps & GDN_TUNE_MEASURE)) return GDN_OK;
+    if (o->only)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "options.only is given with GDN_TUNE_MEASURE: one candidate alone decides nothing");
+    return GDN_OK;
+}
+
+static gdn_status take_options(gdn_tune_options *out, const gdn_tune_options *options)
+{
+    *out = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT;
+    if (options) GDN_TRY(gdni_take_struct(out, sizeof *out, options, "gdn_tune_options", sizeof *out));
+    if (!out->steps) out->steps = ALL_STEPS;
+    if (!out->timeout_ms) out->timeout_ms = DEFAULT_TIMEOUT_MS;
+    if (!out->max_scratch_bytes) out->max_scratch_bytes = default_scratch;
+    return check_options(out);
+}
+
+static gdn_status take_target(struct gdni_tune *t)
+{
+    const struct gdni_cuda *cuda = NULL;
+    gdni_cudevice device = 0;
+    if (t->options.target) return gdni_take_target(&t->target, t->options.target);
+    GDN_TRY(gdni_driver_get(t->ctx->driver, &cuda));
+    GDN_TRY(gdni_device_find(cuda, t->options.device, &device));
+    return gdni_device_target(cuda, device, &t->target);
+}
+
+/* The bounds become those of the call that is timed. */
+static gdn_status take_size(struct gdni_tune *t)
+{
+    struct gdni_problem *p = &t->problem;
+    const gdn_tune_options *o = &t->options;
+    if (o->num_tokens > p->max_tokens || o->num_seqs > p->max_seqs)
+        return GDN_FAIL(GDN_E_INVALID, "options.num_tokens, num_seqs are %lld, %lld: desc's bounds are %lld and %lld",
+                        (long long)o->num_tokens, (long long)o->num_seqs, (long long)p->max_tokens,
+                        (long long)p->max_seqs);
+    if (o->num_tokens) p->max_tokens = o->num_tokens;
+    if (o->num_seqs) p->max_seqs = o->num_seqs;
+    if (p->max_tokens < p->max_seqs || p->max_seqs < 1)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "%lld tokens of %lld sequences: the calls that are timed need at least one token a sequence",
+                        (long long)p->max_tokens, (long long)p->max_seqs);
+    const int seq_class = gdni_seq_class_of(p->max_seqs);
+    const bool few = p->op == GDNI_OP_PREFILL && seq_class < GDNI_NUM_SEQ_CLASSES;
+    t->slot = (struct gdni_slot){ gdni_bucket_of(p->max_tokens), few ? seq_class : GDNI_ANY_SEQS };
+    return GDN_OK;
+}
+
+static void answer(gdn_tune_result *out, const struct gdni_tune *t)
+{
+    const struct gdni_decision *d = &t->decision;
+    out->num_candidates = t->num_candidates;
+    out->num_failed = count_failed(t);
+    snprintf(out->heuristic_params, sizeof out->heuristic_params, "%s", t->candidates[0].text);
+    if (!(t->options.steps & GDN_TUNE_MEASURE) || d->winner < 0) return;
+    out->decided = 1;
+    out->samples = (int32_t)d->time.count;
+    snprintf(out->params, sizeof out->params, "%s", t->candidates[d->winner].text);
+    snprintf(out->verdict, sizeof out->verdict, "%s", gdni_verdict_text(d->verdict));
+    out->ns = d->time.median;
+    out->mad_ns = d->time.mad;
+    out->cold_ns = d->cold.median;
+    out->warm_ns = d->warm.median;
+    out->heuristic_ns = d->heuristic.median;
+    out->heuristic_mad_ns = d->heuristic.mad;
+}
+
+static gdn_status run(struct gdni_tune *t, const gdn_tune_options *options, gdn_tune_result *out)
+{
+    gdn_tune_result result = GDN_TUNE_RESULT_INIT;
+    GDN_TRY(take_options(&t->options, options));
+    t->start_ms = gdni_now_ms();
+    t->problem.generic = t->problem.op == GDNI_OP_PREFILL && (t->options.plan_flags & GDN_PLAN_GENERIC) != 0;
+    t->best = -1;
+    GDN_TRY(take_target(t));
+    GDN_TRY(gdni_arch_find(t->target.arch, &t->arch));
+    GDN_TRY(take_size(t));
+    GDN_TRY(find_candidates(t));
+    GDN_TRY(run_steps(t));
+    answer(&result, t);
+    gdni_give_struct(out, &result, sizeof result);
+    return GDN_OK;
+}
+
+static gdn_status check_call(const gdn_ctx *ctx, const gdn_tune_result *out)
+{
+    if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
+    return gdni_check_out(out, "gdn_tune_result", sizeof *out);
+}
+
+/* The tuning is some ten thousand bytes: not for the stack of an embedder's thread. */
+static gdn_status tune(gdn_ctx *ctx, const struct gdni_problem *problem, const union gdni_desc *desc,
+                       const gdn_tune_options *options, gdn_tune_result *out)
+{
+    struct gdni_tune *t = gdni_calloc(1, sizeof *t);
+    if (!t) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a tuning (%zu bytes)", sizeof *t);
+    t->ctx = ctx;
+    t->problem = *problem;
+    t->desc = *desc;
+    const gdn_status status = run(t, options, out);
+    gdni_free(t);
+    return status;
+}
+
+gdn_status gdn_tune_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_tune_options *options,
+                            gdn_tune_result *out)
+{
+    struct gdni_problem problem;
+    union gdni_desc taken = { .prefill = GDN_PREFILL_DESC_INIT };
+    GDN_TRY(check_call(ctx, out));
+    GDN_TRY(gdni_problem_from_prefill(&problem, desc));
+    GDN_TRY(gdni_take_struct(&taken.prefill, sizeof taken.prefill, desc, "gdn_prefill_desc", sizeof taken.prefill));
+    return tune(ctx, &problem, &taken, options, out);
+}
+
+gdn_status gdn_tune_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_tune_options *options,
+                               gdn_tune_result *out)
+{
+    struct gdni_problem problem;
+    union gdni_desc taken = { .conv1d = GDN_CONV1D_DESC_INIT };
+    GDN_TRY(check_call(ctx, out));
+    GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
+    GDN_TRY(gdni_take_struct(&taken.conv1d, sizeof taken.conv1d, desc, "gdn_conv1d_desc", sizeof taken.conv1d));
+    return tune(ctx, &problem, &taken, options, out);
+}

@@ -1,0 +1,65 @@
+/*
+ * tune.h - one tuning: the candidates of one slot, what became of each, and the steps that find it out. tune.c runs the steps,
+ * trial.c compares results with the host reference, measure.c takes times.
+ */
+#ifndef GDNI_TUNE_H
+#define GDNI_TUNE_H
+
+#include "codegen/params.h"
+#include "runtime/lab.h"
+#include "runtime/plan.h"
+#include "tuner/race.h"
+#include "tuner/work.h"
+
+enum { GDNI_PARAMS_TEXT = 256, GDNI_REASON_TEXT = 512 };
+
+/* A candidate that failed at any step is out; why is its sentence. */
+struct gdni_candidate {
+    struct gdni_params params;
+    char text[GDNI_PARAMS_TEXT]; /* as JSON */
+    bool skipped;                /* the caller wants it left out */
+    gdn_status status;
+    char reason[GDNI_REASON_TEXT];
+};
+
+struct gdni_tune {
+    gdn_ctx *ctx;
+    gdn_tune_options options; /* defaults filled in */
+    gdn_target target;
+    const struct gdni_arch *arch;
+    struct gdni_problem problem; /* bounds: the call that is timed */
+    union gdni_desc desc;
+    struct gdni_slot slot;
+    int num_candidates; /* the first is the heuristic's own choice */
+    struct gdni_candidate candidates[GDNI_MAX_CANDIDATES];
+    int64_t start_ms;
+    struct gdni_lab lab;
+    /* for progress */
+    int best;
+    int64_t best_ns, heuristic_ns;
+    struct gdni_decision decision;
+};
+
+bool gdni_candidate_runs(const struct gdni_candidate *candidate);
+
+/* Asks whether to go on: GDN_E_CANCELLED when the callback or the budget says no. */
+gdn_status gdni_tune_begin(struct gdni_tune *t, uint32_t step, int candidate);
+/*
+ * Takes down what became of a candidate, and tells. GDN_OK when the tuning can go on without it: anything but a lost device and
+ * being out of host memory.
+ */
+gdn_status gdni_tune_end(struct gdni_tune *t, uint32_t step, int candidate, gdn_status status);
+
+/* A plan whose calls run with the candidate's parameters, loaded on t->lab's device. Give back by gdni_tune_drop_plan(). */
+gdn_status gdni_tune_plan(struct gdni_tune *t, int candidate, const struct gdni_problem *problem, gdn_plan **out);
+void gdni_tune_drop_plan(struct gdni_tune *t, gdn_plan *plan);
+
+/* One call on t->lab's stream. */
+gdn_status gdni_tune_execute(struct gdni_tune *t, const gdn_plan *plan, const union gdni_args *args,
+                             gdn_devptr workspace, size_t workspace_size);
+
+/* GDN_TUNE_CHECK and GDN_TUNE_MEASURE, on an open lab. */
+gdn_status gdni_tune_check(struct gdni_tune *t);
+gdn_status gdni_tune_measure(struct gdni_tune *t);
+
+#endif

@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# tune: what it writes is what plans take; a run that is killed goes on; candidates that are wrong, hang, fault or take their
+# process along are left out. The GPU is played by a driver that computes with the host reference (tuning_gpu.c).
+. "$(dirname "$0")/lib.sh"
+need_nvrtc
+: "${GDN_FAKE_GPU_DIR:?is the folder of the fake libcuda.so.1 that computes}"
+export LD_LIBRARY_PATH=$GDN_FAKE_GPU_DIR
+unset GDN_JIT_TUNING_PATH
+d=$room/cache f=$room/h200.json
+cat >"$room/s.json" <<'END'
+[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":2,"head_dim_qk":64,"head_dim_v":64,"flags":["silu"],
+  "max_tokens":300,"max_seqs":4}]
+END
+conv="--shapes $room/s.json -d $d -f $f"
+
+# smem TILE THREADS: of conv1d-QKV, a width of 4, 16 bit: what tells candidates apart
+smem() {
+    echo $((($1 + 9) * $2 * 16))
+}
+params() {
+    echo "{\"tile_tokens\": $1, \"cta_threads\": $2}"
+}
+
+# ---- From times to a plan ----
+GDN_FAKE_TIMES=$(smem 16 64):14000 run 0 tune $conv --tokens 300 --json
+json 'len(d["jobs"]), d["gpu"], d["jobs"][0]["state"], d["jobs"][0]["candidates"], d["jobs"][0]["left_out"]' \
+    "(1, 'NVIDIA H200', 'tuned', 9, [])"
+json 'd["jobs"][0]["params"]' "$(params 16 64)"
+json 'd["jobs"][0]["heuristic_params"]' "$(params 4 128)"
+json '13700 < d["jobs"][0]["ns"] < 14300 and 19600 < d["jobs"][0]["heuristic_ns"] < 20400 and d["jobs"][0]["samples"] >= 10' True
+[ ! -e "$f.journal" ] || fail "leaves a journal behind"
+shown='[(v["params"]["tile_tokens"], v["params"]["cta_threads"], [c["by"] for c in v["chosen_by"]]) for v in d["shapes"][0]["plan"]["variants"] if 300 in v["buckets"]]'
+run 0 show --shapes "$room/s.json" -d "$d" -g h200 --what json
+json "$shown" "[(4, 128, ['heuristic', 'heuristic'])]"
+GDN_JIT_TUNING_PATH=$f run 0 show --shapes "$room/s.json" -d "$d" -g h200 --what json
+json "$shown" "[(16, 64, ['bucket', 'exact'])]"
+
+# The same times again: the same file, but for what was measured.
+cp "$f" "$room/first"
+GDN_FAKE_TIMES=$(smem 16 64):14000 run 0 tune $conv --tokens 300
+has "$out" "$(params 16 64)"
+has "$out" "1 of NVIDIA H200 (sm_90a)"
+choices() { grep -o '"params": {[^}]*}' "$1"; }
+[ "$(choices "$f")" = "$(choices "$room/first")" ] || fail "chose something else"
+
+# ---- --check: what is there, what lacks, what is stale ----
+run 0 tune $conv --tokens 300 --check
+has "$out" "has 1 of 1, of which 0 were measured with another kernel"
+run 1 tune $conv --tokens 100,300 --check --json
+json 'd["wanted"], d["missing"], d["stale"]' \
+    "(2, ['conv1d_qkv bf16 dims 64/64 heads 1/1/2 width 4, up to 256 tokens, 0 seqs'], [])"
+run 1 tune $conv --tokens 300 --check -g "NVIDIA H100 PCIe"
+has "$out" "missing: conv1d_qkv"
+sed -i 's/"code": "[0-9a-f]*"/"code": "0123456789abcdef"/' "$f"
+run 1 tune $conv --tokens 300 --check
+has "$out" "stale:   conv1d_qkv bf16"
+
+# ---- Candidates that must not win ----
+rm -f "$f"
+GDN_FAKE_TIMES=$(smem 8 64):wrong,$(smem 8 256):hang,$(smem 16 256):fault,$(smem 16 128):die,$(smem 4 64):15000 \
+    run 0 tune $conv --tokens 100,300 --timeout 1s --json
+json '[sorted(j["left_out"]) for j in d["jobs"]]' \
+    "$(python3 -c "print([sorted(['$(params 8 64)', '$(params 8 256)', '$(params 16 256)', '$(params 16 128)'])] * 2)")"
+json '[j["params"] for j in d["jobs"]]' "['$(params 4 64)', '$(params 4 64)']"
+has "$err" "of q is off by"
+has "$err" "did not end within 1000 ms"
+has "$err" "illegal memory access"
+has "$err" "the process that tried it died"
+
+# When all of them fail there is nothing to write, and the other shape is tuned all the same.
+rm -f "$f" "$f.journal"
+times=
+for tile in 4 8 16; do for threads in 64 128 256; do times=$times$(smem $tile $threads):wrong,; done; done
+GDN_FAKE_TIMES=$times run 1 tune $conv --tokens 300 --json
+json 'd["jobs"][0]["state"], d["jobs"][0]["message"], len(d["jobs"][0]["left_out"])' "('failed', 'every candidate failed', 9)"
+has "$err" "1 of 1 are not tuned"
+[ ! -e "$f" ] || fail "wrote a file without a decision"
+
+# ---- Killed, again and again, it loses one candidate each time ----
+rm -f "$f" "$f.journal"
+lines() { if [ -e "$1" ]; then wc -l <"$1"; else echo 0; fi; }
+for least in 4 14 24 40; do
+    GDN_FAKE_PAUSE_US=100000 "$GDN_JIT_CACHE_TOOL" tune $conv --tokens 100,300 >"$room/out" 2>"$room/err" </dev/null &
+    pid=$!
+    what="tune, killed after $least lines of its journal" out='' err=''
+    for _ in $(seq 600); do
+        [ "$(lines "$f.journal")" -ge "$least" ] && break
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    if [ -e "$f" ]; then run 0 tune $conv --tokens 100 --check; fi
+done
+what="the journal of runs that were killed"
+python3 - "$f.journal" >"$room/out" <<'END' || fail "$(cat "$room/out")"
+import collections, json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+runs = sum(line["what"] == "run" for line in lines)
+ok = collections.Counter((line["of"], line["params"]) for line in lines if line["what"] == "ok")
+tried = collections.Counter((line["of"], line["params"]) for line in lines if line["what"] == "try" and ", up to" not in line["of"])
+again = sum(n - 1 for n in tried.values())
+if not ok or max(ok.values()) > 1 or again > runs - 1:
+    sys.exit(print(f"{runs} runs; checked twice: {[k for k, n in ok.items() if n > 1]}; tried again: {again}") or 1)
+END
+run 0 tune $conv --tokens 100,300 --json
+json '[j["state"] in ("tuned", "known") and j["left_out"] == [] for j in d["jobs"]]' "[True, True]"
+[ ! -e "$f.journal" ] || fail "leaves a journal behind"
+
+# What was being tried when two runs ended is not tried a third time.
+rm -f "$f"
+run_line='{"what":"run","of":"NVIDIA H200, libgdnjit '$(python3 - "$("$GDN_JIT_CACHE_TOOL" --version)" <<'END'
+import re, sys
+a, b, c = map(int, re.search(r"libgdnjit (\d+)\.(\d+)\.(\d+)", sys.argv[1]).groups())
+print(a * 10000 + b * 100 + c, end="")
+END
+)'"}'
+try_line='{"what":"try","of":"conv1d_qkv bf16 dims 64/64 heads 1/1/2 width 4","params":"{\"tile_tokens\": 8, \"cta_threads\": 64}"}'
+printf '%s\n%s\n%s\n%s\n{"what":"tr' "$run_line" "$try_line" "$run_line" "$try_line" >"$f.journal"
+run 0 tune $conv --tokens 300 --json
+json 'd["jobs"][0]["left_out"]' "['$(params 8 64)']"
+printf '%s\n%s\n{"what":"end","of":""}\n%s\n%s\n' "$run_line" "$try_line" "$run_line" "$try_line" >"$f.journal"
+rm -f "$f"
+run 0 tune $conv --tokens 300 --json
+json 'd["jobs"][0]["left_out"]' "[]"
+
+# ---- A budget ----
+rm -f "$f"
+start=$(date +%s)
+GDN_FAKE_PAUSE_US=300000 run 1 tune $conv --tokens 100,300 --budget 2s --json
+[ $(($(date +%s) - start)) -le 20 ] || fail "took $(($(date +%s) - start)) s of a budget of 2"
+has "$err" "the budget is over; run it again to go on"
+[ -e "$f.journal" ] || fail "leaves no journal to go on with"
+run 0 tune $conv --tokens 100,300 --json
+json '[j["state"] for j in d["jobs"]]' "['tuned', 'tuned']"
+
+# ---- Prefill of few sequences: both kernels ----
+cat >"$room/p.json" <<'END'
+[{"op":"gdn_prefill","num_q_heads":1,"num_k_heads":1,"num_v_heads":2,"head_dim_qk":64,"head_dim_v":64,"max_tokens":200,
+  "max_seqs":2}]
+END
+run 0 tune --shapes "$room/p.json" -d "$d" -f "$f" --tokens 128 --seqs 1,2 --json
+json '[(j["state"], j["candidates"] > 10, j["left_out"]) for j in d["jobs"]]' "[('tuned', True, []), ('tuned', True, [])]"
+run 0 tune --shapes "$room/p.json" -d "$d" -f "$f" --tokens 128 --seqs 1,2 --check
+run 0 tune $conv --tokens 100,300 --check # which the same file kept
+
+# ---- Compiled on a machine without a GPU, tuned on one without a compiler ----
+LD_LIBRARY_PATH=/nowhere run 0 tune --shapes "$room/s.json" -d "$room/ahead" --tokens 100,300 --compile -g h200
+has "$out" "18 candidates of 2 slots are in $room/ahead"
+GDN_JIT_DISABLE_COMPILE=1 run 0 tune --shapes "$room/s.json" -d "$room/ahead" -f "$room/ahead.json" --tokens 100,300 \
+    --nvrtc /nowhere/libnvrtc.so --json
+json '[(j["state"], j["candidates"], j["left_out"]) for j in d["jobs"]]' "[('tuned', 9, []), ('tuned', 9, [])]"
+GDN_JIT_DISABLE_COMPILE=1 run 1 tune --shapes "$room/s.json" -d "$room/nothing" --tokens 100 --compile -g h200
+has "$err" "GDN_JIT_DISABLE_COMPILE"
+
+# ---- What is asked wrongly ----
+run 2 tune --shapes "$room/s.json"
+has "$err" "no tuning file: name it with --file"
+run 2 tune --shapes - -f "$f"
+has "$err" "standard input"
+run 2 tune $conv --tokens 0
+has "$err" '--tokens has "0": must be a number from 1'
+run 2 tune $conv --tokens 100000
+has "$err" "leave nothing to tune"
+run 2 tune $conv --budget 5
+has "$err" '--budget is "5"'
+run 2 tune $conv -g h100
+has "$err" "--gpu is for --check and --compile"
+run 1 tune $conv --device 3
+has "$err" "--device 3"
+echo '{"schema": 99}' >"$room/bad.json"
+run 2 tune --shapes "$room/s.json" -d "$d" -f "$room/bad.json"
+has "$err" '"schema" is 99'
+run 1 tune --shapes "$room/s.json" -d "$d" -f "$room/nowhere/t.json" --tokens 300
+has "$err" "$room/nowhere/t.json"
+
+finish

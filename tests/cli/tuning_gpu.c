@@ -1,0 +1,61 @@
+/*
+ * tuning_gpu.c - makes the fake libcuda a GPU that computes, for programs whose processes nobody can reach: what launches do is
+ * in the environment.
+ *
+ *   GDN_FAKE_TIMES=SMEM:WHAT[,SMEM:WHAT...]   launches of so much dynamic shared memory take WHAT nanoseconds, or it is
+ *                                             hang, fault, wrong (the result), die (the process that launches it)
+ *   GDN_FAKE_PAUSE_US=N                       a launch outside a graph also takes so long in earnest: a run can be killed in it
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake_kernels.h"
+
+extern const struct fake_controls fake_controls;
+
+static struct fake_kernels kernels = { GDN_PREFILL_DESC_INIT, GDN_CONV1D_DESC_INIT, 20000, 0.005, 1, 0, { { 0 } } };
+static unsigned deadly; /* shared memory of launches that end the process */
+static useconds_t pause_us;
+
+static int64_t duration(void *user, const struct fake_launch *launch)
+{
+    if (deadly && launch->smem == deadly) _exit(9);
+    return fake_kernel_duration(user, launch);
+}
+
+static void execute(void *user, const struct fake_launch *launch)
+{
+    if (pause_us) usleep(pause_us);
+    fake_kernel_execute(user, launch);
+}
+
+static void take_row(const char *what, unsigned smem)
+{
+    struct fake_kernel_row row = { .smem = smem, .ns = 5000 };
+    if (strncmp(what, "hang", 4) == 0)
+        row.ns = FAKE_HANGS;
+    else if (strncmp(what, "fault", 5) == 0)
+        row.ns = FAKE_FAULTS;
+    else if (strncmp(what, "wrong", 5) == 0)
+        row.wrong = true;
+    else if (strncmp(what, "die", 3) == 0)
+        deadly = smem;
+    else
+        row.ns = atoll(what);
+    if (kernels.num_rows < FAKE_KERNEL_ROWS) kernels.rows[kernels.num_rows++] = row;
+}
+
+__attribute__((constructor)) static void plug_in(void)
+{
+    const struct fake_device_code code = { duration, execute, &kernels };
+    const char *times = getenv("GDN_FAKE_TIMES"), *pause_text = getenv("GDN_FAKE_PAUSE_US");
+    fake_controls.reset();
+    for (const char *row = times; row && *row; row = strchr(row, ',') ? strchr(row, ',') + 1 : NULL) {
+        const char *colon = strchr(row, ':');
+        if (colon) take_row(colon + 1, (unsigned)atoi(row));
+    }
+    if (pause_text) pause_us = (useconds_t)atoi(pause_text);
+    fake_controls.set_code(&code);
+}

@@ -1,0 +1,403 @@
+/*
+ * test_tune.c - a whole tuning on the fake driver, whose kernels are the host reference and whose times are a table: what wins,
+ * what is left out, what is touched, what a plan takes afterwards.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/spec.h"
+#include "support/fake_host.h"
+#include "support/fake_kernels.h"
+
+static struct fake_host host;
+static struct fake_kernels kernels;
+
+/* Small, since the host reference computes it. */
+static gdn_prefill_desc prefill_desc(void)
+{
+    gdn_prefill_desc d = fake_prefill_desc();
+    d.num_q_heads = d.num_k_heads = 1, d.num_v_heads = 2;
+    d.head_dim_qk = d.head_dim_v = 64;
+    d.max_tokens = 300, d.max_seqs = 2;
+    return d;
+}
+
+static gdn_conv1d_desc conv_desc(void)
+{
+    gdn_conv1d_desc d = fake_conv1d_desc();
+    d.num_q_heads = d.num_k_heads = 1, d.num_v_heads = 2;
+    d.max_tokens = 300, d.max_seqs = 3;
+    return d;
+}
+
+static void set_up(void)
+{
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    kernels = (struct fake_kernels){ prefill_desc(), conv_desc(), 20000, 0.01, 20261121, 0, { { 0 } } };
+    const struct fake_device_code code = { fake_kernel_duration, fake_kernel_execute, &kernels };
+    host.cuda->set_code(&code);
+    host.cuda->make_current(-1); /* the tuner brings its own context */
+}
+
+static void tear_down(void)
+{
+    fake_host_close(&host);
+    cr_expect(fake_balanced(host.cuda));
+}
+
+TestSuite(tune, .init = set_up, .fini = tear_down);
+
+/* conv1d-QKV of a width of 4, bf16: the shared memory of tile_tokens and cta_threads. */
+static unsigned conv_smem(int tile, int threads)
+{
+    return (unsigned)((tile + 2 * 3 - 1 + 4) * threads * 8 * 2);
+}
+
+static void conv_row(int tile, int threads, int64_t ns)
+{
+    kernels.rows[kernels.num_rows++] = (struct fake_kernel_row){ .smem = conv_smem(tile, threads), .ns = ns };
+}
+
+/* ---- What events said ---- */
+
+struct events {
+    int begun, ended, failed, best_seen, cancel_at, sampled;
+    char last[256], failed_params[256], message[512];
+    int64_t left_ms;
+};
+
+static int on_event(void *user, const gdn_tune_event *e)
+{
+    struct events *s = user;
+    cr_assert_eq(e->struct_size, sizeof *e);
+    cr_expect(e->candidate >= 0 && e->candidate < e->num_candidates);
+    s->begun += !e->ended;
+    s->ended += e->ended;
+    s->sampled += !e->ended && e->best_params[0];
+    if (e->best_ns > 0) s->best_seen = 1;
+    s->left_ms = e->left_ms;
+    snprintf(s->last, sizeof s->last, "%s", e->params);
+    if (e->status != GDN_OK) {
+        ++s->failed;
+        snprintf(s->failed_params, sizeof s->failed_params, "%s", e->params);
+        snprintf(s->message, sizeof s->message, "%s", e->message);
+    }
+    return s->cancel_at && s->begun >= s->cancel_at;
+}
+
+static gdn_tune_options options_with(struct events *events)
+{
+    gdn_tune_options o = GDN_TUNE_OPTIONS_INIT;
+    o.progress = on_event;
+    o.user = events;
+    return o;
+}
+
+/* For a GPU with a small L2, unless o names another one: fewer tensors to rotate over. */
+static gdn_status tune_conv(const gdn_tune_options *o, gdn_tune_result *out)
+{
+    const gdn_conv1d_desc d = conv_desc();
+    gdn_tune_options options = GDN_TUNE_OPTIONS_INIT;
+    gdn_target target = fake_h200(host.ctx);
+    if (o) options = *o;
+    target.l2_bytes = 4 << 20;
+    if (!options.target) options.target = &target;
+    *out = (gdn_tune_result)GDN_TUNE_RESULT_INIT;
+    return gdn_tune_conv1d_qkv(host.ctx, &d, &options, out);
+}
+
+/* What a dump of a plan says chose the variant of 256 to 1024 tokens. */
+static void expect_chosen(const char *by, const char *params)
+{
+    const gdn_conv1d_desc d = conv_desc();
+    const gdn_target target = fake_h200(host.ctx);
+    gdn_plan *plan = NULL;
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &d, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    char *json = fake_dump(plan, GDN_DUMP_JSON);
+    cr_expect(strstr(json, by), "no %s in %s", by, json);
+    if (params) cr_expect(strstr(json, params), "no %s in %s", params, json);
+    free(json);
+    gdn_plan_destroy(plan);
+}
+
+/* ---- Decisions ---- */
+
+Test(tune, the_fastest_candidate_becomes_what_plans_take)
+{
+    struct events events = { 0 };
+    gdn_tune_result r;
+    const gdn_tune_options o = options_with(&events);
+    conv_row(16, 256, 15000); /* the heuristic takes 4 tokens and 128 threads for so short calls */
+    expect_chosen("\"heuristic\"", "\"tile_tokens\": 4, \"cta_threads\": 128");
+    cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(r.decided, 1);
+    cr_expect_eq(r.num_candidates, 9);
+    cr_expect_eq(r.num_failed, 0);
+    cr_expect_str_eq(r.params, "{\"tile_tokens\": 16, \"cta_threads\": 256}");
+    cr_expect_str_eq(r.heuristic_params, "{\"tile_tokens\": 4, \"cta_threads\": 128}");
+    cr_expect_float_eq((double)r.ns, 15000, 150);
+    cr_expect_float_eq((double)r.heuristic_ns, 20000, 200);
+    cr_expect_geq(r.samples, 10); /* long samples: many sets of these small tensors make an L2 cold */
+    cr_expect(events.best_seen && events.left_ms == -1 && events.failed == 0);
+    expect_chosen("\"exact\"", "\"tile_tokens\": 16, \"cta_threads\": 256");
+}
+
+Test(tune, a_gain_within_the_tie_band_changes_nothing)
+{
+    gdn_tune_result r;
+    conv_row(8, 128, 19800);
+    cr_assert_eq(tune_conv(NULL, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect_str_eq(r.params, r.heuristic_params);
+    cr_expect(strstr(r.verdict, "tie band"), "%s", r.verdict);
+    expect_chosen("\"exact\"", "\"tile_tokens\": 4, \"cta_threads\": 128"); /* measured, and the same */
+}
+
+Test(tune, prefill_of_few_sequences_is_tuned_among_both_kernels)
+{
+    const gdn_prefill_desc d = prefill_desc();
+    struct events events = { 0 };
+    gdn_tune_result r = GDN_TUNE_RESULT_INIT;
+    const gdn_tune_options o = options_with(&events);
+    cr_assert_eq(gdn_tune_prefill(host.ctx, &d, &o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(r.num_failed, 0, "%s", events.message);
+    cr_expect_gt(r.num_candidates, 10);
+    cr_expect_str_eq(r.params, r.heuristic_params); /* all take the same time */
+    cr_expect(strstr(r.heuristic_params, "\"cta_kinds\": 2"), "%s", r.heuristic_params);
+    cr_expect_eq(host.cuda->memory().outside, 0);
+}
+
+/* ---- What is left out ---- */
+
+Test(tune, a_candidate_that_computes_something_else_never_wins)
+{
+    struct events events = { 0 };
+    gdn_tune_result r;
+    const gdn_tune_options o = options_with(&events);
+    conv_row(16, 256, 5000);
+    kernels.rows[0].wrong = true;
+    conv_row(8, 256, 15000);
+    cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(r.num_failed, 1);
+    cr_expect_str_eq(events.failed_params, "{\"tile_tokens\": 16, \"cta_threads\": 256}");
+    cr_expect(strstr(events.message, "of q is off by"), "%s", events.message);
+    cr_expect_str_eq(r.params, "{\"tile_tokens\": 8, \"cta_threads\": 256}");
+}
+
+Test(tune, a_wrong_result_on_the_timed_call_alone_is_seen_too)
+{
+    struct events events = { 0 };
+    gdn_tune_result r;
+    gdn_tune_options o = options_with(&events);
+    o.steps = GDN_TUNE_MEASURE; /* as if the check had passed */
+    conv_row(16, 256, 5000);
+    kernels.rows[0].wrong = true;
+    cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(r.num_failed, 1);
+    cr_expect(strstr(events.message, "differ"), "%s", events.message);
+    cr_expect_str_eq(r.params, r.heuristic_params);
+}
+
+Test(tune, a_candidate_that_writes_to_an_input_is_left_out)
+{
+    struct events events = { 0 };
+    gdn_tune_result r;
+    const gdn_tune_options o = options_with(&events);
+    conv_row(16, 256, 5000);
+    kernels.rows[0].overwrites = true;
+    cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(r.num_failed, 1);
+    cr_expect(strstr(events.message, "wrote to x, which is an input"), "%s", events.message);
+}
+
+Test(tune, without_the_heuristics_choice_the_fastest_other_one_wins)
+{
+    gdn_tune_result r;
+    conv_row(4, 128, 5000);
+    kernels.rows[0].wrong = true;
+    conv_row(8, 64, 15000);
+    cr_assert_eq(tune_conv(NULL, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect_str_eq(r.params, "{\"tile_tokens\": 8, \"cta_threads\": 64}");
+    cr_expect_eq(r.heuristic_ns, 0);
+    cr_expect(strstr(r.verdict, "failed"), "%s", r.verdict);
+}
+
+Test(tune, when_every_candidate_fails_the_sentence_has_the_first_cause)
+{
+    gdn_tune_result r;
+    static const int tiles[] = { 4, 8, 16 }, threads[] = { 64, 128, 256 };
+    for (int i = 0; i < 9; ++i) {
+        conv_row(tiles[i / 3], threads[i % 3], 5000);
+        kernels.rows[i].wrong = true;
+    }
+    cr_expect_eq(tune_conv(NULL, &r), GDN_E_UNSUPPORTED);
+    cr_expect(fake_error_says("every candidate failed; the first, {\"tile_tokens\": 4"), "%s", gdn_last_error());
+    expect_chosen("\"heuristic\"", NULL);
+}
+
+Test(tune, a_candidate_that_hangs_ends_the_tuning_with_its_name)
+{
+    struct events events = { 0 };
+    gdn_tune_result r;
+    gdn_tune_options o = options_with(&events);
+    o.timeout_ms = 20;
+    conv_row(16, 256, FAKE_HANGS);
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_TIMEOUT);
+    cr_expect(fake_error_says("{\"tile_tokens\": 16, \"cta_threads\": 256}") && fake_error_says("within 20 ms"), "%s",
+              gdn_last_error());
+    cr_expect_str_eq(events.last, "{\"tile_tokens\": 16, \"cta_threads\": 256}");
+    fake_host_close(&host);
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0); /* a new process, as it were */
+    const struct fake_device_code code = { fake_kernel_duration, fake_kernel_execute, &kernels };
+    host.cuda->set_code(&code);
+    const char *const skip[] = { "{\"tile_tokens\": 16, \"cta_threads\": 256}" };
+    o.skip = skip;
+    o.num_skip = 1;
+    cr_expect_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect(r.num_failed == 0 && r.decided == 1);
+}
+
+Test(tune, a_candidate_that_faults_ends_the_tuning_with_its_name)
+{
+    gdn_tune_result r;
+    conv_row(16, 64, FAKE_FAULTS);
+    cr_expect_eq(tune_conv(NULL, &r), GDN_E_CUDA);
+    cr_expect(fake_error_says("{\"tile_tokens\": 16, \"cta_threads\": 64}") && fake_error_says("illegal memory"), "%s",
+              gdn_last_error());
+    host.cuda->reset();
+}
+
+/* ---- What a caller asks for ---- */
+
+Test(tune, compiling_ahead_needs_no_driver)
+{
+    gdn_tune_result r;
+    gdn_tune_options o = GDN_TUNE_OPTIONS_INIT;
+    const gdn_target target = fake_h200(host.ctx);
+    const int before = host.cuda->calls("cuInit");
+    o.steps = GDN_TUNE_COMPILE;
+    o.target = &target;
+    cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect(r.decided == 0 && r.num_candidates == 9 && r.num_failed == 0 && !r.params[0]);
+    cr_expect_eq(host.cuda->calls("cuInit"), before);
+    cr_expect_eq(host.cuda->num_launches(), 0);
+}
+
+Test(tune, one_candidate_can_be_checked_alone)
+{
+    struct events events = { 0 };
+    gdn_tune_result r;
+    gdn_tune_options o = options_with(&events);
+    o.steps = GDN_TUNE_CHECK;
+    o.only = "{\"tile_tokens\": 8, \"cta_threads\": 64}";
+    conv_row(8, 64, 5000);
+    cr_expect_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect(events.begun == 1 && events.ended == 1 && r.num_failed == 0 && r.decided == 0);
+    cr_expect_eq(host.cuda->num_launches(), 1);
+    kernels.rows[0].wrong = true;
+    cr_expect_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error()); /* that is what was to be found out */
+    cr_expect_eq(r.num_failed, 1);
+    o.only = "{\"tile_tokens\": 7}";
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    cr_expect(fake_error_says("options.only leaves none of the 9 candidates"), "%s", gdn_last_error());
+}
+
+Test(tune, progress_can_stop_it_anywhere_and_nothing_stays)
+{
+    for (int at = 1; at <= 60; at += 6) {
+        struct events events = { .cancel_at = at };
+        gdn_tune_result r;
+        const gdn_tune_options o = options_with(&events);
+        cr_expect_eq(tune_conv(&o, &r), GDN_E_CANCELLED);
+        cr_expect_eq(events.begun, at);
+        cr_expect(fake_balanced(host.cuda), "stopped at %d", at);
+    }
+    expect_chosen("\"heuristic\"", NULL);
+}
+
+/* Time that only goes forward when the callback says so cannot be had here: a budget of a millisecond is over at once. */
+Test(tune, a_budget_that_is_over_decides_nothing)
+{
+    struct events events = { 0 };
+    gdn_tune_result r;
+    gdn_tune_options o = options_with(&events);
+    o.budget_ms = 1;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_CANCELLED);
+    cr_expect(fake_error_says("the budget of 1 ms"), "%s", gdn_last_error());
+    expect_chosen("\"heuristic\"", NULL);
+}
+
+Test(tune, scratch_memory_has_a_limit_and_nothing_else_is_touched)
+{
+    gdn_tune_result r;
+    gdn_tune_options o = GDN_TUNE_OPTIONS_INIT;
+    cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    cr_expect_leq(host.cuda->memory().most_bytes, (size_t)16 << 20); /* twice the L2, and a trial */
+    cr_expect_eq(host.cuda->memory().outside, 0);
+    o.max_scratch_bytes = 4 << 20; /* fewer sets of tensors */
+    cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
+    o.max_scratch_bytes = 1 << 20;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_NOMEM);
+    cr_expect(fake_error_says("raise max_scratch_bytes"), "%s", gdn_last_error());
+    host.cuda->set_free_memory(1 << 20); /* of the device */
+    o.max_scratch_bytes = 0;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_NOMEM);
+}
+
+Test(tune, what_is_asked_wrongly_is_refused_by_name)
+{
+    gdn_tune_result r;
+    gdn_tune_options o = GDN_TUNE_OPTIONS_INIT;
+    const gdn_conv1d_desc d = conv_desc();
+    o.steps = 8;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    cr_expect(fake_error_says("options.steps is 0x8"), "%s", gdn_last_error());
+    o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.plan_flags = 1;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.num_tokens = 301;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    cr_expect(fake_error_says("301") && fake_error_says("300"), "%s", gdn_last_error());
+    o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.num_tokens = 2;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.num_skip = 1;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.only = "{}";
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.device = 3;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_NO_DEVICE);
+    cr_expect_eq(gdn_tune_conv1d_qkv(NULL, &d, NULL, &r), GDN_E_INVALID);
+    cr_expect_eq(gdn_tune_conv1d_qkv(host.ctx, NULL, NULL, &r), GDN_E_INVALID);
+    cr_expect_eq(gdn_tune_conv1d_qkv(host.ctx, &d, NULL, NULL), GDN_E_INVALID);
+}
+
+/* Every driver call that the tuner makes, failing once: a status, a sentence, and nothing is lost but after a lost device. */
+Test(tune, a_driver_call_that_fails_is_an_error_and_no_crash)
+{
+    static const char *const calls[] = { "cuDevicePrimaryCtxRetain",
+                                         "cuCtxPushCurrent",
+                                         "cuStreamCreate",
+                                         "cuEventCreate",
+                                         "cuMemGetInfo",
+                                         "cuMemAlloc",
+                                         "cuMemcpyHtoDAsync",
+                                         "cuMemcpyDtoDAsync",
+                                         "cuMemcpyDtoHAsync",
+                                         "cuEventRecord",
+                                         "cuEventQuery",
+                                         "cuStreamBeginCapture",
+                                         "cuStreamEndCapture",
+                                         "cuGraphInstantiateWithFlags",
+                                         "cuGraphLaunch",
+                                         "cuEventElapsedTime" };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
+        gdn_tune_result r;
+        char words[64];
+        host.cuda->fail(calls[i], 1, 999);
+        cr_expect_eq(tune_conv(NULL, &r), GDN_E_CUDA, "%s", calls[i]);
+        snprintf(words, sizeof words, "%s failed", calls[i]);
+        cr_expect(fake_error_says(words), "%s: %s", calls[i], gdn_last_error());
+        host.cuda->fail("", 0, 0);
+    }
+    host.cuda->reset();
+}
