@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes each target of tests/fuzz for a number of executions, one target after the other, from the committed corpus on, and appends
-# one line of JSON a target to bench/results/<date>_fuzz.jsonl: executions asked for and done, seconds, coverage, findings. A
+# one line of JSON a target to bench/results/abuse/<date>_fuzz.jsonl: executions asked for and done, seconds, coverage, findings. A
 # finding is left in build/fuzz/tests/fuzz/found/<target>/ and makes the exit status 1. Needs clang with libFuzzer.
 #
 #   scripts/fuzz.sh [EXECUTIONS [SECONDS [TARGET...]]]     default 10000000 of each, no limit in time (0), every target
@@ -20,7 +20,7 @@ for name in "${targets[@]}"; do
     cmake --build --preset fuzz -j "$(nproc)" --target "fuzz_$name" >/dev/null
 done
 
-results=bench/results/$(date -u +%F)_fuzz.jsonl
+results=bench/results/abuse/$(date -u +%F)_fuzz.jsonl
 commit=$(git rev-parse --short HEAD)
 git diff --quiet HEAD -- src tests || commit+=' and changes'
 bad=0

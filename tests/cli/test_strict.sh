@@ -53,7 +53,7 @@ run 0 warm --from "$room/plans.jsonl" -d "$room/recorded" --json
 json 'd["plans_failed"], d["plans_changed"], d["built"]' "(0, 0, $kernels)"
 run 0 warm --from "$room/plans.jsonl" -g "NVIDIA H100 PCIe" --op conv1d_qkv -d "$room/recorded" --json
 json 'd["plans_failed"], [t["gpu"] for t in d["targets"]]' "(0, ['NVIDIA H100 PCIe'])"
-engine 0 "$room/recorded"
+engine 0 "$room/recorded" --largest
 printf '{"schema": 1, "lib' >>"$room/plans.jsonl"
 run 0 warm --from "$room/plans.jsonl" -d "$room/recorded"
 has "$out" "0 kernels built, $kernels already there"
@@ -68,7 +68,7 @@ run 0 warm -m all --tp 1,2,4,8 -a sm_90a -d "$room/arch" --json
 json 'd["plans_failed"], d["not_stored"]' "(0, 0)"
 targets=$(python3 -c 'import json, sys
 for t in json.load(open(sys.argv[1]))["targets"]: print(t["gpu"] or t["arch"])' "$room/out")
-engine 0 "$room/arch"
+engine 0 "$room/arch" --largest
 gpus=0
 while read -r gpu; do
     engine 0 "$room/arch" "$gpu"

@@ -111,7 +111,7 @@ function(gdn_abuse_tests)
         get_filename_component(name ${source} NAME_WE)
         gdn_abuse_program(${name} ${source})
         target_link_libraries(${name} PRIVATE test_framework)
-        gdn_register(${name} abuse 600 ${name})
+        gdn_register(${name} abuse 1200 ${name})
     endforeach()
     gdn_valgrind_test()
     gdn_abuse_program(soak_cache abuse/soak_cache.c)
@@ -241,7 +241,7 @@ function(gdn_cli_tests)
     file(GLOB scripts CONFIGURE_DEPENDS cli/test_*.sh)
     foreach(script IN LISTS scripts)
         get_filename_component(name ${script} NAME_WE)
-        gdn_register(cli_${name} cli 600 bash ${script})
+        gdn_register(cli_${name} cli 1800 bash ${script}) # some compile every preset, on a machine that may do more
         set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_CACHE_TOOL=$<TARGET_FILE:gdn-jit-cache>"
                      "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
                      "GDN_FAKE_GPU_DIR=$<TARGET_FILE_DIR:fake_gpu>" "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>"
