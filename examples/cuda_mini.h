@@ -48,6 +48,7 @@ enum { CU_CAPTURE_THREAD_LOCAL = 1, CU_STREAM_NON_BLOCKING = 1 };
     X(cuMemsetD8Async, cuMemsetD8Async, (gdn_devptr, unsigned char, size_t, gdn_stream))                               \
     X(cuStreamCreate, cuStreamCreate, (gdn_stream *, unsigned))                                                        \
     X(cuStreamSynchronize, cuStreamSynchronize, (gdn_stream))                                                          \
+    X(cuStreamQuery, cuStreamQuery, (gdn_stream))                                                                      \
     X(cuStreamDestroy, cuStreamDestroy_v2, (gdn_stream))                                                               \
     X(cuStreamBeginCapture, cuStreamBeginCapture_v2, (gdn_stream, int))                                                \
     X(cuStreamEndCapture, cuStreamEndCapture, (gdn_stream, cu_graph *))                                                \

@@ -905,7 +905,7 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
     }
 }
 
-enum { BAR_AUX = 1, BAR_TURN }; /* named barriers: of the aux warpgroup; of whose turn it is, + state warpgroup */
+enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2 }; /* of the aux warpgroup; the last two + state warpgroup */
 
 /* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
 __device__ __forceinline__ void finish_t(int n, int band)
@@ -1377,8 +1377,10 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         any |= W[i / 4][i % 4];
     if (rarely(any == 0)) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4()); /* complete already */
     issue_keys(st.O, st.packed, c.q());
+    /* One way for the whole warpgroup, whose warps must execute the same products. */
     const bool usual =
-        fits(W, load_shared_u32(table + W_LIMIT)) && p.late_scale == 1.0f && (spec::IO_BF16 || !st.S_scaled);
+        bar_all(BAR_VOTE + place.group, GROUP,
+                fits(W, load_shared_u32(table + W_LIMIT)) && p.late_scale == 1.0f && (spec::IO_BF16 || !st.S_scaled));
     if (usual) return finish_chunk<false>(st, W, p, c, last, tp_full, place);
     return finish_chunk<true>(st, W, p, c, last, tp_full, place);
 }

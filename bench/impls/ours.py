@@ -172,11 +172,17 @@ class Generic(Bucket):
 
     name = "gdn-jit-generic"
     kernel = GENERIC_KERNEL
-    plan_flags = ("GDN_PLAN_GENERIC",)
 
 
 class Hopper(Bucket):
-    """The Hopper kernel, its items in turn, as a call without a workspace runs it."""
+    """The Hopper kernel, asked for."""
 
     name = "gdn-jit-hopper"
     kernel = "hopper"
+    plan_flags = ("GDN_PLAN_HOPPER",)
+
+    def workspace(self, plan):
+        return Default.workspace(self, plan)
+
+    def chosen(self, row):
+        return self.plan(row).variant(row.tokens, len(row.lens))

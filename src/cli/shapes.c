@@ -35,7 +35,7 @@ static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL
                                                       { "checkpoints", GDN_PREFILL_CHECKPOINTS },
                                                       { "zero_padding", GDN_PREFILL_ZERO_PADDING },
                                                       { NULL, 0 } };
-static const struct cli_word plan_flag_words[] = { { "generic", GDN_PLAN_GENERIC },
+static const struct cli_word plan_flag_words[] = { { "hopper", GDN_PLAN_HOPPER },
                                                    { "heuristic", GDN_PLAN_HEURISTIC },
                                                    { "tuned_only", GDN_PLAN_TUNED_ONLY },
                                                    { NULL, 0 } };

@@ -117,6 +117,19 @@ __device__ __forceinline__ void bar_sync(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* The same; whether the condition holds in all of them. */
+__device__ __forceinline__ bool bar_all(int id, int threads, bool condition)
+{
+    u32 all;
+    dawdle();
+    asm volatile(
+        "{\n.reg .pred p, q;\nsetp.ne.u32 q, %3, 0;\nbarrier.red.and.pred p, %1, %2, q;\nselp.b32 %0, 1, 0, p;\n}"
+        : "=r"(all)
+        : "r"(id), "r"(threads), "r"((u32)condition)
+        : "memory");
+    return all != 0;
+}
+
 /* Counts this warp in without waiting. */
 __device__ __forceinline__ void bar_arrive(int id, int threads)
 {

@@ -147,6 +147,7 @@ static void run_job(void *user, int i)
     struct bound_row bound;
     struct gpu_prefill_result whole;
     name_job(name, sizeof name, j);
+    gpu_running(name);
     if (!bounds_of_family(&bound, &bounds, j->family, j->dtype, j->head_dim)) {
         gpu_report(false, name, "the bounds' table has no row of this family: run make_bounds");
         return;

@@ -98,6 +98,7 @@ static void run_tuple(void *user, int i)
     char kernel[64];
     const char *trouble = "";
     contract_make(&c, rows[selected[i]].level, options.seed + (uint64_t)selected[i]);
+    gpu_running(c.name);
     gdn_plan *plan = gpu_prefill_plan(ctx, options.device, &c.desc);
     gpu_plan_kernel(plan, kernel, sizeof kernel);
     if (!run_once(&first, &c, plan)) trouble = "written beside a buffer";

@@ -157,7 +157,7 @@ static bool run_eager(const gdn_plan *plan, const struct conv_case *c, struct co
     const gdn_conv1d_args args = device_args(c, &t);
     gdn_stream stream = new_stream();
     GDN(gdn_execute_conv1d_qkv(plan, &args, stream));
-    CU(cuStreamSynchronize(stream));
+    gpu_wait(stream);
     CU(cuStreamDestroy(stream));
     read_outputs(&t, out);
     return free_tensors(&t);
@@ -193,7 +193,7 @@ static bool run_replay(const gdn_plan *plan, const struct conv_case *c, struct c
     if (idle) CU(cuGraphLaunch(graph, stream));
     if (idle) set_real(&t, c, stream);
     CU(cuGraphLaunch(graph, stream));
-    CU(cuStreamSynchronize(stream));
+    gpu_wait(stream);
     CU(cuGraphExecDestroy(graph));
     CU(cuStreamDestroy(stream));
     read_outputs(&t, out);
@@ -221,7 +221,7 @@ static const char *compare_repeats(const gdn_plan *plan, const struct conv_case 
     for (int i = 0; i < options.repeat && !*trouble; ++i) {
         if (t.state.p) CU(cuMemcpyHtoDAsync(t.state.p, c->state.data, t.state.bytes, stream));
         GDN(gdn_execute_conv1d_qkv(plan, &args, stream));
-        CU(cuStreamSynchronize(stream));
+        gpu_wait(stream);
         read_outputs(&t, &out);
         if (!conv_outputs_equal(first, &out)) trouble = "a repeat gives other bits";
     }
@@ -326,7 +326,7 @@ static bool far_run(const struct far *f)
     gdn_plan *plan = make_plan(&desc);
     gdn_stream stream = new_stream();
     GDN(gdn_execute_conv1d_qkv(plan, &args, stream));
-    CU(cuStreamSynchronize(stream));
+    gpu_wait(stream);
     CU(cuStreamDestroy(stream));
     for (int r = 0; r < FAR_ROWS; ++r) {
         CU(cuMemcpyDtoH(got, f->q + (gdn_devptr)(r * FAR_PITCH * 2), sizeof got));
@@ -356,6 +356,7 @@ static void run_job(void *user, int i)
     const struct job *j = &((const struct job *)user)[i];
     char name[256];
     name_job(name, sizeof name, j);
+    gpu_running(name);
     if (j->variant)
         run_case(j, name);
     else

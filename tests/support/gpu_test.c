@@ -1,8 +1,8 @@
 /*
  * gpu_test.c - see gpu_test.h. Owns the counters and standard output of the GPU tests; report_lock guards both.
  */
-#include "gpu_params.h"
 #include "gpu_test.h"
+#include "gpu_params.h"
 
 #include <getopt.h>
 #include <pthread.h>
@@ -25,17 +25,17 @@ static const struct option long_options[] = {
     { "repeat", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
     { "device", required_argument, NULL, 'd' }, { "small", no_argument, NULL, 'm' },
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
-    { "generic", no_argument, NULL, 'g' },      { "params", required_argument, NULL, 'p' },
-    { "no-workspace", no_argument, NULL, 'w' },
-    { NULL, 0, NULL, 0 },
+    { "hopper", no_argument, NULL, 'g' },       { "params", required_argument, NULL, 'p' },
+    { "no-workspace", no_argument, NULL, 'w' }, { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
 {
-    fprintf(stderr,
-            "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
-            "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n",
-            program);
+    fprintf(
+        stderr,
+        "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
+        "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--hopper] [--no-workspace] [--params LIST]\n",
+        program);
     exit(2);
 }
 
@@ -87,7 +87,7 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             gpu_num_sms = parse_int(argv[0], optarg, 1, 1 << 20);
             break;
         case 'g':
-            gpu_plan_flags = GDN_PLAN_GENERIC;
+            gpu_plan_flags = GDN_PLAN_HOPPER;
             break;
         case 'p':
             gpu_force_params(optarg);
@@ -154,6 +154,32 @@ void gpu_report(bool passed, const char *name, const char *detail)
     printf("%s %s%s%s\n", passed ? "PASS" : "FAIL", name, *detail ? "  " : "", detail);
     fflush(stdout);
     pthread_mutex_unlock(&report_lock);
+}
+
+/* ---- kernels that do not end ------------------------------------------------------------------------------------------ */
+
+static _Thread_local char running[256];
+
+void gpu_running(const char *name)
+{
+    snprintf(running, sizeof running, "%s", name);
+}
+
+void gpu_wait(gdn_stream stream)
+{
+    enum { NOT_READY = 600, MOST_SECONDS = 30, POLL_NS = 200000 };
+    struct timespec now, start;
+    int result;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    while ((result = cu.cuStreamQuery(stream)) == NOT_READY) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - start.tv_sec > MOST_SECONDS) {
+            gpu_report(false, running, "a kernel did not end in 30 s: given up, with all cases after it");
+            _exit(1); /* the driver would wait for it */
+        }
+        nanosleep(&(struct timespec){ 0, POLL_NS }, NULL);
+    }
+    cu_check(result, "cuStreamQuery", __FILE__, __LINE__);
 }
 
 int gpu_summary(void)

@@ -40,7 +40,7 @@ extern int gpu_num_sms;
 /* --no-workspace: calls without one run the kernels that need none, whatever the number of sequences. */
 extern bool gpu_no_workspace;
 
-/* --generic: GDN_PLAN_GENERIC for every plan of GDN prefill. */
+/* --hopper: GDN_PLAN_HOPPER for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;
 
 /* --params name=value,...: see gpu_params.h. */
@@ -54,6 +54,12 @@ FILE *gpu_results_open(const struct gpu_options *options, const char *name, cons
 bool gpu_selected(const struct gpu_options *options, const char *name);
 
 /* ---- report: one line a case, thread-safe ---------------------------------------------------------------------------- */
+
+/* What this thread runs from here on; gpu_wait() names it. */
+void gpu_running(const char *name);
+
+/* Waits for the stream. A kernel that has not ended after 30 s has hung: says which case, and ends the process. */
+void gpu_wait(gdn_stream stream);
 
 /* Prints "PASS name detail" or "FAIL name detail" and counts. */
 void gpu_report(bool passed, const char *name, const char *detail);

@@ -26,7 +26,7 @@ static gdn_plan *loaded_prefill_as(const gdn_prefill_desc *desc, uint32_t flags)
 
 static gdn_plan *loaded_prefill(const gdn_prefill_desc *desc)
 {
-    return loaded_prefill_as(desc, GDN_PLAN_GENERIC);
+    return loaded_prefill_as(desc, 0);
 }
 
 static gdn_plan *loaded_conv(const gdn_conv1d_desc *desc)
@@ -298,7 +298,7 @@ Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
 {
     const gdn_prefill_desc desc = fake_prefill_desc();
     const gdn_prefill_args a = fake_prefill_args();
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
     const struct gdni_prefill_params wanted = run_prefill(&a);
     const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
     cr_expect(same_bytes(&p, &wanted, offsetof(struct gdni_prefill_hopper_params, num_items)));
@@ -317,7 +317,7 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
     gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
     desc.max_tokens = 65536, desc.max_seqs = 40;
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
     struct gdni_prefill_hopper_params p;
     const size_t size = gdn_plan_workspace_size(plan);
     cr_assert_geq(size, 256u);
@@ -340,7 +340,7 @@ Test(execute, hopper_maps_of_a_uniform_batch_have_its_sequences_as_a_dimension)
 {
     const gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
     a.cu_seqlens = 0;
     const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
     cr_expect_eq(map_dim(&p.v_map, 1), 32u);
@@ -359,7 +359,7 @@ Test(execute, hopper_keeps_an_extreme_scale_out_of_fp16)
                   { 0, 1, 1, 0 } };
     const gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
     a.has_scale = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         a.scale = cases[i].scale;
@@ -374,10 +374,10 @@ Test(execute, hopper_refuses_what_tensor_maps_cannot_say_and_launches_nothing)
 {
     const gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
     a.v_strides.token = (int64_t)1 << 40;
     cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_INVALID);
-    cr_expect(strstr(gdn_last_error(), "v_strides.token") && strstr(gdn_last_error(), "GDN_PLAN_GENERIC"), "%s",
+    cr_expect(strstr(gdn_last_error(), "v_strides.token") && strstr(gdn_last_error(), "GDN_PLAN_HOPPER"), "%s",
               gdn_last_error());
     a = fake_prefill_args();
     for (int nth = 1; nth <= 4; ++nth) {
