@@ -5,8 +5,9 @@
     tuning_report.py --plot tuned.svg h200.json          (needs matplotlib)
     tuning_report.py --against second.json first.json    whether two tunings of one GPU agree
 
-Of every slot: what the model would have chosen and how long that takes, what was chosen, how far its samples spread. Gain is
-(heuristic - tuned) / heuristic, of the run that decided: it flatters a little, since a winner is also a lucky one.
+Of every slot: what the model would have chosen and how long that takes, what was chosen, how far its samples spread.
+Gain is (heuristic - tuned) / heuristic, of the run that decided: it flatters a little, since a winner is also a lucky
+one.
 """
 
 import argparse
@@ -19,7 +20,8 @@ TIE = 0.02  # docs/tuning.md
 
 def problem_name(problem):
     heads = "/".join(str(problem[f"num_{x}_heads"]) for x in "qkv")
-    name = f"{problem['kernel']} {problem['io_type']} heads {heads} dims {problem['head_dim_qk']}/{problem['head_dim_v']}"
+    dims = f"{problem['head_dim_qk']}/{problem['head_dim_v']}"
+    name = f"{problem['kernel']} {problem['io_type']} heads {heads} dims {dims}"
     return name + (" l2norm" if problem["l2norm"] else "") + (f" width {problem['width']}" if problem["width"] else "")
 
 
@@ -56,12 +58,14 @@ def geometric_mean(values):
 def print_table(table, slots, out):
     out.write(f"{table['gpu']}, {table['num_sms']} SMs, {table['arch']}; space {table['space']}\n")
     for run in table["runs"]:
-        out.write(f"run {run['id']}: {run['date']}, driver {run['driver']}, NVRTC {run['nvrtc']}, kernel {run['code']}\n")
+        made_with = f"driver {run['driver']}, NVRTC {run['nvrtc']}, kernel {run['code']}"
+        out.write(f"run {run['id']}: {run['date']}, {made_with}\n")
     last = None
     for slot in slots:
         if slot["problem"] != last:
             last = slot["problem"]
-            out.write(f"\n### {last}\n\n| tokens, seqs | heuristic us | tuned us | MAD | gain | samples | parameters |\n")
+            out.write(f"\n### {last}\n\n")
+            out.write("| tokens, seqs | heuristic us | tuned us | MAD | gain | samples | parameters |\n")
             out.write("|---|---:|---:|---:|---:|---:|---|\n")
         out.write(
             f"| {size_name(slot)} | {slot['heuristic_ns'] / 1e3:.2f} | {slot['median_ns'] / 1e3:.2f} "
@@ -78,8 +82,8 @@ def print_summary(slots, out):
         return
     worst = min(slots, key=gain)
     out.write(
-        f"\n{len(slots)} slots; {sum(gain(s) > TIE for s in slots)} faster by more than the tie band; geometric mean of "
-        f"heuristic / tuned {geometric_mean(ratios):.3f}; worst {1 / (1 - gain(worst)):.3f} "
+        f"\n{len(slots)} slots; {sum(gain(s) > TIE for s in slots)} faster by more than the tie band; "
+        f"geometric mean of heuristic / tuned {geometric_mean(ratios):.3f}; worst {1 / (1 - gain(worst)):.3f} "
         f"({worst['problem']}, {size_name(worst)})\n"
     )
 
@@ -98,8 +102,11 @@ def compare(first, second, out):
         low, high = sorted((a["median_ns"], b["median_ns"]))
         if a["params"] != b["params"] and high > low * (1 + TIE):
             apart.append((a, b))
-    out.write(f"{len(both)} slots in both: {len(same)} choose alike, {len(both) - len(same) - len(apart)} differ within "
-              f"the tie band, {len(apart)} outside of it\n")
+    within = len(both) - len(same) - len(apart)
+    out.write(
+        f"{len(both)} slots in both: {len(same)} choose alike, {within} differ within the tie band, "
+        f"{len(apart)} outside of it\n"
+    )
     for a, b in apart:
         out.write(f"  {a['problem']}, {size_name(a)}: {params_text(a['params'])} ({a['median_ns'] / 1e3:.2f} us) and "
                   f"{params_text(b['params'])} ({b['median_ns'] / 1e3:.2f} us)\n")

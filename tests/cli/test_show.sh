@@ -9,7 +9,7 @@ pre="-m qwen3-next-80b-a3b --op gdn_prefill --max-tokens 65536 -d $d"
 run 0 show $conv -g "NVIDIA H200" --tokens 256
 has "$out" "qwen3-next-80b-a3b tp1: conv1d_qkv bf16 heads 16/16/32 dims 128/128 width 4 state cw silu l2_norm interleaved, 32 gate heads, x"
 has "$out" "for NVIDIA H200 (sm_90a)"
-for word in "registers each" "spills         0 bytes, local memory 0 bytes" "parameters     tile_tokens=" "(heuristic)" \
+for word in "registers each" "spills         0 bytes, local memory 0 bytes" "parameters     tile_tokens=" "(bucket)" \
     "found in: compiler" "a call of 256 tokens in 1 sequence moves" "floor: " "(4800 GB/s, 989 TFLOP/s)"; do
     has "$out" "$word"
 done

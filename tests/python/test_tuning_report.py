@@ -35,13 +35,14 @@ class Report(unittest.TestCase):
 
     def test_table_has_times_gain_and_the_worst_case(self):
         out = io.StringIO()
-        tuning_report.print_table(*self.slots_of(table(slot(1024, 8000, 10000, 8), slot(4194304, 10000, 10000, 4))), out)
+        content = table(slot(1024, 8000, 10000, 8), slot(4194304, 10000, 10000, 4))
+        tuning_report.print_table(*self.slots_of(content), out)
         text = out.getvalue()
         self.assertIn("### conv1d_qkv bf16 heads 16/16/32 dims 128/128 width 4", text)
         self.assertIn("| <= 1024, any | 10.00 | 8.00 | 1.2 % | 20.0 % | 50 | tile_tokens=8 cta_threads=128 |", text)
         self.assertIn("| > 1048576, any | 10.00 | 10.00 | 1.0 % | 0.0 % |", text)
-        self.assertIn("2 slots; 1 faster by more than the tie band; geometric mean of heuristic / tuned 1.118; worst 1.000",
-                      text)
+        self.assertIn("2 slots; 1 faster by more than the tie band; geometric mean of ", text)
+        self.assertIn("heuristic / tuned 1.118; worst 1.000", text)
 
     def test_tunings_agree_within_the_tie_band_and_disagree_outside_of_it(self):
         first = self.slots_of(table(slot(256, 5000, 6000, 4), slot(1024, 8000, 10000, 8)))[1]
@@ -52,7 +53,8 @@ class Report(unittest.TestCase):
         self.assertIn("2 slots in both: 1 choose alike, 1 differ within the tie band, 0 outside of it", out.getvalue())
         out = io.StringIO()
         self.assertFalse(tuning_report.compare(first, far, out))
-        self.assertIn("tile_tokens=8 cta_threads=128 (8.00 us) and tile_tokens=16 cta_threads=128 (8.20 us)", out.getvalue())
+        wanted = "tile_tokens=8 cta_threads=128 (8.00 us) and tile_tokens=16 cta_threads=128 (8.20 us)"
+        self.assertIn(wanted, out.getvalue())
         self.assertFalse(tuning_report.compare(first, [], io.StringIO()))
 
     def test_another_schema_is_refused(self):
