@@ -462,9 +462,20 @@ static int run_child(int round)
     return good ? 0 : 1;
 }
 
+/*
+ * AddressSanitizer before that of LLVM 18 takes none of its allocator's locks at fork(): once in some hundred forks a child finds
+ * one held for good.
+ */
+#ifdef __SANITIZE_ADDRESS__
+enum { FORK_IS_SAFE = 0 };
+#else
+enum { FORK_IS_SAFE = 1 };
+#endif
+
 Test(hostile, a_child_forked_from_a_busy_parent_makes_its_own_context)
 {
     enum { THREADS = 3, FORKS = 60 };
+    if (!FORK_IS_SAFE) cr_skip_test("fork() of several threads under AddressSanitizer");
     fill();
     struct busy busy = { .ctx = open_ctx(0) };
     pthread_t threads[THREADS];
