@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that this machine can run:
 #   release          all tests, warnings are errors; the GPU tests are skipped where there is no device
-#   asan             AddressSanitizer and UndefinedBehaviorSanitizer: unit and abuse tests, fuzz corpora
+#   asan             AddressSanitizer and UndefinedBehaviorSanitizer: unit and abuse tests, a third of the faults of the
+#                    file system, fuzz corpora
 #   tsan             ThreadSanitizer: the concurrent tests
 #   NVRTC 12.8       a third of the compile matrix once more, with the oldest compiler that is supported
 # The last line is "N passed, N failed", over all of them; a step that could not be built counts as one failure.
@@ -20,7 +21,7 @@ for option in "$@"; do
     case $option in
         --full) export GDN_TEST_FULL=1 ;;
         --fuzz) fuzz=1 ;;
-        --help | -h) sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 0 ;;
+        --help | -h) sed -n '2,12s/^# \{0,1\}//p' "$0" && exit 0 ;;
         *) echo "unknown option $option: --full, --fuzz and --help are known" >&2 && exit 2 ;;
     esac
 done
@@ -83,7 +84,7 @@ if build release; then
     fi
 fi
 if build asan; then
-    run asan asan -L '^(unit|abuse|fuzz)$'
+    GDN_TEST_BRIEF=1 run asan asan -L '^(unit|abuse|fuzz)$'
 fi
 if build tsan; then
     # ThreadSanitizer of gcc 12 does not know the wide address randomisation of newer kernels.

@@ -463,8 +463,8 @@ static int run_child(int round)
 }
 
 /*
- * AddressSanitizer before that of LLVM 18 takes none of its allocator's locks at fork(): once in some hundred forks a child finds
- * one held for good.
+ * AddressSanitizer before that of LLVM 18 takes none of its allocator's locks at fork(): once in some hundred forks a child
+ * finds one held for good.
  */
 #ifdef __SANITIZE_ADDRESS__
 enum { FORK_IS_SAFE = 0 };
