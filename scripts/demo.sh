@@ -9,7 +9,7 @@ cd "$top"
 # shellcheck source=scripts/setup.sh
 . scripts/setup.sh
 
-require compiler cmake ninja pkg-config xxhash
+require compiler cmake ninja pkg-config xxhash cjson
 find_nvrtc
 logged cmake -S . -B build/demo -G Ninja -D CMAKE_BUILD_TYPE=Release -D GDN_BUILD_TESTS=OFF -D GDN_BUILD_TOOLS=OFF
 logged cmake --build build/demo --target demo_layer -j "$(nproc)"
