@@ -143,20 +143,14 @@ class Default(Impl):
         return dict(params=params, nvrtc=self.context.examine()["nvrtc"] or None)
 
 
-class Bucket(Default):
-    """The bucket's own kernel, whatever the number of sequences: without a workspace no call takes a kernel of few."""
+class Forced(Default):
+    """One kernel; rows that run on another are Unsupported."""
 
     ops = ("gdn_prefill",)
     kernel = None
 
     def gdn_desc(self, row):
         return dict(super().gdn_desc(row), max_seqs=max(MANY_SEQS, len(row.lens)))  # the plan is not for few alone
-
-    def workspace(self, plan):
-        return dict(workspace=0, workspace_size=0)
-
-    def chosen(self, row):
-        return self.plan(row).variant(row.tokens, MANY_SEQS)
 
     def label(self, row, variant):
         return self.name
@@ -167,22 +161,22 @@ class Bucket(Default):
             raise Unsupported(f"this row runs on {kernel}")
 
 
-class Generic(Bucket):
-    """The generic kernel, forced."""
+class Generic(Forced):
+    """The generic kernel, whatever the number of sequences: without a workspace no call takes a kernel of few."""
 
     name = "gdn-jit-generic"
     kernel = GENERIC_KERNEL
 
+    def workspace(self, plan):
+        return dict(workspace=0, workspace_size=0)
 
-class Hopper(Bucket):
+    def chosen(self, row):
+        return self.plan(row).variant(row.tokens, MANY_SEQS)
+
+
+class Hopper(Forced):
     """The Hopper kernel, asked for."""
 
     name = "gdn-jit-hopper"
     kernel = "hopper"
     plan_flags = ("GDN_PLAN_HOPPER",)
-
-    def workspace(self, plan):
-        return Default.workspace(self, plan)
-
-    def chosen(self, row):
-        return self.plan(row).variant(row.tokens, len(row.lens))

@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/plan_facts.h"
@@ -146,21 +145,14 @@ static void run_threads(struct cli_build *b, int64_t given)
     cli_progress(NULL);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 void cli_build_run(struct cli_build *b, gdn_ctx *ctx, const struct cli_jobs *jobs, int64_t threads)
 {
     b->ctx = ctx;
     b->jobs = jobs;
     pthread_mutex_init(&b->lock, NULL);
-    const int64_t start = now_ms();
+    const int64_t start = cli_now_ms();
     run_threads(b, threads);
-    b->milliseconds = now_ms() - start;
+    b->milliseconds = cli_now_ms() - start;
     pthread_mutex_destroy(&b->lock);
 }
 

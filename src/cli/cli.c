@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static _Thread_local char sentence[4096];
 
@@ -134,4 +135,11 @@ const char *cli_format_age(char out[CLI_SHORT], int64_t seconds)
         }
     snprintf(out, CLI_SHORT, "now");
     return out;
+}
+
+int64_t cli_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }

@@ -62,4 +62,7 @@ const char *cli_format_bytes(char out[CLI_SHORT], uint64_t bytes);
 /* "now", "12 m", "3 h", "5 d" */
 const char *cli_format_age(char out[CLI_SHORT], int64_t seconds);
 
+/* Milliseconds of a clock that only goes forward. */
+int64_t cli_now_ms(void);
+
 #endif

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
@@ -41,13 +40,6 @@ static void on_name(void *user, const char *name, const char *arch)
     }
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* The smallest kernel there is. */
 static gdn_status compile_small(gdn_ctx *ctx, const char *arch)
 {
@@ -69,9 +61,9 @@ static void run_probe(gdn_ctx *ctx, struct cli_probe *p)
     char line[64];
     snprintf(line, sizeof line, "compiling a small kernel for %s", p->arch);
     cli_progress(line);
-    const int64_t start = now_ms();
+    const int64_t start = cli_now_ms();
     p->compiles = compile_small(ctx, p->arch) == GDN_OK;
-    p->ms = now_ms() - start;
+    p->ms = cli_now_ms() - start;
     if (!p->compiles) snprintf(p->problem, sizeof p->problem, "%s", gdn_last_error());
 }
 

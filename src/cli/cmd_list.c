@@ -99,11 +99,9 @@ static void print_table(const struct cli_entries *entries, const char *dir)
 
 static void print_json(const struct cli_entries *entries, const char *dir)
 {
-    cJSON *root = cJSON_CreateObject(), *array = cJSON_CreateArray();
+    cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "cache_dir", dir);
-    for (size_t i = 0; i < entries->count; ++i)
-        cJSON_AddItemToArray(array, cli_entry_json(&entries->items[i]));
-    cJSON_AddItemToObject(root, "entries", array);
+    cli_entries_json(root, "entries", entries);
     cli_print_json(root);
 }
 

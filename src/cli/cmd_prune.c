@@ -52,13 +52,11 @@ static void print_text(const struct cli_entries *gone, const gdn_cache_report *r
 
 static void print_json(const struct cli_entries *gone, const gdn_cache_report *r, const char *dir, bool dry_run)
 {
-    cJSON *root = cJSON_CreateObject(), *array = cJSON_CreateArray();
+    cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "cache_dir", dir);
     cJSON_AddBoolToObject(root, "dry_run", dry_run);
     cli_report_json(root, r);
-    for (size_t i = 0; i < gone->count; ++i)
-        cJSON_AddItemToArray(array, cli_entry_json(&gone->items[i]));
-    cJSON_AddItemToObject(root, "entries_removed", array);
+    cli_entries_json(root, "entries_removed", gone);
     cli_print_json(root);
 }
 

@@ -242,10 +242,8 @@ static void print_entries(const struct cli_entries *entries)
 
 static void print_entries_json(const struct cli_entries *entries)
 {
-    cJSON *root = cJSON_CreateObject(), *array = cJSON_CreateArray();
-    for (size_t i = 0; i < entries->count; ++i)
-        cJSON_AddItemToArray(array, cli_entry_json(&entries->items[i]));
-    cJSON_AddItemToObject(root, "entries", array);
+    cJSON *root = cJSON_CreateObject();
+    cli_entries_json(root, "entries", entries);
     cli_print_json(root);
 }
 

@@ -9,14 +9,15 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/json.h"
 #include "cli/say.h"
 #include "cli/targets.h"
 #include "cli/tune_journal.h"
 #include "cli/tune_report.h"
+#include "cli/tune_result.h"
 #include "cli/tune_worker.h"
 
 static const char doc[] =
@@ -50,18 +51,11 @@ struct tune {
     atomic_size_t next; /* job to compile */
 };
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Milliseconds of the budget; INT64_MAX without one. */
 static int64_t left_ms(const struct tune *t)
 {
     if (!t->options->budget_s) return INT64_MAX;
-    const int64_t left = t->options->budget_s * 1000 - (now_ms() - t->start_ms);
+    const int64_t left = t->options->budget_s * 1000 - (cli_now_ms() - t->start_ms);
     return left > 0 ? left : 0;
 }
 
@@ -134,23 +128,11 @@ struct asking {
     char status[32], message[1024];
 };
 
-static const char *text_of(const cJSON *line, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(line, name);
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
-static int64_t number_of(const cJSON *line, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(line, name);
-    return cJSON_IsNumber(item) ? (int64_t)item->valuedouble : 0;
-}
-
 static void show_progress(const struct asking *a, const cJSON *line)
 {
     const struct tune *t = a->t;
     char text[768], size[CLI_SHORT], best[48] = "", left[48] = "";
-    const int64_t best_ns = number_of(line, "best_ns"), ms = left_ms(t);
+    const int64_t best_ns = cli_json_number(line, "best_ns"), ms = left_ms(t);
     if (best_ns)
         snprintf(best, sizeof best, "; best %lld.%lld us", (long long)(best_ns / 1000),
                  (long long)(best_ns % 1000 / 100));
@@ -172,20 +154,11 @@ static void leave_out(struct tune *t, struct cli_tune_job *job, const char *of, 
 static void take_answer(struct asking *a, const cJSON *line)
 {
     gdn_tune_result *r = &a->job->result;
-    snprintf(a->status, sizeof a->status, "%s", text_of(line, "status"));
-    snprintf(a->message, sizeof a->message, "%s", text_of(line, "message"));
-    if (!number_of(line, "decided")) return;
+    snprintf(a->status, sizeof a->status, "%s", cli_json_text(line, "status"));
+    snprintf(a->message, sizeof a->message, "%s", cli_json_text(line, "message"));
+    if (!cli_json_number(line, "decided")) return;
     r->decided = 1;
-    r->samples = (int32_t)number_of(line, "samples");
-    snprintf(r->params, sizeof r->params, "%s", text_of(line, "params"));
-    snprintf(r->heuristic_params, sizeof r->heuristic_params, "%s", text_of(line, "heuristic_params"));
-    snprintf(r->verdict, sizeof r->verdict, "%s", text_of(line, "verdict"));
-    r->ns = number_of(line, "ns");
-    r->mad_ns = number_of(line, "mad_ns");
-    r->cold_ns = number_of(line, "cold_ns");
-    r->warm_ns = number_of(line, "warm_ns");
-    r->heuristic_ns = number_of(line, "heuristic_ns");
-    r->heuristic_mad_ns = number_of(line, "heuristic_mad_ns");
+    cli_tune_result_read(r, line);
 }
 
 /* Only the first time: a candidate that ran once and is timed again is not what a machine dies of. */
@@ -202,14 +175,14 @@ static void note_try(struct asking *a, const char *params)
 static int on_line(void *user, const cJSON *line)
 {
     struct asking *a = user;
-    const char *trying = text_of(line, "try"), *failed = text_of(line, "failed");
+    const char *trying = cli_json_text(line, "try"), *failed = cli_json_text(line, "failed");
     if (*trying) {
         if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(line, "runs"))) note_try(a, trying);
         snprintf(a->trying, sizeof a->trying, "%s", trying);
         show_progress(a, line);
     } else if (*failed) {
         snprintf(a->failed, sizeof a->failed, "%s", failed);
-        snprintf(a->why, sizeof a->why, "%s", text_of(line, "message"));
+        snprintf(a->why, sizeof a->why, "%s", cli_json_text(line, "message"));
     } else {
         take_answer(a, line);
     }
@@ -458,7 +431,7 @@ static int run(struct tune *t, int argc, char **argv)
     if (o->output) CLI_TRY(load_file(t->ctx, o->output));
     if (o->worker) return cli_tune_work(t->ctx, &t->jobs, o);
     CLI_TRY(find_target(t));
-    t->start_ms = now_ms();
+    t->start_ms = cli_now_ms();
     if (o->compile) {
         CLI_TRY(cli_require_cache(t->ctx));
         return run_with_threads(t);

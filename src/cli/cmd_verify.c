@@ -48,12 +48,10 @@ static void print_text(const struct cli_entries *bad, const gdn_cache_report *r,
 
 static void print_json(const struct cli_entries *bad, const gdn_cache_report *r, const char *dir)
 {
-    cJSON *root = cJSON_CreateObject(), *array = cJSON_CreateArray();
+    cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "dir", dir);
     cli_report_json(root, r);
-    for (size_t i = 0; i < bad->count; ++i)
-        cJSON_AddItemToArray(array, cli_entry_json(&bad->items[i]));
-    cJSON_AddItemToObject(root, "problems", array);
+    cli_entries_json(root, "problems", bad);
     cli_print_json(root);
 }
 

@@ -87,7 +87,7 @@ void cli_entries_free(struct cli_entries *entries)
     *entries = (struct cli_entries){ 0 };
 }
 
-cJSON *cli_entry_json(const struct cli_entry *e)
+static cJSON *entry_json(const struct cli_entry *e)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "path", e->path);
@@ -106,6 +106,13 @@ cJSON *cli_entry_json(const struct cli_entry *e)
     cJSON_AddNumberToObject(o, "local_bytes", e->local_bytes);
     cJSON_AddNumberToObject(o, "static_smem", e->static_smem);
     return o;
+}
+
+void cli_entries_json(cJSON *object, const char *name, const struct cli_entries *entries)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, name);
+    for (size_t i = 0; i < entries->count; ++i)
+        cJSON_AddItemToArray(array, entry_json(&entries->items[i]));
 }
 
 void cli_report_json(cJSON *object, const gdn_cache_report *r)

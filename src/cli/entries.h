@@ -27,7 +27,8 @@ int cli_entries_find(gdn_ctx *ctx, const char *prefix, struct cli_entries *out);
 int cli_entries_keep(void *user, const gdn_cache_entry *entry);
 void cli_entries_free(struct cli_entries *entries);
 
-cJSON *cli_entry_json(const struct cli_entry *entry);
+/* Adds the entries to an object, as an array of this name. */
+void cli_entries_json(cJSON *object, const char *name, const struct cli_entries *entries);
 /* Adds the members of a report to an object. */
 void cli_report_json(cJSON *object, const gdn_cache_report *report);
 

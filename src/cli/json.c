@@ -183,3 +183,15 @@ int cli_json_object(const char *where, const cJSON *object, const struct cli_jso
     }
     return require(where, object, fields, count);
 }
+
+const char *cli_json_text(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+int64_t cli_json_number(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsNumber(item) ? (int64_t)item->valuedouble : 0;
+}

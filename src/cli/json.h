@@ -39,4 +39,8 @@ struct cli_json_field {
 /* where: "FILE" or "FILE, shape 3". */
 int cli_json_object(const char *where, const cJSON *object, const struct cli_json_field *fields, size_t count);
 
+/* Members of what this program wrote itself; "" and 0 where there is none of the type. */
+const char *cli_json_text(const cJSON *object, const char *name);
+int64_t cli_json_number(const cJSON *object, const char *name);
+
 #endif

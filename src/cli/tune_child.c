@@ -48,20 +48,13 @@ struct cli_child *cli_child_new(int argc, char **argv, int64_t silence_s)
     return c;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Waits for the end of a process that was told to: a GPU that hangs can hold it in the kernel for a while. false: it lives. */
 static bool reap(pid_t pid, int64_t patience_ms)
 {
     const struct timespec little = { 0, 5000000 };
-    const int64_t start = now_ms();
+    const int64_t start = cli_now_ms();
     pid_t gone;
-    while ((gone = waitpid(pid, NULL, WNOHANG)) == 0 && now_ms() - start < patience_ms)
+    while ((gone = waitpid(pid, NULL, WNOHANG)) == 0 && cli_now_ms() - start < patience_ms)
         nanosleep(&little, NULL);
     return gone != 0;
 }

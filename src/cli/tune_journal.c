@@ -39,19 +39,13 @@ static void keep(struct cli_journal *j, int what, const char *of, const char *pa
     j->lines[j->count++] = (struct line){ what, cli_strdup(of), cli_strdup(params ? params : ""), false };
 }
 
-static const char *text_of(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
 static void read_line(struct cli_journal *j, const char *text)
 {
     cJSON *object = cJSON_Parse(text);
     int what;
-    const char *word = text_of(object, "what");
+    const char *word = cli_json_text(object, "what");
     if (object && cli_word_find(words, word, strlen(word), &what))
-        keep(j, what, text_of(object, "of"), text_of(object, "params"));
+        keep(j, what, cli_json_text(object, "of"), cli_json_text(object, "params"));
     cJSON_Delete(object);
 }
 

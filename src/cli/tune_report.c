@@ -9,6 +9,7 @@
 #include "cli/plan_facts.h"
 #include "cli/table.h"
 #include "cli/targets.h"
+#include "cli/tune_result.h"
 
 /* ---- What a tuning file knows ---- */
 
@@ -120,16 +121,7 @@ static cJSON *job_json(const struct cli_tune_job *job)
         if (job->candidates[i].failed) cJSON_AddItemToArray(failed, cJSON_CreateString(job->candidates[i].params));
     cJSON_AddNumberToObject(o, "candidates", (double)job->count);
     if (!r->decided) return o;
-    cJSON_AddStringToObject(o, "params", r->params);
-    cJSON_AddStringToObject(o, "heuristic_params", r->heuristic_params);
-    cJSON_AddStringToObject(o, "verdict", r->verdict);
-    cJSON_AddNumberToObject(o, "ns", (double)r->ns);
-    cJSON_AddNumberToObject(o, "mad_ns", (double)r->mad_ns);
-    cJSON_AddNumberToObject(o, "cold_ns", (double)r->cold_ns);
-    cJSON_AddNumberToObject(o, "warm_ns", (double)r->warm_ns);
-    cJSON_AddNumberToObject(o, "heuristic_ns", (double)r->heuristic_ns);
-    cJSON_AddNumberToObject(o, "heuristic_mad_ns", (double)r->heuristic_mad_ns);
-    cJSON_AddNumberToObject(o, "samples", r->samples);
+    cli_tune_result_print(o, r);
     return o;
 }
 

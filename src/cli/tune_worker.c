@@ -10,6 +10,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "cli/json.h"
+#include "cli/tune_result.h"
+
 static void send(cJSON *line)
 {
     char *text = cJSON_PrintUnformatted(line);
@@ -48,29 +51,8 @@ static void answer(gdn_status status, const gdn_tune_result *r)
     cJSON_AddStringToObject(line, "status", gdn_status_name(status));
     cJSON_AddStringToObject(line, "message", status == GDN_OK ? "" : gdn_last_error());
     cJSON_AddNumberToObject(line, "decided", r->decided);
-    cJSON_AddNumberToObject(line, "samples", r->samples);
-    cJSON_AddStringToObject(line, "params", r->params);
-    cJSON_AddStringToObject(line, "heuristic_params", r->heuristic_params);
-    cJSON_AddStringToObject(line, "verdict", r->verdict);
-    cJSON_AddNumberToObject(line, "ns", (double)r->ns);
-    cJSON_AddNumberToObject(line, "mad_ns", (double)r->mad_ns);
-    cJSON_AddNumberToObject(line, "cold_ns", (double)r->cold_ns);
-    cJSON_AddNumberToObject(line, "warm_ns", (double)r->warm_ns);
-    cJSON_AddNumberToObject(line, "heuristic_ns", (double)r->heuristic_ns);
-    cJSON_AddNumberToObject(line, "heuristic_mad_ns", (double)r->heuristic_mad_ns);
+    cli_tune_result_print(line, r);
     send(line);
-}
-
-static const char *text_of(const cJSON *request, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(request, name);
-    return cJSON_IsString(item) ? item->valuestring : NULL;
-}
-
-static int64_t number_of(const cJSON *request, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(request, name);
-    return cJSON_IsNumber(item) ? (int64_t)item->valuedouble : 0;
 }
 
 /* The file is written when there is something to keep, by the process that knows it. */
@@ -84,17 +66,17 @@ static gdn_status keep(gdn_ctx *ctx, const struct cli_options *o)
 /* true: this process can serve more. */
 static bool serve(gdn_ctx *ctx, const struct cli_tune_jobs *jobs, const struct cli_options *o, const cJSON *request)
 {
-    const int64_t job = number_of(request, "job");
-    const char *step = text_of(request, "step");
+    const int64_t job = cli_json_number(request, "job");
+    const char *step = cli_json_text(request, "step"), *only = cli_json_text(request, "only");
     const cJSON *skip = cJSON_GetObjectItemCaseSensitive(request, "skip"), *item;
     const char *skipped[64];
     gdn_tune_options options = GDN_TUNE_OPTIONS_INIT;
     gdn_tune_result result = GDN_TUNE_RESULT_INIT;
-    if (job < 0 || (size_t)job >= jobs->count || !step) return false;
+    if (job < 0 || (size_t)job >= jobs->count || !*step) return false;
     const bool check = strcmp(step, "check") == 0;
     options.steps = check ? GDN_TUNE_CHECK : GDN_TUNE_MEASURE;
-    options.only = check ? text_of(request, "only") : NULL;
-    options.budget_ms = number_of(request, "left_ms");
+    options.only = check && *only ? only : NULL;
+    options.budget_ms = cli_json_number(request, "left_ms");
     options.skip = skipped;
     options.progress = on_event;
     cJSON_ArrayForEach(item, skip)

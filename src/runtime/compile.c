@@ -12,12 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "codegen/options.h"
+#include "runtime/clock.h"
 #include "runtime/fsutil.h"
 
 enum { STACK = 16 << 20, LOG_TAIL = 3000 };
@@ -59,13 +59,6 @@ static int run_in_thread(struct run *run)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return err ? err : pthread_join(thread, NULL);
-}
-
-static uint64_t usec_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 /* ---- talking to NVRTC ---- */
@@ -125,9 +118,9 @@ static gdn_status compile_fail(const struct run *run)
 static gdn_status compile_program(struct run *run)
 {
     gdni_nvrtc_enter(run->nvrtc);
-    const uint64_t start = usec_now();
+    const int64_t start = gdni_now_us();
     const int err = run_in_thread(run);
-    run->usec = usec_now() - start;
+    run->usec = (uint64_t)(gdni_now_us() - start);
     gdni_nvrtc_leave(run->nvrtc);
     if (err)
         return GDN_FAIL(GDN_E_NOMEM, "the compile thread with its stack of %d bytes cannot be started: %s", STACK,

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "runtime/clock.h"
 #include "runtime/fsutil.h"
 
 #define XXH_INLINE_ALL
@@ -101,13 +102,6 @@ static off_t offset_of(const struct gdni_cache_dir *dir, const char *key_hex)
     return (off_t)(XXH3_64bits(text, (size_t)len) >> 2); /* below 2^62: an offset that every file system takes */
 }
 
-static int64_t now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 static void nap(int64_t us)
 {
     const struct timespec time = { us / 1000000, us % 1000000 * 1000 };
@@ -123,13 +117,13 @@ static int try_lock(int fd, off_t offset)
 /* By small naps: the call that would sleep in the kernel has no time-out of its own. */
 static int lock_in_time(const struct gdni_guard *g, int fd, off_t offset, const char *key_hex)
 {
-    const int64_t deadline = now_us() + g->wait_ms * 1000;
+    const int64_t deadline = gdni_now_us() + g->wait_ms * 1000;
     int64_t length = FIRST_NAP_US;
     int err = try_lock(fd, offset);
     if (err == EAGAIN || err == EACCES)
         gdni_log(g->log, GDN_LOG_INFO, "compile of key %s: another process is at it, waiting for it up to %lld ms",
                  key_hex, (long long)g->wait_ms);
-    while ((err == EAGAIN || err == EACCES || err == EINTR) && now_us() < deadline) {
+    while ((err == EAGAIN || err == EACCES || err == EINTR) && gdni_now_us() < deadline) {
         nap(length);
         length = length * 2 < LONGEST_NAP_US ? length * 2 : LONGEST_NAP_US;
         err = try_lock(fd, offset);

@@ -11,16 +11,10 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "runtime/clock.h"
 
 enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1 };
 enum { CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_NOT_READY = 600 };
-
-int64_t gdni_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* Between two questions: none at first, since most kernels end in microseconds. */
 static void rest(int polls)

@@ -55,6 +55,4 @@ void gdni_lab_graph_destroy(struct gdni_lab *lab, gdni_cuexec exec);
 /* Nanoseconds of `replays` of a graph, one after the other. */
 gdn_status gdni_lab_time(struct gdni_lab *lab, gdni_cuexec exec, int replays, int64_t *ns);
 
-int64_t gdni_now_ms(void); /* a clock that only goes forward */
-
 #endif

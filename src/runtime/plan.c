@@ -262,7 +262,7 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
     GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_HOPPER, ANY_PLAN_NAMES ", GDN_PLAN_HOPPER are", out));
     GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    problem.generic = !(flags & GDN_PLAN_HOPPER);
+    if (flags & GDN_PLAN_HOPPER) problem.generic = 0;
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 

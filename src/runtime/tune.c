@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/give.h"
 #include "base/mem.h"
+#include "runtime/clock.h"
 #include "runtime/context.h"
 #include "runtime/nvrtc.h"
 #include "runtime/target.h"
@@ -344,7 +345,7 @@ static gdn_status run(struct gdni_tune *t, const gdn_tune_options *options, gdn_
     gdn_tune_result result = GDN_TUNE_RESULT_INIT;
     GDN_TRY(take_options(&t->options, options));
     t->start_ms = gdni_now_ms();
-    t->problem.generic = t->problem.op == GDNI_OP_PREFILL && !(t->options.plan_flags & GDN_PLAN_HOPPER);
+    if (t->options.plan_flags & GDN_PLAN_HOPPER) t->problem.generic = 0;
     t->best = -1;
     GDN_TRY(take_target(t));
     GDN_TRY(gdni_arch_find(t->target.arch, &t->arch));
