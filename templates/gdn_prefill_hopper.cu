@@ -81,9 +81,9 @@ static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory")
 
 /* A gate table, bytes from its start; the first five are per token. */
 enum {
-    DECAY_IN = 0,    /* e; beta e where beta is not in T */
-    DECAY_OUT = 256, /* d */
-    BETA = 512,
+    DECAY_IN = 0,    /* e; beta e v_scale where beta is not in T */
+    DECAY_OUT = 256, /* d / v_scale */
+    BETA = 512,      /* beta v_scale / BETA_SCALE */
     BAND_LOG = 768,    /* c_i - c of the first token of i's band of 16 */
     DECAY_IN_Q = 1024, /* e times scale */
     COLUMN_DECAY =
@@ -91,8 +91,9 @@ enum {
     DECAY_ALL = 1472,  /* e_63 */
     W_LIMIT = 1476,    /* fp16 bits: |W| up to which V' and d V' stay in range; 0: scale whatever it is */
     BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
-    FLAGS = 1484,
-    CHECKPOINT = 1488 /* row of the list, where the flag says so */
+    BETA_UNSCALE = 1484, /* what makes an entry of BETA beta */
+    FLAGS = 1488,
+    CHECKPOINT = 1492 /* row of the list, where the flag says so */
 };
 /* An item's entry; lines are of initial_state and final_state, and fit: 2^31 of them are more than any memory. */
 enum { ITEM_INDEX = 0, ITEM_HEAD = 4, ITEM_FROM = 8, ITEM_TO = 12 }; /* INDEX -1: no more; FROM -1: zeros */
@@ -487,14 +488,18 @@ __device__ __forceinline__ float beta_scale(float b0, float b1)
 /* fp16 bits of the largest |W| for which V' and d V' surely stay in range; growth above 1 comes from positive gates. */
 __device__ __forceinline__ u32 w_limit(float d0, float d1)
 {
-    constexpr u32 F16_256 = 0x5c00;
-    if (!__any_sync(~0u, d0 > 1.0f || d1 > 1.0f)) return F16_256;
-    return pack_f16x2(__fdividef(256.0f, warp_max(fmaxf(d0, 1.0f), d1)), 0.0f);
+    constexpr float MOST = BETA_IN_T ? 128.0f : 256.0f; /* T may hold twice beta */
+    constexpr u32 F16_MOST = BETA_IN_T ? 0x5800 : 0x5c00;
+    if (!__any_sync(~0u, d0 > 1.0f || d1 > 1.0f)) return F16_MOST;
+    return pack_f16x2(__fdividef(MOST, warp_max(fmaxf(d0, 1.0f), d1)), 0.0f);
 }
 
-/* The tables of one chunk from log2 decay and beta of its tokens, two a lane. */
-__device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], const float (&b)[2], float scale_q,
-                                            int lane)
+/*
+ * The tables of one chunk from log2 decay and beta of its tokens, two a lane. V' comes out v_scale times as large as it is, and
+ * d takes that back: P, which is rounded once for all value columns, then carries a power of two of the scale alone.
+ */
+__device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], const float (&b)[2],
+                                            const prefill_params &p, int lane)
 {
     Sum c[2];
     cumulate(c, decay, lane);
@@ -503,17 +508,19 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
         const Sum total = shuffle(c[1], 31);
         const float e1 = exp2_approx(c[1].high), d0 = exp2_approx(total - c[0]), d1 = exp2_approx(total - c[1]);
         const float e0 = exp2_approx(c[0].high);
-        store_shared(to + DECAY_IN, BETA_IN_T ? e0 : e0 * b[0], BETA_IN_T ? e1 : e1 * b[1]);
-        store_shared(to + DECAY_IN_Q, e0 * scale_q, e1 * scale_q);
-        store_shared(to + DECAY_OUT, d0, d1);
         const float scale = BETA_IN_T ? beta_scale(b[0], b[1]) : 1.0f,
                     inverse_scale = __uint_as_float((254u << 23) - __float_as_uint(scale));
+        const float b0 = b[0] * p.v_scale * inverse_scale, b1 = b[1] * p.v_scale * inverse_scale;
         const u32 limit = w_limit(d0, d1);
-        store_shared(to + BETA, b[0] * inverse_scale, b[1] * inverse_scale);
+        store_shared(to + DECAY_IN, BETA_IN_T ? e0 : e0 * b0, BETA_IN_T ? e1 : e1 * b1);
+        store_shared(to + DECAY_IN_Q, e0 * p.o_scale, e1 * p.o_scale);
+        store_shared(to + DECAY_OUT, d0 * p.v_unscale, d1 * p.v_unscale);
+        store_shared(to + BETA, b0, b1);
         if (lane == 31) {
             store_shared(table + DECAY_ALL, e1);
             store_shared(table + W_LIMIT, scale == 1.0f ? limit : 0u);
             store_shared(table + BETA_SCALE, scale);
+            store_shared(table + BETA_UNSCALE, scale * p.v_unscale);
         }
     }
     {
@@ -632,7 +639,7 @@ __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor
         const GateReader reader(p, cursor.item, cursor.item.head, 0);
         const float decay[2] = { reader.log2_decay(raw.decay[0]), reader.log2_decay(raw.decay[1]) };
         const float beta[2] = { GateReader::beta_of(raw.beta[0]), GateReader::beta_of(raw.beta[1]) };
-        store_gates(table, decay, beta, p.o_scale, lane);
+        store_gates(table, decay, beta, p, lane);
     }
     if (lane == 0) store_chunk_facts(table, cursor);
     mbar_arrive(bar(GATE_FULL + slot));
@@ -807,7 +814,7 @@ __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGate
 {
     const int lane = lane_id(), g = lane >> 2, t = lane & 3;
     const u32 betas = table + BETA + 64 * band + 4 * g;
-    const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
+    const float scale = load_shared_float(table + BETA_UNSCALE);
     const float b0 = load_shared_float(betas) * scale, b1 = load_shared_float(betas + 32) * scale;
     const Block y = diagonal_block(x, band);
     const u32 to = diagonal + (2 * t * DIAGONAL_STRIDE + g) * 4;

@@ -73,14 +73,17 @@
 /* clang-format on */
 
 /*
- * The same, and of the Hopper kernel alone: its items, (sequence, head) pairs; scale = p_scale for P, o_scale for Q S, and
- * late_scale for both when it is not 1; tensor maps of the rows of q, k, v, o, 64 x 64 elements at a time.
+ * The same, and of the Hopper kernel alone: its items, (sequence, head) pairs; scale = o_scale for Q S = p_scale v_scale for
+ * P V', p_scale a power of two, v_unscale = 1 / v_scale, and late_scale for both when it is not 1; tensor maps of the rows of
+ * q, k, v, o, 64 x 64 elements at a time.
  */
 /* clang-format off */
 #define GDNI_PREFILL_HOPPER_PARAMS(IN, OUT, I64, I32, F32, MAP) \
     GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32)                 \
     I32(num_items)                                              \
     F32(p_scale)                                                \
+    F32(v_scale)                                                \
+    F32(v_unscale)                                              \
     F32(o_scale)                                                \
     F32(late_scale)                                             \
     MAP(q_map)                                                  \

@@ -211,13 +211,19 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
 }
 
 /*
- * scale as the Hopper kernel wants it: in P, which is fp16, while that is harmless, else on O at the end.
+ * scale as the Hopper kernel wants it: its power of two in P, which is fp16, while that is harmless, and the rest in V'; else
+ * on O at the end.
  */
 static void set_scale(struct gdni_prefill_hopper_params *out, float scale)
 {
     const float size = fabsf(scale);
     const bool in_p = size <= 4.0f && size >= 0.0009765625f;
-    out->p_scale = out->o_scale = in_p ? scale : 1.0f;
+    int exponent = 1;
+    const float mantissa = in_p ? 2.0f * frexpf(size, &exponent) : 1.0f; /* 1 to 2 */
+    out->p_scale = in_p ? copysignf(ldexpf(1.0f, exponent - 1), scale) : 1.0f;
+    out->v_scale = mantissa;
+    out->v_unscale = 1.0f / mantissa;
+    out->o_scale = in_p ? scale : 1.0f;
     out->late_scale = in_p ? 1.0f : scale;
 }
 
