@@ -51,6 +51,11 @@ constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the
  * column, and a rounding of its own, which only bf16's bounds have room for.
  */
 constexpr bool BETA_IN_T = spec::IO_BF16;
+/*
+ * The scale's place: P (fp16) has a power of two of it, and O takes the rest at the end, so that an entry of P, which stands in all
+ * value columns, is rounded as it is anywhere. Not for bf16, whose bounds have room: there P has all of it while that is harmless.
+ */
+constexpr bool LATE_SCALE = !spec::IO_BF16;
 
 static_assert(!spec::QK_L2NORM, "the generic kernel's");
 static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
@@ -71,19 +76,24 @@ constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
 constexpr int DIAGONAL_AT = O_AT + 2 * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
+/* In what tables leave: [state warp] a checkpoint; the tile warp's courses; [state warp] a decay. */
+constexpr int ROW_AT = GATE_AT + GATE - 32, COURSE_AT = ROW_AT + GATE, DECAY_AT = COURSE_AT + 2 * GATE;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
 constexpr int BAR_AT = SCALE_AT + 8 * 32 * 8;
-constexpr int ITEM_SLOTS = 8, ITEM_AT = BAR_AT + 384; /* what all roles know of an item, 16 bytes */
-constexpr int MOST_SORTED = 256;                      /* sequences */
-constexpr int ORDER_AT = BAR_AT + 512;                /* their numbers, the longest first, 16 bits each */
-constexpr int END = ORDER_AT + 2 * MOST_SORTED;
+constexpr int ITEM_SLOTS = 8, ENTRY = 32;
+constexpr int ITEM_AT = BAR_AT + 480; /* what all roles know of an item, ENTRY bytes each */
+constexpr int V_WAITS_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's place in its map */
+constexpr int REPAIR_AT = V_WAITS_AT + 16;               /* see Repairs */
+constexpr int MOST_SORTED = 256;                         /* sequences */
+constexpr int ORDER_AT = REPAIR_AT + 16;                 /* their numbers, the longest first, 8 bits each */
+constexpr int END = ORDER_AT + MOST_SORTED;
 static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* A gate table, bytes from its start; the first five are per token. */
 enum {
-    DECAY_IN = 0,    /* e; beta e v_scale where beta is not in T */
-    DECAY_OUT = 256, /* d / v_scale */
-    BETA = 512,      /* beta v_scale / BETA_SCALE */
+    DECAY_IN = 0,    /* e; beta e where beta is not in T */
+    DECAY_OUT = 256, /* d */
+    BETA = 512,
     BAND_LOG = 768,    /* c_i - c of the first token of i's band of 16 */
     DECAY_IN_Q = 1024, /* e times scale */
     COLUMN_DECAY =
@@ -91,13 +101,11 @@ enum {
     DECAY_ALL = 1472,  /* e_63 */
     W_LIMIT = 1476,    /* fp16 bits: |W| up to which V' and d V' stay in range; 0: scale whatever it is */
     BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
-    BETA_UNSCALE = 1484, /* what makes an entry of BETA beta */
-    FLAGS = 1488,
-    CHECKPOINT = 1492 /* row of the list, where the flag says so */
+    FLAGS = 1484,
+    CHECKPOINT = 1488 /* row of the list, where the flag says so */
 };
-/* An item's entry; lines are of initial_state and final_state, and fit: 2^31 of them are more than any memory. */
-enum { ITEM_INDEX = 0, ITEM_HEAD = 4, ITEM_FROM = 8, ITEM_TO = 12 }; /* INDEX -1: no more; FROM -1: zeros */
-enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4 };        /* END: no chunk, leave */
+/* FLAGS: END: no chunk, leave. Above them the number of the CTA's item, modulo what fits. */
+enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, ITEM_SHIFT = 4 };
 
 /* Of a condition: its code stands out of the way of the loop around it. */
 __device__ __forceinline__ bool rarely(bool condition)
@@ -126,9 +134,11 @@ enum {
     O_EMPTY = O_FULL + 2,
     DIAGONAL_FULL = O_EMPTY + 2, /* blocks to invert, chunks in turn */
     DIAGONAL_DONE = DIAGONAL_FULL + 2,
-    TAIL = DIAGONAL_DONE + 2, /* a tail chunk's tiles, before their rest is cleared */
+    ITEM_DONE = DIAGONAL_DONE + 2, /* items in turn: their states are handed over */
+    TAIL = ITEM_DONE + 2,          /* a tail chunk's tiles, before their rest is cleared */
     ITEM_FULL,
-    NUM_BARRIERS = ITEM_FULL + ITEM_SLOTS
+    ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
+    NUM_BARRIERS = ITEM_LEFT + ITEM_SLOTS
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
 
@@ -147,7 +157,8 @@ __device__ __forceinline__ void init_barriers()
         if (i >= TP_EMPTY && i < O_FULL) warps = 8;
         if (i >= O_FULL && i < O_EMPTY) warps = 4;              /* one state warpgroup's warps */
         if (i >= DIAGONAL_FULL && i < DIAGONAL_DONE) warps = 4; /* aux warps */
-        if (i >= DIAGONAL_DONE && i < TAIL) warps = 2;          /* gate warps */
+        if (i >= DIAGONAL_DONE && i < ITEM_DONE) warps = 2;     /* gate warps */
+        if (i >= ITEM_DONE && i < TAIL) warps = 8;              /* state warps */
         const bool lanes = i >= GATE_FULL && i < GATE_EMPTY;    /* a gate warp's lanes, each for its tokens */
         mbar_init(bar(i), lanes ? 32 : i >= TAIL ? 1 : warps * ARRIVALS_PER_WARP);
     }
@@ -196,20 +207,41 @@ struct Clock {
         }
     }
 };
+
+/* Of chunk number n. */
+__device__ __forceinline__ Clock clock_at(int n)
+{
+    return { n, n % Q_STAGES, (u32)(n / Q_STAGES & 1) };
+}
 static_assert(K_STAGES == 4 && GATE_STAGES == 4 && V_STAGES == 2 && TP_STAGES == 2, "Clock's parities");
 
 /* ---- Items --------------------------------------------------------------------------------------------------------- */
 
-/* One sequence and state head. */
+/*
+ * Chunks of one sequence and state head, from a state to a state. Either all of them, or a partition: p.partition chunks, and
+ * before them as many as it takes to replay the state that they start from.
+ */
 struct Item : Sequence {
-    int index, n, head; /* n: the sequence */
-    int steps;          /* chunks; an empty sequence has one where its state is to be copied */
+    int n, head;    /* the sequence; -1: no more items */
+    int begin, end; /* its chunks; an empty sequence has one where its state is to be copied */
+    int main;       /* chunks before it are there for the state alone: their O and checkpoints are another item's */
+    int index;      /* in the order of items; of partitions also the link to the one before, see "Partitions" */
+    int start;      /* a line of initial_state, or START_* */
 };
+enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3 }; /* KEPT: what the CTA's last item ended with */
+
+/*
+ * Its entry, for the other roles. Lines are of initial_state and final_state, and fit: 2^31 of them are more than any memory.
+ * END_TO: a line of final_state, or what comes after a partition: the next item goes on (KEPT), or there is a link to it.
+ */
+enum { ITEM_N = 0, ITEM_HEAD = 4, ITEM_START = 8, ITEM_END_TO = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
+enum { ITEM_INDEX = 28 };
+enum { END_KEPT = -2, END_LINK = -3 };
 
 /* With more items than CTAs the longest come first, so that the last to end are short. */
 __device__ __forceinline__ bool sorted(const prefill_params &p)
 {
-    return p.cu_seqlens && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
+    return p.cu_seqlens && !p.partition && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
 }
 
 /* By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones. */
@@ -230,92 +262,291 @@ __device__ __forceinline__ void sort_sequences(const prefill_params &p)
         const u32 other = load_shared_u32(lens + 4 * i);
         rank += other > own || (other == own && i < n);
     }
-    ((u16 *)(shared + ORDER_AT))[rank] = (u16)n;
+    shared[ORDER_AT + rank] = (u8)n;
 }
 
-__device__ __forceinline__ Item load_item(const prefill_params &p, int index)
+/* Chunks of a sequence that are work. */
+__device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence &s)
 {
-    Item item;
-    item.index = index;
-    item.n = index / p.num_heads;
-    item.head = index - item.n * p.num_heads;
-    item.steps = 0;
-    item.inert = true;
-    if (p.num_seqs == 0) return item; /* nothing but padding */
-    if (sorted(p)) item.n = ((const u16 *)(shared + ORDER_AT))[item.n];
-    (Sequence &)item = find_sequence(p, item.n);
-    if (item.inert) return item;
-    item.steps = item.len / C + (item.len % C != 0);
-    if (item.steps == 0 && p.final_state) item.steps = 1;
-    return item;
+    if (s.inert) return 0;
+    const int chunks = s.len / C + (s.len % C != 0);
+    return chunks == 0 && p.final_state ? 1 : chunks;
+}
+
+/* ---- Partitions ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * A sequence in partitions of p.partition chunks, an item each. Whatever the gates leave of a state after some chunks is soon
+ * too little to matter: an item replays the last chunks of the partition before it from zeros, and takes what comes out as its
+ * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
+ * the two gets there second: it waits for nobody. Where they differ, the last of the pair's items to end makes its CTA repeat
+ * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, the item before goes on
+ * through the partition.
+ *
+ * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
+ * whatever the lengths; an item is a row and a head. Control words: the ticket; PAIR_WORDS of each (sequence, head); a word of
+ * each item and state warpgroup, for the link to the partition before it. The link's state is in p.images.
+ */
+enum { PAIRS_AT = 64, PAIR_WORDS = 4 }; /* words */
+enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_NEXT = 3 };
+constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */
+constexpr float ENOUGH_DECAY = -20.0f * LOG2E;
+
+__device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int head, int which)
+{
+    return p.control + PAIRS_AT + PAIR_WORDS * (n * p.num_heads + head) + which;
+}
+
+__device__ __forceinline__ u32 *link_word(const prefill_params &p, int index, int group)
+{
+    return p.control + PAIRS_AT + PAIR_WORDS * p.num_seqs * p.num_heads + 2 * index + group;
+}
+
+/* Calls that are cut have few tokens enough for 32 bits: a division of 64 is a call, and registers. */
+__device__ __forceinline__ int first_row(const prefill_params &p, int n)
+{
+    const u32 token = p.cu_seqlens ? (u32)load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n) : (u32)n * (u32)p.uniform_len;
+    return (int)(token / (u32)(C * p.partition)) + n;
+}
+
+/* The sequence that has this row, by a warp. */
+__device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row, int lane)
+{
+    int n = -1;
+#pragma unroll 1
+    for (int m = 0; m < p.num_seqs; m += 32)
+        n += __popc(__ballot_sync(~0u, m + lane < p.num_seqs && first_row(p, m + lane) <= row));
+    return n;
 }
 
 /*
- * The CTA's next item with anything to do, after that of `index` (-1: its first); index -1 when none is left. Dealt out by a
- * counter where the call has a workspace, else in turn.
+ * How many chunks before chunk `boundary` decay all that was before them by e^-20; 0: more than are worth it. By a warp, the same
+ * for every warp that asks.
  */
-__device__ __forceinline__ Item next_item(const prefill_params &p, int index, int lane)
+__device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
 {
-    for (;;) {
-        if (index < 0) {
-            index = blockIdx.x;
-        } else if (p.control) {
-            if (lane == 0) index = gridDim.x + (int)take_ticket(p.control);
-            index = __shfl_sync(~0u, index, 0);
-        } else {
-            index += gridDim.x;
+    constexpr int BATCH = 4;
+    const int most = min(boundary, max(p.partition / 2, 2 * BATCH));
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int before = 0; before < most; before += BATCH) {
+        GateReader reader(p, item, item.head, (boundary - before) * C + 2 * lane);
+        RawGate raw[BATCH][2];
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            reader.advance(p, -C);
+            raw[i][0] = reader.raw_decay(p, 0, before + i < most);
+            raw[i][1] = reader.raw_decay(p, 1, before + i < most);
         }
-        Item item;
-        item.index = -1;
-        if (index >= p.num_items) return item;
-        item = load_item(p, index);
-        if (item.steps > 0) return item;
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            float x = reader.log2_decay(raw[i][0]) + reader.log2_decay(raw[i][1]);
+#pragma unroll
+            for (int d = 16; d; d /= 2)
+                x += __shfl_xor_sync(~0u, x, d);
+            sum += x;
+            if (before + i < most && sum < ENOUGH_DECAY) return before + i + 1;
+        }
     }
+    return 0;
+}
+
+/*
+ * Of item.index: a sequence, or one partition of it without what that replays; no chunks where the row is nobody's. By a warp.
+ */
+__device__ __forceinline__ void find_item(Item &item, const prefill_params &p, int lane)
+{
+    const int row = item.index / p.num_heads;
+    item.head = item.index - row * p.num_heads;
+    item.n = row;
+    if (p.partition)
+        item.n = sequence_of_row(p, row, lane);
+    else if (sorted(p))
+        item.n = shared[ORDER_AT + row];
+    (Sequence &)item = find_sequence(p, item.n);
+    item.begin = item.main = p.partition ? (row - first_row(p, item.n)) * p.partition : 0;
+    item.end = chunks_of(p, item);
+    if (p.partition) item.end = min(item.end, item.begin + p.partition);
+}
+
+__device__ __forceinline__ int partitions_of(const prefill_params &p, const Item &item)
+{
+    return (chunks_of(p, item) + p.partition - 1) / p.partition;
+}
+
+/* Whether it ends where another partition of its sequence begins. */
+__device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item &item)
+{
+    return p.partition && item.end < chunks_of(p, item);
+}
+
+/* ---- The order of items -------------------------------------------------------------------------------------------- */
+
+/*
+ * Number in the order of items. Dealt out by a counter where the call has a workspace, else in turn. Of partitions the first is
+ * too: an item may wait for one of a lower number, which somebody then has.
+ */
+__device__ __forceinline__ int next_index(const prefill_params &p, int index, int lane)
+{
+    if (index < 0 && !p.partition) return blockIdx.x;
+    if (!p.control) return index + gridDim.x;
+    if (lane == 0) index = (p.partition ? 0 : gridDim.x) + (int)take_ticket(p.control);
+    return __shfl_sync(~0u, index, 0);
+}
+
+/*
+ * The CTA's next item with anything to do, after that of `index` (-1: its first): partition `own` of the same sequence, if
+ * there is one (-1: none) and the state before it is not forgotten soon enough, else what nobody has.
+ */
+__device__ __forceinline__ Item item_after(const prefill_params &p, int index, int own, int lane)
+{
+    Item item;
+#pragma unroll 1
+    for (bool first = true; p.num_seqs > 0; first = false) {
+        index = first && own >= 0 ? own : next_index(p, index, lane);
+        if (index >= p.num_items) break;
+        item.index = index;
+        find_item(item, p, lane);
+        if (item.begin >= item.end) continue;
+        item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
+        if (item.begin == 0) return item;
+        const int replayed = replay_chunks(p, item, item.begin, lane);
+        if ((replayed == 0) != (item.index == own)) continue; /* who has the partition before it goes on, or does not */
+        item.start = replayed == 0 ? START_KEPT : START_ZEROS;
+        item.begin -= replayed;
+        return item;
+    }
+    item.n = -1;
+    return item;
 }
 
 __device__ __forceinline__ u32 entry_of(int number)
 {
-    return at(ITEM_AT) + 16 * (number % ITEM_SLOTS);
+    return at(ITEM_AT) + ENTRY * (number % ITEM_SLOTS);
+}
+
+/* The state that it starts from comes to L2 while the item before it is worked on. By one lane. */
+__device__ __forceinline__ void prefetch_state(const prefill_params &p, const Item &item)
+{
+    constexpr int BYTES = D * D * (spec::STATE_TYPE == TYPE_F32 ? 4 : 2);
+    if (item.start < 0) return;
+    const StateAt<const void> state = initial_state(p, item.from, item.head);
+    const u8 *const first = (const u8 *)state.base + state.offset * (BYTES / (D * D));
+    if ((u64)first % 16 == 0) bulk_prefetch(first, BYTES);
 }
 
 /*
  * The CTA's item of this number, for the other roles. Slots are free without a barrier: at chunk n the tile warp has seen chunk
  * n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
  */
-__device__ __forceinline__ void publish(const Item &item, int number, int lane)
+__device__ __forceinline__ void publish(const prefill_params &p, const Item &item, int number, int lane)
 {
     if (lane == 0) {
-        const int from = item.index < 0 || item.from_zeros ? -1 : (int)item.from;
-        store_shared(entry_of(number), (u32)item.index, (u32)item.head, (u32)from, (u32)item.to);
+        const u32 entry = entry_of(number);
+        const int to = item.n >= 0 && ends_inside(p, item) ? (int)END_LINK : (int)item.to;
+        if (item.n >= 0 && item.start == START_KEPT) /* nobody is that far: its last tile is not announced yet */
+            store_shared(entry_of(number - 1) + ITEM_END_TO, (u32)END_KEPT);
+        store_shared(entry, (u32)item.n, (u32)item.head, (u32)item.start, (u32)to);
+        store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
+        if (item.n >= 0) prefetch_state(p, item);
     }
     __syncwarp();
 }
 
-/* Waits for it; index -1: there is none. */
+/* Waits for it; n -1: there is none. */
 __device__ __forceinline__ Item published(const prefill_params &p, int number)
 {
     mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
-    const int index = (int)load_shared_u32(entry_of(number) + ITEM_INDEX);
+    const u32 entry = entry_of(number);
     Item item;
-    item.index = -1;
-    return index < 0 ? item : load_item(p, index);
+    item.n = (int)load_shared_u32(entry + ITEM_N);
+    if (item.n < 0) return item;
+    item.head = (int)load_shared_u32(entry + ITEM_HEAD);
+    item.start = (int)load_shared_u32(entry + ITEM_START);
+    item.begin = (int)load_shared_u32(entry + ITEM_BEGIN);
+    item.main = (int)load_shared_u32(entry + ITEM_MAIN);
+    item.end = (int)load_shared_u32(entry + ITEM_END);
+    item.index = (int)load_shared_u32(entry + ITEM_INDEX);
+    (Sequence &)item = find_sequence(p, item.n);
+    return item;
 }
 
-/* The state that it starts from comes to L2 while the item before it is worked on. */
-__device__ __forceinline__ void prefetch_state(const prefill_params &p, const Item &item, int lane)
+/* ---- Repairs ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Who ends the last item of a pair that has a wrong guess in it adds the pair to its CTA's list, whose head is a word in shared
+ * memory (0: none, else pair + 1), and which goes on in PAIR_NEXT.
+ */
+/* By the output warp, when O of the item is on its way. */
+__device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int lane)
 {
-    constexpr int BYTES = D * D * (spec::STATE_TYPE == TYPE_F32 ? 4 : 2);
-    if (lane != 0 || item.index < 0 || item.from_zeros) return;
-    const StateAt<const void> state = initial_state(p, item.from, item.head);
-    const u8 *const first = (const u8 *)state.base + state.offset * (BYTES / (D * D));
-    if ((u64)first % 16 == 0) bulk_prefetch(first, BYTES);
+    const int partitions = partitions_of(p, item);
+    bulk_wait<0>();
+    mbar_wait(bar(ITEM_DONE + (number & 1)), number >> 1 & 1);
+    release(); /* of each lane: its rows of O, and what the state warps have stored */
+    __syncwarp();
+    if (lane != 0) return;
+    if (partitions > 1 && item.start != START_LINK &&
+        take_ticket(pair_word(p, item.n, item.head, PAIR_DONE)) == (u32)partitions - 1) {
+        acquire();
+        if (peek(pair_word(p, item.n, item.head, PAIR_FAILED)) != 0) {
+            *pair_word(p, item.n, item.head, PAIR_NEXT) = load_shared_u32(at(REPAIR_AT));
+            store_shared(at(REPAIR_AT), (u32)(item.n * p.num_heads + item.head + 1));
+        }
+    }
+    mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
+}
+
+/* By the tile warp, when there are no more tickets: once all the CTA's items are left, a pair to repeat from its first wrong guess. */
+__device__ __forceinline__ Item next_repair(const prefill_params &p, int items, int lane)
+{
+    Item item;
+    item.n = -1;
+    if (!p.partition) return item;
+    if (items > 0) mbar_wait(bar(ITEM_LEFT + (items - 1) % ITEM_SLOTS), (items - 1) / ITEM_SLOTS & 1);
+    const int pair = (int)load_shared_u32(at(REPAIR_AT)) - 1;
+    __syncwarp();
+    if (pair < 0) return item;
+    item.n = pair / p.num_heads;
+    item.head = pair - item.n * p.num_heads;
+    (Sequence &)item = find_sequence(p, item.n);
+    const int first = (int)(FAILED_FIRST - peek(pair_word(p, item.n, item.head, PAIR_FAILED)));
+    if (lane == 0) store_shared(at(REPAIR_AT), *pair_word(p, item.n, item.head, PAIR_NEXT));
+    async_proxy_fence(); /* O's rows are written once more */
+    item.index = (first_row(p, item.n) + first) * p.num_heads + item.head;
+    item.begin = item.main = first * p.partition;
+    item.end = chunks_of(p, item);
+    item.start = START_LINK;
+    return item;
 }
 
 /* A tile's place in its tensor map. */
 struct TileAt {
     int token, head, batch;
 };
+
+/*
+ * What the tile warp needs of an item, a course: in shared memory, since its registers are wanted for finding the next one.
+ * FOLLOWING: index of the partition after it in its sequence, or -1.
+ */
+enum { COURSE_TOKEN = 0, COURSE_BATCH = 4, COURSE_Q = 8, COURSE_K = 12, COURSE_V = 16, COURSE_LEN = 20 };
+enum { COURSE_INDEX = 24, COURSE_FOLLOWING = 28 };
+
+__device__ __forceinline__ u32 course_of(int number)
+{
+    return at(COURSE_AT) + GATE * (number & 1);
+}
+
+/* By one lane. */
+__device__ __forceinline__ void set_course(const prefill_params &p, const Item &item, int number)
+{
+    const u32 course = course_of(number);
+    store_shared(course, (u32)item.first, (u32)item.batch, (u32)head_of(item.head, p.q_div, p.q_mod),
+                 (u32)head_of(item.head, p.k_div, p.k_mod));
+    store_shared(course + 16, (u32)head_of(item.head, p.v_div, p.v_mod), (u32)item.len, (u32)item.index,
+                 ends_inside(p, item) ? (u32)(item.index + p.num_heads) : (u32)-1);
+}
 
 /* ---- Producer: tiles ----------------------------------------------------------------------------------------------- */
 
@@ -332,12 +563,13 @@ struct Tiles {
     TileAt q, k, v;
 };
 
-__device__ __forceinline__ Tiles tiles_of(const prefill_params &p, const Item &item, int step)
+__device__ __forceinline__ Tiles tiles_of(u32 course, int step)
 {
-    const int token = (int)item.first + step * C, batch = (int)item.batch;
-    return { { token, head_of(item.head, p.q_div, p.q_mod), batch },
-             { token, head_of(item.head, p.k_div, p.k_mod), batch },
-             { token, head_of(item.head, p.v_div, p.v_mod), batch } };
+    const int token = (int)load_shared_u32(course + COURSE_TOKEN) + step * C;
+    const int batch = (int)load_shared_u32(course + COURSE_BATCH);
+    return { { token, (int)load_shared_u32(course + COURSE_Q), batch },
+             { token, (int)load_shared_u32(course + COURSE_K), batch },
+             { token, (int)load_shared_u32(course + COURSE_V), batch } };
 }
 
 /* By one lane. */
@@ -382,45 +614,78 @@ __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &
 }
 
 /* V of chunk n: one chunk behind K and Q, whose rings are deeper, so that waiting for its slot does not keep them waiting. */
-__device__ __forceinline__ void load_v(const prefill_params &p, int n, const TileAt &from, int lane)
+__device__ __forceinline__ void load_v(const prefill_params &p, int n, int lane)
 {
+    const u32 from = at(V_WAITS_AT);
     mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
-    load_whole_tile(at(V_AT) + (n & 1) * TILE, &p.v_map, bar(V_FULL + (n & 1)), from, lane);
+    load_whole_tile(at(V_AT) + (n & 1) * TILE, &p.v_map, bar(V_FULL + (n & 1)),
+                    { (int)load_shared_u32(from), (int)load_shared_u32(from + 4), (int)load_shared_u32(from + 8) }, lane);
+}
+
+/*
+ * Finds the item of this number, after the one before it, and says so to all. tickets: there may be some that nobody has; else what
+ * is to be repeated, or the end, which is said too. False when there is none.
+ */
+__device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, int lane)
+{
+    Item item;
+    if (tickets) {
+        const u32 before = course_of(number - 1);
+        const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
+        item = item_after(p, index, number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING), lane);
+        if (item.n < 0) return false;
+    } else {
+        item = next_repair(p, number, lane);
+    }
+    if (lane == 0 && item.n >= 0) set_course(p, item, number);
+    publish(p, item, number, lane);
+    return item.n >= 0;
+}
+
+/* K, Q and V of chunk n, V's with the next one. v_waits: V of the chunk before is still to be loaded. */
+__device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 course, int step, bool &v_waits,
+                                           u32 &tail_parity, int lane)
+{
+    const Clock c = clock_at(n);
+    const int rows = min((int)load_shared_u32(course + COURSE_LEN) - step * C, C);
+    const Tiles from = tiles_of(course, step);
+    mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
+    if (rows == C) load_whole_tile(c.k(), &p.k_map, bar(K_FULL + (n & 3)), from.k, lane);
+    mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
+    if (rows == C) load_whole_tile(c.q(), &p.q_map, bar(Q_FULL + c.q_slot), from.q, lane);
+    if (v_waits) load_v(p, n - 1, lane);
+    v_waits = rows == C;
+    if (v_waits) {
+        if (lane == 0) store_shared(at(V_WAITS_AT), (u32)from.v.token, (u32)from.v.head, (u32)from.v.batch, 0u);
+        __syncwarp();
+        return;
+    }
+    mbar_wait(bar(V_EMPTY + (n & 1)), c.parity2() ^ 1);
+    load_tail(p, from, c, rows, tail_parity, lane);
 }
 
 __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
 {
-    Clock c = { 0, 0, 0 };
     u32 tail_parity = 0;
-    bool v_waits = false; /* V of chunk c.n - 1 is still to be loaded */
-    TileAt v;
-    Item item = next_item(p, -1, lane);
-    publish(item, 0, lane);
-    for (int number = 1; item.index >= 0; ++number) {
-        Item next;
-        for (int step = 0; step < item.steps; ++step, c.advance()) {
-            const int rows = min(item.len - step * C, C);
-            const Tiles from = tiles_of(p, item, step);
-            if (step == max(item.steps - LOOK_AHEAD, 0)) { /* no earlier, so that the longest wait for nobody */
-                next = next_item(p, item.index, lane);
-                publish(next, number, lane);
-                prefetch_state(p, next, lane);
-            }
-            mbar_wait(bar(K_EMPTY + (c.n & 3)), c.parity4() ^ 1);
-            if (rows == C) load_whole_tile(c.k(), &p.k_map, bar(K_FULL + (c.n & 3)), from.k, lane);
-            mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
-            if (rows == C) load_whole_tile(c.q(), &p.q_map, bar(Q_FULL + c.q_slot), from.q, lane);
-            if (v_waits) load_v(p, c.n - 1, v, lane);
-            v = from.v;
-            v_waits = rows == C;
-            if (rows < C) {
-                mbar_wait(bar(V_EMPTY + (c.n & 1)), c.parity2() ^ 1);
-                load_tail(p, from, c, rows, tail_parity, lane);
-            }
+    bool v_waits = false, tickets = true, known = false; /* known: the item after this one */
+    int number = -1, n = 0; /* item and chunk of this CTA */
+    for (int step = 0, end = 0, take = 0;;) {
+        if (!known && step == (tickets ? take : end)) {
+            if (!tickets && v_waits) load_v(p, n - 1, lane);
+            v_waits &= tickets;
+            known = take_item(p, number + 1, tickets, lane);
+            if (!known && !tickets) return;
+            tickets &= known;
+        } else if (step < end) {
+            load_chunk(p, n++, course_of(number), step++, v_waits, tail_parity, lane);
+        } else {
+            ++number;
+            known = false;
+            step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
+            end = (int)load_shared_u32(entry_of(number) + ITEM_END);
+            take = max(end - LOOK_AHEAD, step); /* no earlier, so that the longest wait for nobody */
         }
-        item = next;
     }
-    if (v_waits) load_v(p, c.n - 1, v, lane);
 }
 
 /* ---- Producer: gates ----------------------------------------------------------------------------------------------- */
@@ -488,18 +753,14 @@ __device__ __forceinline__ float beta_scale(float b0, float b1)
 /* fp16 bits of the largest |W| for which V' and d V' surely stay in range; growth above 1 comes from positive gates. */
 __device__ __forceinline__ u32 w_limit(float d0, float d1)
 {
-    constexpr float MOST = BETA_IN_T ? 128.0f : 256.0f; /* T may hold twice beta */
-    constexpr u32 F16_MOST = BETA_IN_T ? 0x5800 : 0x5c00;
-    if (!__any_sync(~0u, d0 > 1.0f || d1 > 1.0f)) return F16_MOST;
-    return pack_f16x2(__fdividef(MOST, warp_max(fmaxf(d0, 1.0f), d1)), 0.0f);
+    constexpr u32 F16_256 = 0x5c00;
+    if (!__any_sync(~0u, d0 > 1.0f || d1 > 1.0f)) return F16_256;
+    return pack_f16x2(__fdividef(256.0f, warp_max(fmaxf(d0, 1.0f), d1)), 0.0f);
 }
 
-/*
- * The tables of one chunk from log2 decay and beta of its tokens, two a lane. V' comes out v_scale times as large as it is, and
- * d takes that back: P, which is rounded once for all value columns, then carries a power of two of the scale alone.
- */
-__device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], const float (&b)[2],
-                                            const prefill_params &p, int lane)
+/* The tables of one chunk from log2 decay and beta of its tokens, two a lane. */
+__device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], const float (&b)[2], float scale_q,
+                                            int lane)
 {
     Sum c[2];
     cumulate(c, decay, lane);
@@ -510,17 +771,15 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
         const float e0 = exp2_approx(c[0].high);
         const float scale = BETA_IN_T ? beta_scale(b[0], b[1]) : 1.0f,
                     inverse_scale = __uint_as_float((254u << 23) - __float_as_uint(scale));
-        const float b0 = b[0] * p.v_scale * inverse_scale, b1 = b[1] * p.v_scale * inverse_scale;
         const u32 limit = w_limit(d0, d1);
-        store_shared(to + DECAY_IN, BETA_IN_T ? e0 : e0 * b0, BETA_IN_T ? e1 : e1 * b1);
-        store_shared(to + DECAY_IN_Q, e0 * p.o_scale, e1 * p.o_scale);
-        store_shared(to + DECAY_OUT, d0 * p.v_unscale, d1 * p.v_unscale);
-        store_shared(to + BETA, b0, b1);
+        store_shared(to + DECAY_IN, BETA_IN_T ? e0 : e0 * b[0], BETA_IN_T ? e1 : e1 * b[1]);
+        store_shared(to + DECAY_IN_Q, e0 * scale_q, e1 * scale_q);
+        store_shared(to + DECAY_OUT, d0, d1);
+        store_shared(to + BETA, b[0] * inverse_scale, b[1] * inverse_scale);
         if (lane == 31) {
             store_shared(table + DECAY_ALL, e1);
             store_shared(table + W_LIMIT, scale == 1.0f ? limit : 0u);
             store_shared(table + BETA_SCALE, scale);
-            store_shared(table + BETA_UNSCALE, scale * p.v_unscale);
         }
     }
     {
@@ -559,22 +818,32 @@ __device__ __forceinline__ RawGates fetch_gates(const prefill_params &p, const I
 struct Cursor {
     Item item;
     int number, step; /* of the item, of the chunk in it */
-    bool more;
+    bool known, more; /* the item is known, and there is one */
     Checkpoints checkpoint;
 
-    __device__ __forceinline__ explicit Cursor(const prefill_params &p)
+    __device__ __forceinline__ Cursor() : number(0), known(false)
     {
-        enter(p, 0);
     }
-    __device__ __forceinline__ void enter(const prefill_params &p, int item_number)
+    /* Whether the chunk that it stands at is known; if not, waits, or returns. */
+    __device__ __forceinline__ bool look(const prefill_params &p, bool wait)
     {
-        number = item_number;
-        step = 0;
+        if (!known && (wait || mbar_peek(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1))) enter(p);
+        return known;
+    }
+    __device__ __forceinline__ void enter(const prefill_params &p)
+    {
+        known = true;
         item = published(p, number);
-        more = item.index >= 0;
-        if constexpr (spec::CHECKPOINTS)
-            if (more) checkpoint = Checkpoints(p, item, item.n);
+        step = item.begin;
+        more = item.n >= 0;
+        if constexpr (spec::CHECKPOINTS) {
+            if (!more) return;
+            checkpoint = Checkpoints(p, item, item.n);
+            while (checkpoint.chunk >= 0 && checkpoint.chunk <= item.main) /* another item's */
+                checkpoint.advance(p, item, item.n);
+        }
     }
+    /* From a known chunk. */
     __device__ __forceinline__ void advance(const prefill_params &p)
     {
         if (!more) return;
@@ -582,7 +851,9 @@ struct Cursor {
         if constexpr (spec::CHECKPOINTS)
             while (checkpoint.chunk == step)
                 checkpoint.advance(p, item, item.n);
-        if (step == item.steps) enter(p, number + 1);
+        if (step < item.end) return;
+        ++number;
+        known = false;
     }
 };
 
@@ -618,8 +889,9 @@ __device__ __forceinline__ void invert_diagonal(u32 l_tile, u32 diagonals, int g
 /* Which chunk a table is of. */
 __device__ __forceinline__ void store_chunk_facts(u32 table, const Cursor &cursor)
 {
-    u32 flags = cursor.more ? 0 : CHUNK_END;
-    if (cursor.more && cursor.step == cursor.item.steps - 1) flags |= CHUNK_LAST;
+    u32 flags = (cursor.more ? 0 : CHUNK_END) | (u32)cursor.number << ITEM_SHIFT;
+    if (cursor.more && cursor.step == cursor.item.end - 1) flags |= CHUNK_LAST;
+    if (cursor.more && cursor.step == cursor.item.main - 1) flags |= CHUNK_REPLAYED;
     if constexpr (spec::CHECKPOINTS)
         if (cursor.more && cursor.checkpoint.chunk == cursor.step + 1) {
             flags |= CHUNK_CHECKPOINT;
@@ -639,7 +911,7 @@ __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor
         const GateReader reader(p, cursor.item, cursor.item.head, 0);
         const float decay[2] = { reader.log2_decay(raw.decay[0]), reader.log2_decay(raw.decay[1]) };
         const float beta[2] = { GateReader::beta_of(raw.beta[0]), GateReader::beta_of(raw.beta[1]) };
-        store_gates(table, decay, beta, p, lane);
+        store_gates(table, decay, beta, p.p_scale, lane);
     }
     if (lane == 0) store_chunk_facts(table, cursor);
     mbar_arrive(bar(GATE_FULL + slot));
@@ -651,23 +923,28 @@ __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor
  */
 __device__ __forceinline__ void gate_role(const prefill_params &p, int gate_warp, int lane)
 {
-    Cursor ahead(p);
+    Cursor ahead;
     int made = 0, chunks = 0; /* tables, and how many of them are of chunks */
     for (int n = -2; n < chunks || made <= chunks; ++n) {
         RawGates raw; /* of the next table, on their way while the blocks are inverted */
-        const bool mine = made <= chunks && (made & 1) == gate_warp;
-        if (mine && ahead.more) raw = fetch_gates(p, ahead.item, ahead.step, lane);
+        bool fetched = made <= chunks && ahead.look(p, false);
+        if (fetched && ahead.more && (made & 1) == gate_warp) raw = fetch_gates(p, ahead.item, ahead.step, lane);
         if (n >= 0 && n < chunks) {
             const int slot = n & 1;
             mbar_wait(bar(DIAGONAL_FULL + slot), n >> 1 & 1);
             invert_diagonal(at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + 4 * slot * DIAGONAL, gate_warp);
             mbar_arrive_warp(bar(DIAGONAL_DONE + slot), lane);
         }
-        if (made > chunks) continue; /* the end stands */
-        if (mine) make_table(p, ahead, raw, made, lane);
-        chunks += ahead.more;
-        ++made;
-        ahead.advance(p);
+        /* The next item may only be known when this one's blocks are all inverted; then several tables are due. */
+        for (; made <= chunks && made <= n + 2 && ahead.look(p, made <= n + 1); fetched = false) {
+            if ((made & 1) == gate_warp) {
+                if (!fetched && ahead.more) raw = fetch_gates(p, ahead.item, ahead.step, lane);
+                make_table(p, ahead, raw, made, lane);
+            }
+            chunks += ahead.more;
+            ++made;
+            ahead.advance(p);
+        }
     }
 }
 
@@ -687,14 +964,14 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
 {
     u32 parity = 0;
     if constexpr (spec::ZERO_PADDING) /* while there is nothing else to do; of any (n, head) each CTA's share */
-        for (int index = blockIdx.x; index < p.num_items; index += gridDim.x)
+        for (int index = blockIdx.x; index < max(p.num_seqs, 1) * p.num_heads; index += gridDim.x)
             zero_padding<D>(p, index / p.num_heads, index % p.num_heads, 0, lane, 32);
     for (int number = 0;; ++number) {
         const Item item = published(p, number);
-        if (item.index < 0) break;
-        for (int step = 0; step < item.steps; ++step, parity ^= 1)
+        if (item.n < 0) break;
+        for (int step = item.begin; step < item.end; ++step, parity ^= 1)
             for (int half = 0; half < 2; ++half) {
-                const int rows = min(item.len - step * C, C);
+                const int rows = step < item.main ? 0 : min(item.len - step * C, C);
                 const u32 tile = at(O_AT) + half * HALF;
                 mbar_wait(bar(O_FULL + half), parity);
                 if (rows == C && lane == 0) {
@@ -703,7 +980,7 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
                     bulk_commit();
                     bulk_wait_read<0>();
                 }
-                if (rows < C)
+                if (rows < C && rows > 0)
                     store_rows(tile,
                                (u16 *)p.o +
                                    row_offset(item, item.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
@@ -711,6 +988,7 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
                                p.o_token_stride, rows, lane);
                 mbar_arrive_warp(bar(O_EMPTY + half), lane);
             }
+        if (p.partition) finish_partition(p, item, number, lane);
     }
 }
 
@@ -814,7 +1092,7 @@ __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGate
 {
     const int lane = lane_id(), g = lane >> 2, t = lane & 3;
     const u32 betas = table + BETA + 64 * band + 4 * g;
-    const float scale = load_shared_float(table + BETA_UNSCALE);
+    const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
     const float b0 = load_shared_float(betas) * scale, b1 = load_shared_float(betas + 32) * scale;
     const Block y = diagonal_block(x, band);
     const u32 to = diagonal + (2 * t * DIAGONAL_STRIDE + g) * 4;
@@ -939,13 +1217,13 @@ __device__ __forceinline__ bool begin_aux(float (&kk)[32], const Clock &c)
 
 /*
  * L and P of chunk n, then T of chunk n - 1: the gate warps invert the diagonal blocks of one chunk while this warpgroup
- * works on its neighbours. band: the warp's 16 rows.
+ * works on its neighbours. An item's last T waits for nothing. band: the warp's 16 rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
     float kk[32], qk[32];
     Clock c = { 0, 0, 0 };
-    for (;;) {
+    for (bool waits = false;; c.advance()) { /* T of chunk c.n - 1 is still to be made */
         if (rarely(!begin_aux(kk, c))) break;
         const int slot = c.n & 1;
         const u32 table = c.table();
@@ -957,14 +1235,14 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id());
         mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
         issue_gram(qk, c.q(), c.k());
-        if (c.n > 0) finish_t(c.n - 1, band);
+        if (waits) finish_t(c.n - 1, band);
         mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1);
         wgmma_wait<0>();
         settled(qk);
         store_p(qk, gates, at(P_AT) + slot * SQUARE, table, band, p.p_scale);
-        c.advance();
+        waits = !(load_shared_u32(table + FLAGS) & CHUNK_LAST);
+        if (rarely(!waits)) finish_t(c.n, band);
     }
-    if (c.n > 0) finish_t(c.n - 1, band);
 }
 
 /* ---- State warpgroups ---------------------------------------------------------------------------------------------- */
@@ -1134,6 +1412,18 @@ struct Place {
         return 64 * group + 16 * warp + (lane_id() >> 2);
     }
 };
+
+/* Where a state warp keeps its chunk's checkpoint: registers are dear, and the chunk's table goes while it is still wanted. */
+__device__ __forceinline__ u32 kept_row(const Place &place)
+{
+    return at(ROW_AT) + 4 * place.index();
+}
+
+/* And the whole decay of the chunk before a link. */
+__device__ __forceinline__ u32 kept_decay(const Place &place)
+{
+    return at(DECAY_AT) + 4 * place.index();
+}
 
 /* S as operand A; fp16 rows within range. */
 __device__ __forceinline__ void pack_state(State &st, const Place &place)
@@ -1305,12 +1595,12 @@ __device__ __forceinline__ void pass_turn(int group)
 }
 
 /*
- * A chunk from W on, with Q S in flight: V', O, S. Returns the next chunk's flags. SCALED: W and V' are divided by
+ * A chunk from W on, with Q S in flight: V', O, S. Returns its flags. SCALED: W and V' are divided by
  * scale_slot()'s powers of two, or O takes its scale late: compiled apart, so that the usual way has no gaps in its code.
  */
 template <bool SCALED>
 __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const prefill_params &p, const Clock &c,
-                                            bool last, bool tp_full, const Place &place)
+                                            u32 now, bool tp_full, const Place &place)
 {
     const u32 table = c.table();
     float2 s = { 1.0f, 1.0f };
@@ -1336,29 +1626,29 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     issue_finish(st, table, at(P_AT) + (c.n & 1) * SQUARE, c.k());
     arrive_warp(GATE_EMPTY + (c.n & 3));
     const int n = c.n + 1;
-    mbar_wait(bar(GATE_FULL + (n & 3)), n >> 2 & 1);
-    const u32 flags = load_shared_u32(at(GATE_AT) + (n & 3) * GATE + FLAGS);
-    if (!last) mbar_wait(bar(K_FULL + (n & 3)), n >> 2 & 1);
+    if (!(now & CHUNK_LAST)) { /* the next item may not be known before this one is done */
+        mbar_wait(bar(GATE_FULL + (n & 3)), n >> 2 & 1);
+        mbar_wait(bar(K_FULL + (n & 3)), n >> 2 & 1);
+    }
     mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
     wgmma_wait<1>();
     settled(st.O);
     arrive_warp(TP_EMPTY + (c.n & 1));
-    if (SCALED) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
+    if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
     put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
     arrive_warp(O_FULL + place.group);
     wgmma_wait<0>();
     settled(st.S);
     if (SCALED) scale_rows(st.S, s.x, s.y);
     arrive_warp(K_EMPTY + (c.n & 3));
-    return flags;
+    return now;
 }
 
 /*
- * One chunk, whose table and K tile are there. Returns the next chunk's flags. Q S is issued only when K S has become W: 32
+ * One chunk, whose table and K tile are there. Returns its flags. Q S is issued only when K S has become W: 32
  * registers less at the peak. Whether W fits fp16 is found out while Q S runs.
  */
-__device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, const Clock &c, bool last,
-                                           const Place &place)
+__device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, const Clock &c, const Place &place)
 {
     const u32 table = c.table();
     float x[32];
@@ -1366,7 +1656,10 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     pack_state(st, place);
     take_turn(place.group);
     issue_keys(x, st.packed, c.k());
+    const u32 now = load_shared_u32(table + FLAGS);
+    if (spec::CHECKPOINTS) store_shared(kept_row(place), load_shared_u32(table + CHECKPOINT));
     const float decay = load_shared_float(table + DECAY_ALL);
+    if (rarely(now & (CHUNK_LAST | CHUNK_REPLAYED))) store_shared(kept_decay(place), decay);
 #pragma unroll
     for (int i = 0; i < 64; ++i)
         st.S[i] *= decay;
@@ -1387,9 +1680,152 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     /* One way for the whole warpgroup, whose warps must execute the same products. */
     const bool usual =
         bar_all(BAR_VOTE + place.group, GROUP,
-                fits(W, load_shared_u32(table + W_LIMIT)) && p.late_scale == 1.0f && (spec::IO_BF16 || !st.S_scaled));
-    if (usual) return finish_chunk<false>(st, W, p, c, last, tp_full, place);
-    return finish_chunk<true>(st, W, p, c, last, tp_full, place);
+                fits(W, load_shared_u32(table + W_LIMIT)) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
+    if (usual) return finish_chunk<false>(st, W, p, c, now, tp_full, place);
+    return finish_chunk<true>(st, W, p, c, now, tp_full, place);
+}
+
+/* ---- From item to item --------------------------------------------------------------------------------------------- */
+
+/* A state warpgroup's half of a link's state, thread by thread. */
+__device__ __forceinline__ float4 *link_state(const prefill_params &p, int index, const Place &place)
+{
+    return (float4 *)p.images + (2ll * index + place.group) * (16 * GROUP) + 32 * place.warp + lane_id();
+}
+
+__device__ __forceinline__ void load_link(float (&S)[64], const float4 *from)
+{
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+        const float4 x = from[i * GROUP];
+        S[4 * i] = x.x;
+        S[4 * i + 1] = x.y;
+        S[4 * i + 2] = x.z;
+        S[4 * i + 3] = x.w;
+    }
+}
+
+__device__ __forceinline__ void save_link(const float (&S)[64], float4 *to)
+{
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+        to[i * GROUP] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
+}
+
+__device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int d = 16; d; d /= 2)
+        x += __shfl_xor_sync(~0u, x, d);
+    return x;
+}
+
+/*
+ * Whether a replayed state is the one that it stands for, in this warp's 16 value columns: their difference against the latter's
+ * norm. Two roundings of one computation differ too: by up to 2^-9 of a state of bf16 data, 2^-12 of fp16, that decays slowly, and
+ * by less where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares leave fp32's range only equal ones are
+ * the same. ours_is_true: S is the latter.
+ */
+__device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *other, float last_decay, bool ours_is_true)
+{
+    constexpr float SLOW = spec::IO_BF16 ? 1.0f / (1 << 16) : 1.0f / (1 << 22), FAST = 1.0f / (1ll << 34); /* squared */
+    const float tolerance = fmaxf(FAST, SLOW * fminf(1.0f, 16.0f * sqrtf(last_decay)));
+    float difference = 0.0f, ours = 0.0f, theirs = 0.0f;
+    bool equal = true;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+        if (i % 4 == 0) asm volatile("" ::: "memory"); /* not more loads than registers */
+        const float4 x = other[i * GROUP];
+        const float y[4] = { x.x, x.y, x.z, x.w };
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const float s = S[4 * i + j], d = s - y[j];
+            difference += d * d;
+            ours += s * s;
+            theirs += y[j] * y[j];
+            equal &= s == y[j];
+        }
+    }
+    difference = warp_sum(difference);
+    const float norm = warp_sum(ours_is_true ? ours : theirs);
+    if (norm > 1e-30f && norm < 1e38f) return difference <= tolerance * norm;
+    return __all_sync(~0u, equal);
+}
+
+/*
+ * Either side of a link, by one state warpgroup: the replayed state, or the one that the partition before ended with (is_true).
+ * Who comes first leaves its state, who comes second compares; at last the true one stands there. Nobody waits but for the
+ * stores of who came first.
+ */
+__device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill_params &p, u32 entry, bool is_true,
+                                             const Place &place)
+{
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? p.num_heads : 0);
+    u32 *const word = link_word(p, index, place.group);
+    float4 *const state = link_state(p, index, place);
+    const bool one = place.warp == 0 && lane_id() == 0;
+    const bool agrees = !one || take_ticket(word) != 0;
+    __syncwarp(); /* a barrier counts a warp for each time that lanes of it come by */
+    const bool second = bar_all(BAR_VOTE + place.group, GROUP, agrees);
+    if (second) {
+        while (peek(word) != 4) {
+        }
+        acquire();
+        if (!same_state(S, state, load_shared_float(kept_decay(place)), is_true) && lane_id() == 0) {
+            const int n = (int)load_shared_u32(entry + ITEM_N), head = (int)load_shared_u32(entry + ITEM_HEAD);
+            const int main = (int)load_shared_u32(entry + (is_true ? ITEM_END : ITEM_MAIN));
+            raise(pair_word(p, n, head, PAIR_FAILED), FAILED_FIRST - (u32)(main / p.partition));
+        }
+        __syncwarp();
+    }
+    if (is_true || !second) save_link(S, state);
+    if (second) return;
+    release();
+    bar_sync(BAR_VOTE + place.group, GROUP);
+    if (one) add_to(word, 2);
+    __syncwarp();
+}
+
+/* An initial state that the call may overwrite, in its last partition, has been read; by a warpgroup. */
+__device__ __forceinline__ void announce_start(const prefill_params &p, u32 entry, const Place &place)
+{
+    release();
+    bar_sync(BAR_VOTE + place.group, GROUP);
+    if (place.warp == 0 && lane_id() == 0)
+        add_to(pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_HEAD), PAIR_STARTED), 1);
+    __syncwarp();
+}
+
+__device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
+{
+    const u32 *const word = pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_HEAD),
+                                      PAIR_STARTED);
+    while (peek(word) != 2) {
+    }
+    acquire();
+}
+
+__device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
+{
+    const int start = (int)load_shared_u32(entry + ITEM_START), head = (int)load_shared_u32(entry + ITEM_HEAD);
+    if (start == START_KEPT) return;
+    clear(S);
+    if (start >= 0) load_state(S, initial_state(p, start, head), place.row());
+    if (start == START_LINK) load_link(S, link_state(p, (int)load_shared_u32(entry + ITEM_INDEX), place));
+    if (p.partition && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
+}
+
+/* After an item's last chunk, or the last one that it replays. */
+__device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_params &p, u32 entry, bool last,
+                                          const Place &place)
+{
+    const int to = (int)load_shared_u32(entry + ITEM_END_TO);
+    if (!last || to == END_LINK) {
+        meet_at_link(S, p, entry, last, place);
+    } else if (to >= 0 && p.final_state) {
+        if (p.partition) await_start(p, entry);
+        save_state(S, final_state(p, to, (int)load_shared_u32(entry + ITEM_HEAD)), place.row());
+    }
 }
 
 __device__ __forceinline__ void state_role(const prefill_params &p, const Place &place)
@@ -1397,27 +1833,26 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
     State st;
     Clock c = { 0, 0, 0 };
     if (place.group == 1) pass_turn(1);
-    mbar_wait(bar(GATE_FULL), 0);
-    u32 flags = load_shared_u32(c.table() + FLAGS);
-    for (int number = 0; !(flags & CHUNK_END); ++number) {
-        {
-            const u32 entry = entry_of(number); /* there since the gate warps have it */
-            const int line = (int)load_shared_u32(entry + ITEM_FROM), head = (int)load_shared_u32(entry + ITEM_HEAD);
-            clear(st.S);
-            if (line >= 0) load_state(st.S, initial_state(p, line, head), place.row());
-        }
+    for (;;) {
+        mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
+        const u32 first = load_shared_u32(c.table() + FLAGS);
+        if (first & CHUNK_END) break;
+        begin_item(st.S, p, entry_of(first >> ITEM_SHIFT), place); /* there since the gate warps have it */
         mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
-        for (bool last = false; !last; c.advance()) {
-            last = flags & CHUNK_LAST;
-            const bool checkpoint = spec::CHECKPOINTS && (flags & CHUNK_CHECKPOINT);
-            const int row = spec::CHECKPOINTS ? (int)load_shared_u32(c.table() + CHECKPOINT) : 0;
-            flags = state_chunk(st, p, c, last, place);
-            if (checkpoint)
-                save_checkpoints(st.S, p, row, (int)load_shared_u32(entry_of(number) + ITEM_HEAD), place.row());
+        for (bool last = false; !last;) {
+            const u32 now = state_chunk(st, p, c, place);
+            c.advance();
+            last = now & CHUNK_LAST;
+            if (spec::CHECKPOINTS && (now & CHUNK_CHECKPOINT))
+                save_checkpoints(st.S, p, (int)load_shared_u32(kept_row(place)),
+                                 (int)load_shared_u32(entry_of(now >> ITEM_SHIFT) + ITEM_HEAD), place.row());
+            if (rarely(now & (CHUNK_LAST | CHUNK_REPLAYED)))
+                hand_over(st.S, p, entry_of(now >> ITEM_SHIFT), last, place);
         }
-        const u32 entry = entry_of(number);
-        const int line = (int)load_shared_u32(entry + ITEM_TO), head = (int)load_shared_u32(entry + ITEM_HEAD);
-        if (p.final_state) save_state(st.S, final_state(p, line, head), place.row());
+        if (p.partition) {
+            release(); /* what hand_over() stored: the output warp counts the item */
+            arrive_warp(ITEM_DONE + (first >> ITEM_SHIFT & 1));
+        }
     }
     if (place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
 }
@@ -1429,7 +1864,10 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
 {
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4;
     sort_sequences(p);
-    if (threadIdx.x == 0) init_barriers();
+    if (threadIdx.x == 0) {
+        init_barriers();
+        store_shared(at(REPAIR_AT), 0u);
+    }
     /* Blocks of T and P above the diagonal are never written again. */
     for (int i = threadIdx.x; i < 2 * TP_STAGES * SQUARE / 16; i += spec::THREADS)
         store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);

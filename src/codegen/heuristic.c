@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "codegen/params.h"
+#include "codegen/partition.h"
 #include "codegen/spec.h"
 #include "codegen/workspace.h"
 
@@ -65,6 +66,21 @@ static void prefill_params(struct gdni_params *out, const struct gdni_problem *p
 }
 
 /*
+ * Whether the usual kernel cuts sequences, and with enough chunks in each to be the faster one: 16 heads of 16 chunks take 43 us
+ * cut and 39 in two kinds of CTAs, of 64 chunks 54 and 127 (H200).
+ */
+static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
+{
+    enum { LEAST_CHUNKS = 24 };
+    const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot);
+    struct gdni_spec spec;
+    struct gdni_params usual;
+    prefill_params(&usual, problem, arch);
+    return gdni_spec_build(&spec, problem, arch, &usual) == GDN_OK && tokens / seqs >= LEAST_CHUNKS * spec.params.chunk &&
+           gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0;
+}
+
+/*
  * With few (sequence, head) pairs most SMs have nothing to do, and a chunk's time is what counts: T and P by CTAs of their own,
  * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers.
  */
@@ -75,6 +91,7 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
     const struct gdni_slot slot = { bucket, seq_class };
     if (problem->op != GDNI_OP_PREFILL) return false;
     if (num_sms <= 0) num_sms = arch->default_sms;
+    if (is_cut(problem, arch, num_sms, slot)) return false;
     gdni_params_initial(out, GDNI_KERNEL_PREFILL_SPLIT);
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
         const int64_t ctas = slot_seqs(slot) * problem->num_heads * (problem->head_dim_v / blocks[i]);

@@ -13,7 +13,8 @@
  * Strides in elements, defaults filled in. Row t of sequence n is row cu_seqlens[n] + t of batch 0, or without cu_seqlens
  * row t of batch n, of uniform_len tokens. State head h reads q head h / q_div % q_mod, and so on. Of g, beta, states, slots,
  * flags and checkpoints 0 is none. Of the split
- * kernel alone: control (a ticket counter and a flag for each image, zeros), images, image_rows (of a head), num_producers.
+ * kernel: control (a ticket counter and a flag for each image, zeros), images, image_rows (of a head), num_producers. Of the
+ * Hopper kernel: control (a ticket counter and what partitions agree by, zeros), images (states between partitions).
  */
 /* clang-format off */
 #define GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) \
@@ -73,18 +74,16 @@
 /* clang-format on */
 
 /*
- * The same, and of the Hopper kernel alone: its items, (sequence, head) pairs; scale = o_scale for Q S = p_scale v_scale for
- * P V', p_scale a power of two, v_unscale = 1 / v_scale, and late_scale for both when it is not 1; tensor maps of the rows of
- * q, k, v, o, 64 x 64 elements at a time.
+ * The same, and of the Hopper kernel alone: chunks of a partition (0: sequences are whole); a bound of its items, (sequence,
+ * head) or (row of partitions, head) pairs; scale = p_scale, for P and Q S, times late_scale, for O; tensor maps of the rows
+ * of q, k, v, o, 64 x 64 elements at a time.
  */
 /* clang-format off */
 #define GDNI_PREFILL_HOPPER_PARAMS(IN, OUT, I64, I32, F32, MAP) \
     GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32)                 \
+    I32(partition)                                              \
     I32(num_items)                                              \
     F32(p_scale)                                                \
-    F32(v_scale)                                                \
-    F32(v_unscale)                                              \
-    F32(o_scale)                                                \
     F32(late_scale)                                             \
     MAP(q_map)                                                  \
     MAP(k_map)                                                  \

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "codegen/partition.h"
+
 static int64_t round_up(int64_t x, int64_t to)
 {
     return (x + to - 1) / to * to;
@@ -34,7 +36,38 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
     const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * problem->num_heads;
     if (num_seqs < 2 || items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
     out->control_words = 1;
-    out->size = ALIGNMENT;
+    if (out->size == 0) out->size = ALIGNMENT;
+}
+
+/* Control words as the template lays them out, then a state for each item's link to the one before. */
+static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_problem *problem, int64_t items,
+                               int64_t num_seqs)
+{
+    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, LINK_WORDS = 2 };
+    const int64_t state = (int64_t)problem->head_dim_qk * problem->head_dim_v * (int64_t)sizeof(float);
+    out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * num_seqs * problem->num_heads + LINK_WORDS * items);
+    out->images_offset = (size_t)round_up((int64_t)out->control_words * 4, ALIGNMENT);
+    out->size = out->images_offset + (size_t)(items * state);
+}
+
+/* Whether this call is cut depends on more than its size: what one of its size may need is what it needs. */
+static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spec *spec,
+                               const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
+{
+    const int32_t partition = gdni_partition_chunks(spec, problem, num_sms, num_tokens, num_seqs);
+    const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
+    const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms;
+    if (gdni_partition_possible(spec, num_tokens)) {
+        lay_out_partitions(out, problem, most, most / problem->num_heads);
+        const size_t size = out->size;
+        lay_out_partitions(out, problem, items, num_seqs);
+        out->size = size;
+    }
+    out->partition = partition;
+    out->num_items = items;
+    if (partition) return;
+    out->control_words = out->images_offset = 0;
+    workspace_of_tickets(out, spec, problem, num_sms, num_tokens, num_seqs);
 }
 
 static void workspace_of_images(struct gdni_workspace *out, const struct gdni_spec *spec,
@@ -57,5 +90,5 @@ void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec,
     if (spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
         workspace_of_images(out, spec, problem, num_sms, num_tokens, num_seqs);
     else if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
-        workspace_of_tickets(out, spec, problem, num_sms, num_tokens, num_seqs);
+        workspace_of_items(out, spec, problem, num_sms, num_tokens, num_seqs);
 }

@@ -8,15 +8,20 @@
 
 #include "codegen/spec.h"
 
-/* From the workspace's first byte: `control_words` 32-bit words that must be zeros, then images. All 0: nothing is needed. */
+/*
+ * From the workspace's first byte: `control_words` 32-bit words that must be zeros, then images, or states between partitions.
+ * All 0: nothing is needed.
+ */
 struct gdni_workspace {
     size_t control_words, images_offset, size;
     int64_t image_rows;    /* of a head */
     int32_t num_producers; /* CTAs */
+    int32_t partition;     /* chunks; 0: sequences stay whole */
+    int64_t num_items;     /* of the persistent kernel, a bound */
 };
 
 /*
- * Of one call. num_sms: of the device; it chooses how many CTAs produce, never a result. All but num_producers grow with
+ * Of one call. num_sms: of the device; it chooses how many CTAs produce, and how sequences are cut. `size` grows with
  * num_tokens and num_seqs.
  */
 void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,

@@ -211,20 +211,18 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
 }
 
 /*
- * scale as the Hopper kernel wants it: its power of two in P, which is fp16, while that is harmless, and the rest in V'; else
- * on O at the end.
+ * scale as the Hopper kernel wants it: what P, which is fp16, takes of it, and what O takes at the end. An extreme one is O's alone;
+ * else P takes all of it with bf16 data, a power of two with fp16 (see the template's LATE_SCALE).
  */
-static void set_scale(struct gdni_prefill_hopper_params *out, float scale)
+static void set_scale(struct gdni_prefill_hopper_params *out, int32_t io_type, float scale)
 {
     const float size = fabsf(scale);
-    const bool in_p = size <= 4.0f && size >= 0.0009765625f;
+    const bool harmless = size <= 4.0f && size >= 0.0009765625f;
     int exponent = 1;
-    const float mantissa = in_p ? 2.0f * frexpf(size, &exponent) : 1.0f; /* 1 to 2 */
-    out->p_scale = in_p ? copysignf(ldexpf(1.0f, exponent - 1), scale) : 1.0f;
-    out->v_scale = mantissa;
-    out->v_unscale = 1.0f / mantissa;
-    out->o_scale = in_p ? scale : 1.0f;
-    out->late_scale = in_p ? 1.0f : scale;
+    if (harmless) frexpf(size, &exponent); /* size = 1/2 to 1 times 2^exponent */
+    const float power = ldexpf(1.0f, exponent - 1);
+    out->p_scale = harmless && io_type == GDN_BF16 ? scale : power;
+    out->late_scale = scale / out->p_scale;
 }
 
 /* The Hopper kernel's struct begins as the others'. */
@@ -232,11 +230,17 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
                                 const struct gdni_prefill_params *params, gdn_stream stream)
 {
     struct gdni_prefill_hopper_params own = { 0 };
-    memcpy(&own, params, offsetof(struct gdni_prefill_hopper_params, num_items));
-    own.num_items = (int32_t)((call->num_seqs > 0 ? call->num_seqs : 1) * plan->problem.num_heads);
-    set_scale(&own, params->scale);
+    struct call cut = *call;
+    memcpy(&own, params, offsetof(struct gdni_prefill_hopper_params, partition));
+    own.partition = call->needs.partition;
+    own.num_items = (int32_t)(own.partition ? call->needs.num_items
+                                            : (call->num_seqs > 0 ? call->num_seqs : 1) * plan->problem.num_heads);
+    set_scale(&own, plan->problem.io_type, params->scale);
     GDN_TRY(gdni_tensor_maps(&own, &plan->problem, gdni_modules_cuda(plan->modules)));
-    return launch(plan, loaded, call, &own, stream);
+    const int num_sms = gdni_plan_num_sms(plan);
+    const uint32_t grid[3] = { (uint32_t)(own.num_items < num_sms ? own.num_items : num_sms), 1, 1 };
+    if (own.partition) cut.grid = grid;
+    return launch(plan, loaded, &cut, &own, stream);
 }
 
 gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,

@@ -35,3 +35,20 @@ __device__ __forceinline__ u32 take_ticket(u32 *counter)
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(counter) : "memory");
     return ticket;
 }
+
+/* This thread's earlier writes, and what a barrier has ordered before it, are visible to whoever acquires a later add_to() of it. */
+__device__ __forceinline__ void release()
+{
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+/* Orders nothing by itself: release() comes before it. */
+__device__ __forceinline__ void add_to(u32 *word, u32 value)
+{
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void raise(u32 *word, u32 value)
+{
+    asm volatile("red.relaxed.gpu.global.max.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}

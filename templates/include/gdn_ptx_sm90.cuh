@@ -140,6 +140,12 @@ template <int PENDING> __device__ __forceinline__ void bulk_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }
 
+/* The same, until what they wrote is visible to this thread. */
+template <int PENDING> __device__ __forceinline__ void bulk_wait()
+{
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
 /* ---- Warps ---- */
 
 template <int REGISTERS> __device__ __forceinline__ void take_registers()

@@ -351,26 +351,24 @@ Test(execute, hopper_maps_of_a_uniform_batch_have_its_sequences_as_a_dimension)
 Test(execute, hopper_keeps_an_extreme_scale_out_of_fp16)
 {
     static const struct {
-        float scale, p_scale, v_scale, o_scale, late_scale;
-    } cases[] = { { 0.125f, 0.125f, 1, 0.125f, 1 },
-                  { 0.1875f, 0.125f, 1.5f, 0.1875f, 1 },
-                  { -3, -2, 1.5f, -3, 1 },
-                  { 1e6f, 1, 1, 1, 1e6f },
-                  { 1e-9f, 1, 1, 1, 1e-9f },
-                  { 0, 1, 1, 1, 0 } };
-    const gdn_prefill_desc desc = fake_prefill_desc();
+        gdn_dtype io_type;
+        float scale, p_scale, late_scale;
+    } cases[] = { { GDN_BF16, 0.1875f, 0.1875f, 1 }, { GDN_BF16, -3, -3, 1 },         { GDN_BF16, 1e6f, 1, 1e6f },
+                  { GDN_BF16, 1e-9f, 1, 1e-9f },     { GDN_BF16, 0, 1, 0 },           { GDN_F16, 0.125f, 0.125f, 1 },
+                  { GDN_F16, 0.1875f, 0.125f, 1.5f }, { GDN_F16, -3, 2, -1.5f },      { GDN_F16, 1e6f, 1, 1e6f },
+                  { GDN_F16, 1e-9f, 1, 1e-9f },      { GDN_F16, 0, 1, 0 } };
     gdn_prefill_args a = fake_prefill_args();
-    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
     a.has_scale = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        gdn_prefill_desc desc = fake_prefill_desc();
+        desc.io_type = cases[i].io_type;
+        gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
         a.scale = cases[i].scale;
         const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
-        cr_expect(p.p_scale == cases[i].p_scale && p.v_scale == cases[i].v_scale && p.o_scale == cases[i].o_scale &&
-                      p.late_scale == cases[i].late_scale && p.v_scale * p.v_unscale == 1,
-                  "scale %g: %g %g %g %g", (double)a.scale, (double)p.p_scale, (double)p.v_scale, (double)p.o_scale,
-                  (double)p.late_scale);
+        cr_expect(p.p_scale == cases[i].p_scale && p.late_scale == cases[i].late_scale, "scale %g: %g %g",
+                  (double)a.scale, (double)p.p_scale, (double)p.late_scale);
+        gdn_plan_destroy(plan);
     }
-    gdn_plan_destroy(plan);
 }
 
 Test(execute, hopper_refuses_what_tensor_maps_cannot_say_and_launches_nothing)

@@ -1,0 +1,84 @@
+/*
+ * partition.c - owns the model of what cutting sequences gains.
+ */
+#include "codegen/partition.h"
+
+/* Chunks' worth of work: what an item replays, if gates decay as trained ones do; of taking an item; of cutting at all. */
+enum { REPLAY = 6, SWITCH = 1, SETUP = 3 };
+enum { SHORTEST = 4 }; /* chunks of a partition */
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
+                             int64_t num_tokens, int64_t num_seqs)
+{
+    const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
+    const int64_t rows = partition ? num_tokens / ((int64_t)partition * spec->params.chunk) + seqs : seqs;
+    return rows * problem->num_heads;
+}
+
+static bool fits(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t partition,
+                 int64_t num_tokens, int64_t num_seqs)
+{
+    return gdni_partition_items(spec, problem, (int32_t)partition, num_tokens, num_seqs) <=
+           (int64_t)GDNI_ITEMS_PER_SM * num_sms;
+}
+
+/* Of sequences of `chunks` chunks each, in `parts` partitions, in chunks of the busiest SM. */
+static int64_t cost(int64_t pairs, int64_t chunks, int64_t parts, int num_sms)
+{
+    const int64_t length = divide_up(chunks, parts), waves = divide_up(pairs * divide_up(chunks, length), num_sms);
+    return parts == 1 ? waves * chunks : waves * (length + REPLAY + SWITCH) + SETUP;
+}
+
+/* The best number of chunks for sequences of equal length; `chunks` where whole ones are no worse. */
+static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
+{
+    int64_t best = chunks, least = cost(pairs, chunks, 1, num_sms);
+    for (int64_t parts = 2; divide_up(chunks, parts) >= SHORTEST; ++parts) {
+        const int64_t now = cost(pairs, chunks, parts, num_sms);
+        if (pairs * parts > (int64_t)GDNI_ITEMS_PER_SM * num_sms) break;
+        if (now >= least) continue;
+        least = now;
+        best = divide_up(chunks, parts);
+    }
+    return best;
+}
+
+/*
+ * Sequences may be of any lengths: where several are not to be cut as equal ones, one that is twice as long as they are on
+ * average, and more than an SM's share of the work, still is.
+ */
+static int64_t by_model(const struct gdni_problem *problem, int64_t tokens_per_chunk, int num_sms, int64_t num_tokens,
+                        int64_t num_seqs)
+{
+    const int64_t chunks = divide_up(num_tokens, tokens_per_chunk), heads = problem->num_heads;
+    const int64_t average = divide_up(chunks, num_seqs), share = divide_up(chunks * heads, num_sms);
+    int64_t length = best_of_equal(num_seqs * heads, average, num_sms);
+    if (length == average) length = share > 2 * average ? share : 2 * average;
+    if (length < 4 * REPLAY && num_seqs > 1) length = 4 * REPLAY;
+    return length < chunks ? length : 0;
+}
+
+int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                              int64_t num_tokens, int64_t num_seqs)
+{
+    int64_t length = spec->params.partition_chunks;
+    if (length == GDNI_PARTITION_NEVER || num_seqs < 1 || !gdni_partition_possible(spec, num_tokens)) return 0;
+    if (length == GDNI_PARTITION_MODEL)
+        length = by_model(problem, spec->params.chunk, num_sms, num_tokens, num_seqs);
+    if (length == 0 || !fits(spec, problem, num_sms, length, num_tokens, num_seqs)) return 0;
+    return (int32_t)length;
+}
+
+bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens)
+{
+    if (spec->kernel != GDNI_KERNEL_PREFILL_HOPPER || spec->params.partition_chunks == GDNI_PARTITION_NEVER)
+        return false;
+    const int64_t least =
+        spec->params.partition_chunks == GDNI_PARTITION_MODEL ? 2 * SHORTEST : spec->params.partition_chunks;
+    return num_tokens > least * spec->params.chunk;
+}
