@@ -37,6 +37,10 @@ target_include_directories(gdnjit_objects SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR} $
 target_compile_options(gdnjit_objects PRIVATE ${GDN_C_WARNINGS})
 target_compile_definitions(gdnjit_objects PRIVATE $<$<BOOL:${GDN_CHECKED_KERNELS}>:GDN_CHECKED_KERNELS>)
 
+if(GDN_FUZZ) # libFuzzer learns from comparisons, of which printing makes many, none of them with what an input holds
+    set_source_files_properties(src/base/strbuf.c src/runtime/dump.c PROPERTIES COMPILE_OPTIONS -fno-sanitize-coverage=trace-cmp)
+endif()
+
 add_library(gdnjit SHARED $<TARGET_OBJECTS:gdnjit_objects>)
 add_library(gdnjit_static STATIC $<TARGET_OBJECTS:gdnjit_objects>)
 add_library(GdnJit::gdnjit ALIAS gdnjit)

@@ -14,7 +14,7 @@ static bool reserve(struct gdni_strbuf *sb, size_t more)
     if (sb->failed) return false;
     const size_t need = sb->len + more + 1;
     if (need <= sb->cap) return true;
-    size_t cap = sb->cap ? sb->cap * 2 : 256;
+    size_t cap = sb->cap ? sb->cap * 2 : 1024;
     if (cap < need) cap = need;
     char *grown = gdni_realloc(sb->text, cap);
     if (!grown) {
@@ -42,12 +42,16 @@ void gdni_sb_str(struct gdni_strbuf *sb, const char *s)
 void gdni_sb_fmt(struct gdni_strbuf *sb, const char *format, ...)
 {
     va_list args, again;
+    if (!reserve(sb, 0)) return;
+    const size_t room = sb->cap - sb->len;
     va_start(args, format);
     va_copy(again, args);
-    const int n = vsnprintf(NULL, 0, format, args);
+    const int n = vsnprintf(sb->text + sb->len, room, format, args); /* nearly always it fits */
     va_end(args);
     if (n < 0)
         sb->failed = true;
+    else if ((size_t)n < room)
+        sb->len += (size_t)n;
     else if (reserve(sb, (size_t)n)) {
         vsnprintf(sb->text + sb->len, (size_t)n + 1, format, again);
         sb->len += (size_t)n;
@@ -55,30 +59,50 @@ void gdni_sb_fmt(struct gdni_strbuf *sb, const char *format, ...)
     va_end(again);
 }
 
+void gdni_sb_int(struct gdni_strbuf *sb, int64_t value)
+{
+    char digits[20]; /* of the most negative number, with its sign */
+    size_t at = sizeof digits;
+    uint64_t left = value < 0 ? -(uint64_t)value : (uint64_t)value;
+    do
+        digits[--at] = (char)('0' + left % 10);
+    while (left /= 10);
+    if (value < 0) digits[--at] = '-';
+    gdni_sb_bytes(sb, digits + at, sizeof digits - at);
+}
+
 void gdni_sb_json_str(struct gdni_strbuf *sb, const char *s)
 {
+    static const char escaped[] = "\"\\\177\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17"
+                                  "\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37";
     gdni_sb_str(sb, "\"");
-    for (; *s; ++s) {
-        const unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            gdni_sb_fmt(sb, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            gdni_sb_fmt(sb, "\\u%04x", c);
-        else
-            gdni_sb_bytes(sb, s, 1);
+    for (size_t len = strcspn(s, escaped);; len = strcspn(s, escaped)) {
+        gdni_sb_bytes(sb, s, len);
+        s += len;
+        if (!*s) break;
+        gdni_sb_fmt(sb, *s == '"' || *s == '\\' ? "\\%c" : "\\u%04x", (unsigned char)*s);
+        ++s;
     }
     gdni_sb_str(sb, "\"");
 }
 
+static void json_name(struct gdni_strbuf *sb, const char *name)
+{
+    gdni_sb_str(sb, ", \"");
+    gdni_sb_str(sb, name);
+    gdni_sb_str(sb, "\": ");
+}
+
 void gdni_sb_json_text(struct gdni_strbuf *sb, const char *name, const char *value)
 {
-    gdni_sb_fmt(sb, ", \"%s\": ", name);
+    json_name(sb, name);
     gdni_sb_json_str(sb, value);
 }
 
 void gdni_sb_json_int(struct gdni_strbuf *sb, const char *name, int64_t value)
 {
-    gdni_sb_fmt(sb, ", \"%s\": %lld", name, (long long)value);
+    json_name(sb, name);
+    gdni_sb_int(sb, value);
 }
 
 char *gdni_sb_take(struct gdni_strbuf *sb)

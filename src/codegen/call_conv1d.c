@@ -86,10 +86,10 @@ static gdn_status check_output(const struct gdni_problem *p, const gdn_conv1d_ar
         return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx but the plan has no head for it: pass 0", o->name,
                         (unsigned long long)o->value);
     GDN_TRY(gdni_check_pointers(&pointer, 1));
-    if (o->heads == 0) return GDN_OK;
     GDN_TRY(check_stride(o, "token", o->strides->token, (int64_t)1 << 31, unit));
     GDN_TRY(check_stride(o, "head", o->strides->head, MAX_STRIDE, unit));
     GDN_TRY(check_stride(o, "batch", o->strides->batch, MAX_STRIDE, unit));
+    if (o->heads == 0) return GDN_OK; /* its strides are reckoned with all the same */
     if (o->strides->batch && a->cu_seqlens)
         return GDN_FAIL(
             GDN_E_INVALID,
@@ -134,7 +134,7 @@ static gdn_status check_gates(const struct gdni_problem *p, const gdn_conv1d_arg
         return GDN_FAIL(GDN_E_INVALID,
                         "a, b, a_log, dt_bias, g or beta is given but the plan's num_gate_heads is 0: plan "
                         "with gate heads or pass 0");
-    if (!gates) return GDN_OK;
+    if (!gates) return check_gate_strides(p, a);
     if (!a->g && !a->beta)
         return GDN_FAIL(GDN_E_INVALID,
                         "g and beta are both null but the plan has %d gate heads: pass one of them, or plan "
@@ -177,7 +177,7 @@ static gdn_status check_channel_stride(const struct gdni_problem *p, const gdn_c
             "state_channel_stride is %lld but the plan's state_layout is not GDN_CONV_STATE_CW_STRIDED: plan "
             "with it or pass 0",
             (long long)stride);
-    if (p->state_layout != GDN_CONV_STATE_CW_STRIDED || !a->state) return GDN_OK;
+    if (p->state_layout != GDN_CONV_STATE_CW_STRIDED || (!a->state && stride == 0)) return GDN_OK;
     if (stride < p->width - 1 || stride > 65535)
         return GDN_FAIL(GDN_E_INVALID, "state_channel_stride is %lld: must be from width - 1, which is %d, to 65535",
                         (long long)stride, p->width - 1);

@@ -40,10 +40,22 @@ static gdn_status check_derived(const gdn_prefill_args *a, const char *tensor, c
         s->token ? "batch" : "token");
 }
 
+/* Of a sequence, of which gdni_strides_filled() makes a batch stride. */
+static gdn_status check_span(const gdn_prefill_args *a, const char *tensor, const gdn_strides *s)
+{
+    const int64_t rows = a->cu_seqlens || a->num_seqs == 0 ? a->num_tokens : a->num_tokens / a->num_seqs;
+    if (rows == 0 || s->token < MAX_STRIDE / rows) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID,
+                    "%s_strides.token is %lld elements: %lld rows that far apart pass 2^47 elements, which no address "
+                    "space has; pass the distance of two rows, or 0 (packed)",
+                    tensor, (long long)s->token, (long long)rows);
+}
+
 static gdn_status check_strides(const gdn_prefill_args *a, const char *tensor, const gdn_strides *s, int64_t dim,
                                 int unit)
 {
     GDN_TRY(check_stride(tensor, "token", s->token, unit));
+    GDN_TRY(check_span(a, tensor, s));
     GDN_TRY(check_stride(tensor, "head", s->head, unit));
     GDN_TRY(check_stride(tensor, "batch", s->batch, unit));
     if (s->batch && a->cu_seqlens)

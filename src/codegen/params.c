@@ -58,6 +58,11 @@ static int32_t value_at(const struct gdni_params *values, size_t offset)
     return *(const int32_t *)(const void *)((const char *)values + offset);
 }
 
+static void set_at(struct gdni_params *values, size_t offset, int32_t value)
+{
+    *(int32_t *)(void *)((char *)values + offset) = value;
+}
+
 int32_t gdni_param_get(const struct gdni_params *values, const struct gdni_param_row *row)
 {
     return value_at(values, row->offset);
@@ -65,15 +70,16 @@ int32_t gdni_param_get(const struct gdni_params *values, const struct gdni_param
 
 void gdni_param_set(struct gdni_params *values, const struct gdni_param_row *row, int32_t value)
 {
-    *(int32_t *)(void *)((char *)values + row->offset) = value;
+    set_at(values, row->offset, value);
 }
 
 void gdni_params_initial(struct gdni_params *out, int32_t kernel)
 {
-    struct gdni_param_row row;
     *out = (struct gdni_params){ 0 };
-    for (int i = 0; gdni_param_at(kernel, i, &row); ++i)
-        gdni_param_set(out, &row, row.initial);
+    for (int i = 0; i < NUM_PARAMS; ++i) {
+        const struct kernel_row *row = row_of(&params[i], kernel);
+        if (row) set_at(out, params[i].offset, row->initial);
+    }
 }
 
 /* ---- Checks ---- */
@@ -113,10 +119,13 @@ gdn_status gdni_params_check(const struct gdni_params *values, int32_t kernel)
 
 void gdni_params_json(struct gdni_strbuf *sb, const struct gdni_params *values, int32_t kernel)
 {
-    struct gdni_param_row row;
+    const char *comma = "";
     gdni_sb_str(sb, "{");
-    for (int i = 0; gdni_param_at(kernel, i, &row); ++i)
-        gdni_sb_fmt(sb, "%s\"%s\": %d", i ? ", " : "", row.name, gdni_param_get(values, &row));
+    for (int i = 0; i < NUM_PARAMS; ++i) {
+        if (!row_of(&params[i], kernel)) continue;
+        gdni_sb_fmt(sb, "%s\"%s\": %d", comma, params[i].name, value_at(values, params[i].offset));
+        comma = ", ";
+    }
     gdni_sb_str(sb, "}");
 }
 

@@ -64,7 +64,8 @@ static void json_buckets(struct gdni_strbuf *sb, const struct view *v)
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         if (most_seqs(v, bucket) == 0) continue;
         const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
-        gdni_sb_fmt(sb, "%s%lld", comma, (long long)(edge < bound ? edge : bound));
+        gdni_sb_str(sb, comma);
+        gdni_sb_int(sb, edge < bound ? edge : bound);
         comma = ", ";
     }
     gdni_sb_str(sb, "]");
@@ -90,9 +91,14 @@ static void json_calls(struct gdni_strbuf *sb, const struct view *v)
         if ((few >= 0 ? few : v->plan->variant_of_bucket[bucket]) != v->index) continue;
         double bytes = 0, flops = 0;
         gdni_problem_cost(&v->plan->problem, tokens, 1, &bytes, &flops);
-        gdni_sb_fmt(sb, "%s{\"tokens\": %lld, \"num_seqs\": 1, \"bytes\": %lld, \"flops\": %lld, \"floor_ns\": %lld}",
-                    comma, (long long)tokens, (long long)bytes, (long long)flops,
-                    (long long)(1e3 * floor_us(&v->plan->target, bytes, flops)));
+        gdni_sb_str(sb, comma);
+        gdni_sb_str(sb, "{\"tokens\": ");
+        gdni_sb_int(sb, tokens);
+        gdni_sb_json_int(sb, "num_seqs", 1);
+        gdni_sb_json_int(sb, "bytes", (int64_t)bytes);
+        gdni_sb_json_int(sb, "flops", (int64_t)flops);
+        gdni_sb_json_int(sb, "floor_ns", (int64_t)(1e3 * floor_us(&v->plan->target, bytes, flops)));
+        gdni_sb_str(sb, "}");
         comma = ", ";
     }
     gdni_sb_str(sb, "]");
@@ -100,8 +106,10 @@ static void json_calls(struct gdni_strbuf *sb, const struct view *v)
 
 static void print_choice(struct gdni_strbuf *sb, const struct gdni_choice *choice, struct gdni_slot slot)
 {
-    gdni_sb_fmt(sb, "{\"tokens\": %lld, \"seqs\": %lld, \"by\": \"%s\"", (long long)gdni_tuning_tokens(slot.bucket),
-                (long long)gdni_tuning_seqs(slot.seq_class), gdni_chosen_name(choice->by));
+    gdni_sb_str(sb, "{\"tokens\": ");
+    gdni_sb_int(sb, gdni_tuning_tokens(slot.bucket));
+    gdni_sb_json_int(sb, "seqs", gdni_tuning_seqs(slot.seq_class));
+    gdni_sb_json_text(sb, "by", gdni_chosen_name(choice->by));
     if (choice->by != GDNI_CHOSEN_HEURISTIC) {
         gdni_sb_json_text(sb, "gpu", choice->gpu_name);
         gdni_sb_json_int(sb, "measured_tokens", gdni_tuning_tokens(choice->measured.bucket));

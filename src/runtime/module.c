@@ -35,7 +35,7 @@ struct gdni_modules {
     int num_parts;                /* final before the first load */
     struct part parts[GDNI_MAX_VARIANTS];
     atomic_int num_devices;
-    struct gdni_loaded devices[MAX_DEVICES];
+    struct gdni_loaded *devices[MAX_DEVICES];
 };
 
 struct gdni_modules *gdni_modules_create(struct gdn_ctx *ctx, bool may_compile)
@@ -78,8 +78,10 @@ void gdni_modules_destroy(struct gdni_modules *modules)
         gdni_program_release(part->program);
     }
     for (int i = 0; i < atomic_load_explicit(&modules->num_devices, memory_order_acquire); ++i)
-        note(modules, modules->cuda->cuDevicePrimaryCtxRelease(modules->devices[i].device),
+        note(modules, modules->cuda->cuDevicePrimaryCtxRelease(modules->devices[i]->device),
              "cuDevicePrimaryCtxRelease");
+    for (int i = 0; i < MAX_DEVICES; ++i) /* also of a plan that was abandoned */
+        gdni_free(modules->devices[i]);
     pthread_mutex_destroy(&modules->lock);
     gdni_free(modules);
 }
@@ -100,7 +102,7 @@ const struct gdni_loaded *gdni_modules_find(const struct gdni_modules *modules, 
 {
     const int count = atomic_load_explicit(&modules->num_devices, memory_order_acquire);
     for (int i = 0; i < count; ++i)
-        if (modules->devices[i].ctx == ctx) return &modules->devices[i];
+        if (modules->devices[i]->ctx == ctx) return modules->devices[i];
     return NULL;
 }
 
@@ -119,7 +121,7 @@ struct gdni_program *gdni_modules_program(struct gdni_modules *modules, int i, e
 struct attempt {
     struct gdni_modules *m;
     gdni_cudevice device;
-    struct gdni_loaded loaded;
+    struct gdni_loaded *loaded;
     int refused;
 };
 
@@ -168,7 +170,7 @@ static gdn_status load_part(struct attempt *a, int i)
     GDN_TRY(open_library(a, i));
     gdni_curesult result = cuda->cuLibraryGetKernel(&kernel, part->library, part->program->entry);
     if (result != 0) return fail_part(a, i, result, "cuLibraryGetKernel");
-    result = cuda->cuKernelGetFunction(&a->loaded.functions[i], kernel);
+    result = cuda->cuKernelGetFunction(&a->loaded->functions[i], kernel);
     if (result != 0) return fail_part(a, i, result, "cuKernelGetFunction");
     if (part->spec->smem_bytes <= SMEM_WITHOUT_OPT_IN) return GDN_OK;
     result =
@@ -187,7 +189,7 @@ static gdn_status load_in_context(struct attempt *a)
 {
     const struct gdni_cuda *cuda = a->m->cuda;
     gdni_cuctx popped = NULL;
-    gdni_curesult result = cuda->cuCtxPushCurrent(a->loaded.ctx);
+    gdni_curesult result = cuda->cuCtxPushCurrent(a->loaded->ctx);
     if (result != 0) return gdni_cuda_fail(cuda, result, "cuCtxPushCurrent");
     const gdn_status status = load_parts(a);
     result = cuda->cuCtxPopCurrent(&popped);
@@ -198,8 +200,8 @@ static gdn_status load_in_context(struct attempt *a)
 static gdn_status load_on_device(struct attempt *a)
 {
     const struct gdni_cuda *cuda = a->m->cuda;
-    a->loaded.device = a->device;
-    const gdni_curesult result = cuda->cuDevicePrimaryCtxRetain(&a->loaded.ctx, a->device);
+    a->loaded->device = a->device;
+    const gdni_curesult result = cuda->cuDevicePrimaryCtxRetain(&a->loaded->ctx, a->device);
     if (result != 0) return gdni_cuda_fail(cuda, result, "cuDevicePrimaryCtxRetain");
     const gdn_status status = load_in_context(a);
     if (status != GDN_OK) cuda->cuDevicePrimaryCtxRelease(a->device); /* the first failure is the one to report */
@@ -209,7 +211,7 @@ static gdn_status load_on_device(struct attempt *a)
 static bool is_loaded(const struct gdni_modules *m, gdni_cudevice device)
 {
     for (int i = 0; i < atomic_load_explicit(&m->num_devices, memory_order_relaxed); ++i)
-        if (m->devices[i].device == device) return true;
+        if (m->devices[i]->device == device) return true;
     return false;
 }
 
@@ -222,7 +224,14 @@ static gdn_status load_locked(struct attempt *a)
         return GDN_FAIL(GDN_E_UNSUPPORTED,
                         "the plan is loaded on %d devices, the most that one plan serves: make another plan",
                         MAX_DEVICES);
-    GDN_TRY(load_on_device(a));
+    const size_t size = sizeof *a->loaded + (size_t)m->num_parts * sizeof a->loaded->functions[0];
+    a->loaded = gdni_calloc(1, size);
+    if (!a->loaded) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a loaded plan (%zu bytes)", size);
+    const gdn_status status = load_on_device(a);
+    if (status != GDN_OK) {
+        gdni_free(a->loaded);
+        return status;
+    }
     m->devices[count] = a->loaded;
     atomic_store_explicit(&m->num_devices, count + 1, memory_order_release);
     return GDN_OK;

@@ -21,7 +21,7 @@ enum { GDNI_MAX_VARIANTS = GDNI_NUM_BUCKETS * (1 + GDNI_NUM_SEQ_CLASSES) }; /* t
 struct gdni_loaded {
     gdni_cudevice device;
     gdni_cuctx ctx; /* the device's primary context, retained */
-    gdni_cufunc functions[GDNI_MAX_VARIANTS];
+    gdni_cufunc functions[]; /* one a variant */
 };
 
 /* may_compile: a cached cubin that the driver refuses is compiled anew, once. NULL when out of memory. */

@@ -33,7 +33,7 @@ static gdn_status choose_slot(gdn_plan *plan, struct gdni_slot slot, uint32_t fl
 {
     struct gdni_spec spec;
     *variant = -1;
-    GDN_TRY(gdni_tuning_choose(choice, plan->ctx->tuning, &plan->target, &plan->problem, slot, flags));
+    GDN_TRY(gdni_tuning_choose(choice, plan->ctx->tuning, &plan->target, plan->arch, &plan->problem, slot, flags));
     if (choice->by == GDNI_CHOSEN_NONE) return GDN_OK;
     GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &choice->params));
     *variant = variant_of_spec(plan, &spec);
@@ -121,7 +121,8 @@ static size_t workspace_size(const gdn_plan *plan)
     return most;
 }
 
-static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
+/* The first of its spec in this context: text is generated and hashed to learn the key. */
+static gdn_status find_by_key(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
 {
     struct gdni_unit unit = { 0 };
     struct gdni_key key = { 0 };
@@ -130,10 +131,21 @@ static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uin
     gdn_status status = gdni_unit_build(&unit, spec);
     if (status == GDN_OK) status = gdni_key_build(&key, &unit);
     if (status == GDN_OK) status = gdni_programs_get(plan->ctx, &unit, &key, program_flags, &program, &origin);
-    if (status == GDN_OK) gdni_modules_add(plan->modules, spec, program, origin);
+    if (status == GDN_OK) {
+        gdni_programs_learn(plan->ctx, spec, &key);
+        gdni_modules_add(plan->modules, spec, program, origin);
+    }
     gdni_key_free(&key);
     gdni_unit_free(&unit);
     return status;
+}
+
+static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
+{
+    struct gdni_program *program = gdni_programs_recall(plan->ctx, spec);
+    if (!program) return find_by_key(plan, spec, program_flags);
+    gdni_modules_add(plan->modules, spec, program, GDNI_FROM_MEMORY);
+    return GDN_OK;
 }
 
 /* given: the parameters to run; NULL: as the plan finds best. */

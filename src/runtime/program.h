@@ -43,6 +43,13 @@ enum { GDNI_NO_COMPILE = 1u };
 bool gdni_programs_may_compile(const struct gdn_ctx *ctx, uint32_t flags);
 
 /*
+ * The program of a spec that gdni_programs_learn() was told, if this context's memory has it: no unit, no key is built. One
+ * reference for the caller; NULL: ask gdni_programs_get().
+ */
+struct gdni_program *gdni_programs_recall(struct gdn_ctx *ctx, const struct gdni_spec *spec);
+void gdni_programs_learn(struct gdn_ctx *ctx, const struct gdni_spec *spec, const struct gdni_key *key);
+
+/*
  * The program of a unit: from this context's memory, a bundle, the disk cache, or NVRTC; single flight per key. On success
  * the caller owns one reference. *origin tells where it was found.
  */

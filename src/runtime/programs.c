@@ -189,6 +189,18 @@ static gdn_status find_or_compile(struct job *job)
 
 /* ---- requests ---- */
 
+struct gdni_program *gdni_programs_recall(struct gdn_ctx *ctx, const struct gdni_spec *spec)
+{
+    struct gdni_program *program = gdni_registry_recall(ctx->registry, spec);
+    if (program) count(&ctx->counters.memory_hits, 1);
+    return program;
+}
+
+void gdni_programs_learn(struct gdn_ctx *ctx, const struct gdni_spec *spec, const struct gdni_key *key)
+{
+    gdni_registry_learn(ctx->registry, spec, key);
+}
+
 /* Runs produce unless the registry has the program or another thread is at it. */
 static gdn_status request(struct job *job, gdn_status (*produce)(struct job *))
 {

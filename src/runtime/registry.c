@@ -5,6 +5,9 @@
  *
  * Open addressing, a power of two, linear probes, at most three quarters full. Records are never removed: a key that failed
  * once is a few hundred bytes, and the next caller tries again.
+ *
+ * Names are key texts, and specs as bytes, each of which leads to the record of its key. No spec is a key text: that begins
+ * with letters, a spec with the small number of a kernel.
  */
 #include "runtime/registry.h"
 
@@ -31,9 +34,10 @@ struct gdni_flight {
 };
 
 struct record {
-    char *key_text;
-    size_t key_len;
+    void *name;
+    size_t len;
     uint64_t hash;
+    size_t leads_to;              /* a spec's: record index + 1 of its key, and nothing below; 0 in a key's */
     struct gdni_program *program; /* a reference; NULL until built */
     struct gdni_flight *flight;   /* NULL unless under way */
 };
@@ -65,7 +69,7 @@ void gdni_registry_destroy(struct gdni_registry *r)
 {
     if (!r) return;
     for (size_t i = 0; i < r->count; ++i) {
-        gdni_free(r->records[i].key_text);
+        gdni_free(r->records[i].name);
         gdni_program_release(r->records[i].program);
     }
     gdni_free(r->records);
@@ -77,16 +81,16 @@ void gdni_registry_destroy(struct gdni_registry *r)
 
 /* ---- table ---- */
 
-static bool equals(const struct record *record, const struct gdni_key *key, uint64_t hash)
+static bool equals(const struct record *record, const void *name, size_t len, uint64_t hash)
 {
-    return record->hash == hash && record->key_len == key->len && memcmp(record->key_text, key->text, key->len) == 0;
+    return record->hash == hash && record->len == len && memcmp(record->name, name, len) == 0;
 }
 
-/* The slot that holds the key, or the free one where it belongs. */
-static size_t *probe(const struct gdni_registry *r, const struct gdni_key *key, uint64_t hash)
+/* The slot that holds the name, or the free one where it belongs. */
+static size_t *probe(const struct gdni_registry *r, const void *name, size_t len, uint64_t hash)
 {
     size_t at = (size_t)hash & (r->cap - 1);
-    while (r->slots[at] && !equals(&r->records[r->slots[at] - 1], key, hash))
+    while (r->slots[at] && !equals(&r->records[r->slots[at] - 1], name, len, hash))
         at = (at + 1) & (r->cap - 1);
     return &r->slots[at];
 }
@@ -96,7 +100,7 @@ static bool grow_slots(struct gdni_registry *r)
     const size_t cap = r->cap * 2;
     size_t *slots = gdni_calloc(cap, sizeof *slots);
     if (!slots) return false;
-    for (size_t i = 0; i < r->count; ++i) { /* all keys differ: the first free slot will do */
+    for (size_t i = 0; i < r->count; ++i) { /* all names differ: the first free slot will do */
         size_t at = (size_t)r->records[i].hash & (cap - 1);
         while (slots[at])
             at = (at + 1) & (cap - 1);
@@ -120,19 +124,19 @@ static bool make_room(struct gdni_registry *r)
     return true;
 }
 
-/* The key's record, made if need be; NULL when out of memory. Good until the next call. */
-static struct record *record_of(struct gdni_registry *r, const struct gdni_key *key)
+/* The name's record, made if need be; NULL when out of memory. Good until the next call. */
+static struct record *record_of(struct gdni_registry *r, const void *name, size_t len)
 {
-    const uint64_t hash = XXH3_64bits(key->text, key->len);
-    size_t *slot = probe(r, key, hash);
+    const uint64_t hash = XXH3_64bits(name, len);
+    size_t *slot = probe(r, name, len, hash);
     if (*slot) return &r->records[*slot - 1];
-    char *text = gdni_memdup(key->text, key->len);
-    if (!text || !make_room(r)) {
-        gdni_free(text);
+    void *copy = gdni_memdup(name, len);
+    if (!copy || !make_room(r)) {
+        gdni_free(copy);
         return NULL;
     }
-    slot = probe(r, key, hash); /* the table may have grown */
-    r->records[r->count] = (struct record){ .key_text = text, .key_len = key->len, .hash = hash };
+    slot = probe(r, name, len, hash); /* the table may have grown */
+    r->records[r->count] = (struct record){ .name = copy, .len = len, .hash = hash };
     *slot = ++r->count;
     return &r->records[r->count - 1];
 }
@@ -207,7 +211,7 @@ gdn_status gdni_registry_enter(struct gdni_registry *r, const struct gdni_key *k
     bool settled = false;
     pthread_mutex_lock(&r->lock);
     while (!settled) {
-        struct record *record = record_of(r, key);
+        struct record *record = record_of(r, key->text, key->len);
         if (record)
             settled = enter_once(r, record, flags, refused, program, flight, &status);
         else {
@@ -239,4 +243,28 @@ gdn_status gdni_registry_settle(struct gdni_registry *r, struct gdni_flight *fli
     pthread_mutex_unlock(&r->lock);
     gdni_program_release(old);
     return status;
+}
+
+/* ---- specs ---- */
+
+void gdni_registry_learn(struct gdni_registry *r, const struct gdni_spec *spec, const struct gdni_key *key)
+{
+    pthread_mutex_lock(&r->lock);
+    const struct record *of_key = record_of(r, key->text, key->len);
+    const size_t leads_to = of_key ? (size_t)(of_key - r->records) + 1 : 0;
+    struct record *of_spec = leads_to ? record_of(r, spec, sizeof *spec) : NULL;
+    if (of_spec) of_spec->leads_to = leads_to;
+    pthread_mutex_unlock(&r->lock);
+}
+
+struct gdni_program *gdni_registry_recall(struct gdni_registry *r, const struct gdni_spec *spec)
+{
+    struct gdni_program *program = NULL;
+    const uint64_t hash = XXH3_64bits(spec, sizeof *spec);
+    pthread_mutex_lock(&r->lock);
+    const size_t at = *probe(r, spec, sizeof *spec, hash);
+    if (at) program = r->records[r->records[at - 1].leads_to - 1].program;
+    if (program) gdni_program_retain(program);
+    pthread_mutex_unlock(&r->lock);
+    return program;
 }

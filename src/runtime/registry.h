@@ -1,5 +1,6 @@
 /*
- * registry.h - the programs that this context has in memory, by key text, and single flight per key.
+ * registry.h - the programs that this context has in memory, by key text, and single flight per key; and, by spec, those that
+ * were made of it before, for whom no key has to be built again.
  */
 #ifndef GDNI_REGISTRY_H
 #define GDNI_REGISTRY_H
@@ -32,5 +33,11 @@ gdn_status gdni_registry_enter(struct gdni_registry *registry, const struct gdni
  */
 gdn_status gdni_registry_settle(struct gdni_registry *registry, struct gdni_flight *flight, gdn_status status,
                                 struct gdni_program *program);
+
+/* From now on the spec's program is the key's. Out of memory nothing is learnt, which costs time and nothing else. */
+void gdni_registry_learn(struct gdni_registry *registry, const struct gdni_spec *spec, const struct gdni_key *key);
+
+/* The program that the spec's key has by now, with a reference for the caller. NULL: the spec was not learnt, or has none. */
+struct gdni_program *gdni_registry_recall(struct gdni_registry *registry, const struct gdni_spec *spec);
 
 #endif

@@ -127,12 +127,12 @@ static void answer_by_model(struct gdni_choice *out, const struct question *q)
 }
 
 gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tuning, const gdn_target *target,
-                              const struct gdni_problem *problem, struct gdni_slot slot, uint32_t flags)
+                              const struct gdni_arch *arch, const struct gdni_problem *problem, struct gdni_slot slot,
+                              uint32_t flags)
 {
-    struct question q = { .target = target, .problem = problem };
+    struct question q = { .target = target, .arch = arch, .problem = problem };
     *out = (struct gdni_choice){ .by = GDNI_CHOSEN_NONE };
-    GDN_TRY(gdni_arch_find(target->arch, &q.arch));
-    gdni_tuning_key_of(&q.key, problem, q.arch, slot);
+    gdni_tuning_key_of(&q.key, problem, arch, slot);
     if (!(flags & GDN_PLAN_HEURISTIC) && answer_from_tables(out, tuning, &q)) return GDN_OK;
     if (!(flags & GDN_PLAN_TUNED_ONLY)) {
         answer_by_model(out, &q);

@@ -33,15 +33,16 @@ struct gdni_tuning *gdni_tuning_create(const struct gdni_shipped_table *tables, 
 void gdni_tuning_destroy(struct gdni_tuning *tuning); /* NULL is allowed */
 
 /*
- * The choice for one slot of a plan. flags: the plan's GDN_PLAN_HEURISTIC (no table is asked) and GDN_PLAN_TUNED_ONLY
- * (nothing but a table is).
+ * The choice for one slot of a plan. arch: the target's. flags: the plan's GDN_PLAN_HEURISTIC (no table is asked) and
+ * GDN_PLAN_TUNED_ONLY (nothing but a table is).
  *
  * Of a GPU's entries the nearest: at most one bucket and one class away, the fewest steps, then the same class, then fewer
  * tokens. Of several other GPUs the one with the nearest number of SMs, then by name. What gdni_params_usable() refuses for
  * this problem is passed over. GDN_E_NOT_TUNED: GDN_PLAN_TUNED_ONLY, and no table answers for a slot that every plan has.
  */
 gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tuning, const gdn_target *target,
-                              const struct gdni_problem *problem, struct gdni_slot slot, uint32_t flags);
+                              const struct gdni_arch *arch, const struct gdni_problem *problem, struct gdni_slot slot,
+                              uint32_t flags);
 
 /* What became of one entry of a table that was taken in. */
 enum gdni_import_fate { GDNI_IMPORT_ADDED, GDNI_IMPORT_SAME, GDNI_IMPORT_REPLACED, GDNI_IMPORT_KEPT };

@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { EDIT = 12, CONTEXT_LIFE = 2000, CONV = 1, MANY_TOKENS = 2, ONE_SEQUENCE = 4 };
+enum { EDIT = 12, CONTEXT_LIFE = 10000, CONV = 1, MANY_TOKENS = 2, ONE_SEQUENCE = 4 };
 
 static void require(bool condition, const char *what)
 {
@@ -107,6 +107,7 @@ static void run(gdn_ctx *ctx, const struct call *c, bool conv)
 
 static const struct fake_controls *cuda;
 static gdn_ctx *ctx;
+static gdn_target h200;
 static long uses;
 
 /* A context keeps every program that it made: now and then a new one. */
@@ -124,13 +125,14 @@ static void refresh(void)
     cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
     cfg.driver_path = GDN_FAKE_CUDA_PATH;
     require(gdn_ctx_create(&ctx, &cfg) == GDN_OK, "gdn_ctx_create");
+    h200 = fake_h200(ctx);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0) return 0;
     refresh();
-    struct call c = { .target = fake_h200(ctx),
+    struct call c = { .target = h200,
                       .prefill = fake_prefill_desc(),
                       .conv = fake_conv1d_desc(),
                       .prefill_args = fake_prefill_args(),

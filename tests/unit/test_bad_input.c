@@ -247,6 +247,8 @@ Test(bad_input, members_of_prefill_args)
         { M(q_strides.token), 516, GDN_E_INVALID, { "q_strides.token is 516", "multiple of 8" } },
         { M(k_strides.head), -128, GDN_E_INVALID, { "k_strides.head is -128", "from 0" } },
         { M(v_strides.token), 1LL << 47, GDN_E_INVALID, { "v_strides.token is 140737488355328", "2^47" } },
+        { M(k_strides.token), 1LL << 41, GDN_E_INVALID, { "k_strides.token is 2199023255552", "96 rows", "2^47" } },
+        { M(g_strides.token), INT64_MAX / 96, GDN_E_INVALID, { "g_strides.token is" } },
         { M(o_strides.token), 64, GDN_E_INVALID, { "o_strides are { batch 0, token 64, head 0 }", "128 elements", "overlap" } },
         { M(v_strides.head), 256, GDN_E_INVALID, { "v_strides are", "token 0, head 256", "give token too" } },
         { M(beta_strides.head), 96, GDN_E_INVALID, { "beta_strides are", "head stride than 1", "give token too" } },
@@ -323,6 +325,10 @@ Test(bad_input, prefill_args_that_contradict_each_other)
     a.cu_seqlens = 0;
     a.k_strides.token = 128, a.k_strides.head = 32 * 128;
     EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "k_strides are", "give batch too");
+    a = fake_prefill_args();
+    a.cu_seqlens = 0;
+    a.v_strides.token = 1LL << 43; /* of 32 rows a batch stride is made */
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "v_strides.token is 8796093022208", "32 rows", "2^47");
     desc.slot_type = desc.cu_seqlens_type = GDN_INDEX_I64;
     a = fake_prefill_args();
     a.cu_seqlens = 0x90004;
@@ -442,6 +448,31 @@ Test(bad_input, gates_and_checkpoints_of_conv_args)
     args = gated_args();
     args.g = args.a = args.a_log = 0;
     cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_OK, "beta alone: %s", gdn_last_error());
+}
+
+/* What a call has no use for is reckoned with all the same, and so is not taken when it is absurd. */
+Test(bad_input, strides_of_what_a_conv_call_does_not_have)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    gdn_conv1d_args a = fake_conv1d_args();
+    desc.state_layout = GDN_CONV_STATE_CW_STRIDED;
+    a.state = a.slot_in = a.has_initial_state = 0;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "no state, no stride: %s", gdn_last_error());
+    a.state_channel_stride = INT64_MAX / 2;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "state_channel_stride is 4611686018427387903", "65535");
+    desc = fake_conv1d_desc();
+    desc.num_k_heads = 0;
+    a = fake_conv1d_args();
+    a.k = a.cu_seqlens = 0;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "no k heads: %s", gdn_last_error());
+    a.k_strides.token = INT64_MAX;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "k_strides.token is 9223372036854775807");
+    a.k_strides.token = 0;
+    a.gate_group_stride = 64;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "gate_group_stride is 64", "0 k heads");
+    a.gate_group_stride = 0;
+    a.b_stride = -1;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "b_stride is -1");
 }
 
 /* ---- Targets ---- */

@@ -280,6 +280,57 @@ Test(plan, running_out_of_memory_at_any_point_leaks_nothing)
     fake_host_close(&host);
 }
 
+/* Text is generated and hashed for the first plan of a spec alone: the second allocates itself and its modules. */
+Test(plan, a_plan_made_again_builds_no_unit_and_no_key)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_plan *first = NULL, *again = NULL;
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &first), GDN_OK, "%s", gdn_last_error());
+    gdn_cache_stats before = GDN_CACHE_STATS_INIT, after = GDN_CACHE_STATS_INIT;
+    cr_assert_eq(gdn_cache_stat(host.ctx, &before), GDN_OK);
+    gdni_mem_fail_after(2);
+    const gdn_status status = gdn_plan_prefill(host.ctx, &target, &desc, 0, &again);
+    gdni_mem_fail_after(-1);
+    cr_assert_eq(status, GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_cache_stat(host.ctx, &after), GDN_OK);
+    cr_expect_eq(after.memory_hits - before.memory_hits, (uint64_t)first->num_variants);
+    cr_expect_eq(after.compiles, before.compiles);
+    cr_assert_eq(again->num_variants, first->num_variants);
+    for (int i = 0; i < first->num_variants; ++i) {
+        enum gdni_origin origin;
+        struct gdni_program *a = gdni_modules_program(first->modules, i, &origin);
+        struct gdni_program *b = gdni_modules_program(again->modules, i, &origin);
+        cr_expect_eq(a, b, "variant %d", i);
+        cr_expect_eq(origin, GDNI_FROM_MEMORY);
+        gdni_program_release(a);
+        gdni_program_release(b);
+    }
+    gdn_plan_destroy(first);
+    gdn_plan_destroy(again);
+    fake_host_close(&host);
+}
+
+Test(plan, a_load_without_memory_leaves_the_device_as_it_was)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    cr_assert_eq(gdn_plan_load(plan, 7), GDN_E_NO_DEVICE); /* opens the driver */
+    gdni_mem_fail_after(0);
+    const gdn_status status = gdn_plan_load(plan, 0);
+    gdni_mem_fail_after(-1);
+    cr_assert_eq(status, GDN_E_NOMEM, "%s: %s", gdn_status_name(status), gdn_last_error());
+    cr_expect(fake_balanced(host.cuda));
+    cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+    cr_expect(fake_balanced(host.cuda));
+    cr_expect(fake_no_leaks());
+}
+
 /* ---- Dumps ---- */
 
 Test(plan, the_json_dump_has_target_and_variants)

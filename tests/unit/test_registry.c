@@ -132,6 +132,111 @@ Test(registry, a_fresh_program_takes_the_place_of_the_old_one)
     gdni_key_free(&key);
 }
 
+/* ---- specs ---- */
+
+static struct gdni_spec spec_of(int32_t tile_tokens)
+{
+    struct gdni_spec spec;
+    memset(&spec, 0, sizeof spec);
+    spec.params.tile_tokens = tile_tokens;
+    return spec;
+}
+
+static void expect_recalled(struct gdni_registry *r, const struct gdni_spec *spec, const char *key_text)
+{
+    struct gdni_program *program = gdni_registry_recall(r, spec);
+    cr_assert_eq(program != NULL, key_text != NULL);
+    if (program) cr_expect_str_eq(program->key_text, key_text);
+    gdni_program_release(program);
+}
+
+Test(registry, a_spec_is_recalled_once_it_was_learnt_and_its_key_built)
+{
+    struct gdni_registry *r = gdni_registry_create();
+    struct gdni_key a = key_of("a"), b = key_of("b");
+    const struct gdni_spec one = spec_of(4), same_code = spec_of(8), other = spec_of(16);
+    expect_recalled(r, &one, NULL);
+    gdni_registry_learn(r, &one, &a);
+    expect_recalled(r, &one, NULL);
+    build(r, &a);
+    build(r, &b);
+    expect_recalled(r, &one, "a");
+    expect_recalled(r, &other, NULL);
+    gdni_registry_learn(r, &same_code, &a);
+    gdni_registry_learn(r, &other, &b);
+    gdni_registry_learn(r, &other, &b);
+    expect_recalled(r, &one, "a");
+    expect_recalled(r, &same_code, "a");
+    expect_recalled(r, &other, "b");
+    gdni_registry_destroy(r);
+    gdni_key_free(&a);
+    gdni_key_free(&b);
+}
+
+Test(registry, a_spec_leads_to_the_program_that_took_the_place_of_a_refused_one)
+{
+    struct gdni_registry *r = gdni_registry_create();
+    struct gdni_key key = key_of("a");
+    const struct gdni_spec spec = spec_of(4);
+    struct gdni_flight *flight;
+    struct gdni_program *none;
+    build(r, &key);
+    gdni_registry_learn(r, &spec, &key);
+    struct gdni_program *refused = gdni_registry_recall(r, &spec);
+    cr_assert_eq(gdni_registry_enter(r, &key, 0, refused, &none, &flight), GDN_OK);
+    struct gdni_program *fresh = program_of(&key);
+    gdni_registry_settle(r, flight, GDN_OK, fresh);
+    struct gdni_program *found = gdni_registry_recall(r, &spec);
+    cr_expect_eq(found, fresh);
+    cr_expect_eq(refused->refs, 1, "the registry still holds the refused program");
+    gdni_program_release(refused);
+    gdni_program_release(fresh);
+    gdni_program_release(found);
+    gdni_registry_destroy(r);
+    gdni_key_free(&key);
+}
+
+Test(registry, a_spec_that_found_no_memory_is_not_learnt_and_can_be_later)
+{
+    struct gdni_key key = key_of("a");
+    const struct gdni_spec spec = spec_of(4);
+    struct gdni_registry *r = gdni_registry_create();
+    build(r, &key);
+    gdni_mem_fail_after(0);
+    gdni_registry_learn(r, &spec, &key);
+    gdni_mem_fail_after(-1);
+    expect_recalled(r, &spec, NULL);
+    gdni_registry_learn(r, &spec, &key);
+    expect_recalled(r, &spec, "a");
+    gdni_registry_destroy(r);
+    gdni_key_free(&key);
+    cr_assert(fake_no_leaks());
+}
+
+Test(registry, thousands_of_specs_are_told_apart)
+{
+    enum { SPECS = 2000, KEYS = 7 };
+    struct gdni_registry *r = gdni_registry_create();
+    struct gdni_key keys[KEYS];
+    for (int k = 0; k < KEYS; ++k) {
+        char text[16];
+        snprintf(text, sizeof text, "key %d", k);
+        keys[k] = key_of(text);
+        build(r, &keys[k]);
+    }
+    for (int32_t i = 0; i < SPECS; ++i) {
+        const struct gdni_spec spec = spec_of(i);
+        gdni_registry_learn(r, &spec, &keys[i % KEYS]);
+    }
+    for (int32_t i = 0; i < SPECS; ++i) {
+        const struct gdni_spec spec = spec_of(i);
+        expect_recalled(r, &spec, keys[i % KEYS].text);
+    }
+    gdni_registry_destroy(r);
+    for (int k = 0; k < KEYS; ++k)
+        gdni_key_free(&keys[k]);
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 16 };

@@ -62,12 +62,19 @@ static void import(struct gdni_tuning *t, const char *gpu, int32_t num_sms, cons
     gdni_tuning_table_free(&table);
 }
 
+static const struct gdni_arch *arch_of(const gdn_target *target)
+{
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find(target->arch, &arch), GDN_OK);
+    return arch;
+}
+
 static struct gdni_choice choose(struct gdni_tuning *t, const char *target_name, const struct gdni_problem *p,
                                  struct gdni_slot slot, uint32_t flags)
 {
     const gdn_target target = target_of(target_name);
     struct gdni_choice c;
-    cr_assert_eq(gdni_tuning_choose(&c, t, &target, p, slot, flags), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_tuning_choose(&c, t, &target, arch_of(&target), p, slot, flags), GDN_OK, "%s", gdni_error_text());
     return c;
 }
 
@@ -214,11 +221,11 @@ Test(tuning_db, flags_ask_the_model_alone_or_tables_alone)
     const gdn_target h200 = target_of("NVIDIA H200");
     const struct gdni_tuning_entry e = conv_with(3, 16);
     struct gdni_choice c;
-    cr_expect_eq(gdni_tuning_choose(&c, t, &h200, &conv, slot, GDN_PLAN_TUNED_ONLY), GDN_E_NOT_TUNED);
+    cr_expect_eq(gdni_tuning_choose(&c, t, &h200, arch_of(&h200), &conv, slot, GDN_PLAN_TUNED_ONLY), GDN_E_NOT_TUNED);
     cr_expect(strstr(gdni_error_text(), "conv1d_qkv") && strstr(gdni_error_text(), "NVIDIA H200") &&
                   strstr(gdni_error_text(), "16384 tokens"),
               "%s", gdni_error_text());
-    cr_expect_eq(gdni_tuning_choose(&c, t, &h200, &prefill, few, GDN_PLAN_TUNED_ONLY), GDN_OK);
+    cr_expect_eq(gdni_tuning_choose(&c, t, &h200, arch_of(&h200), &prefill, few, GDN_PLAN_TUNED_ONLY), GDN_OK);
     cr_expect_eq(c.by, GDNI_CHOSEN_NONE, "few sequences have the bucket's variant");
     import(t, "NVIDIA H200", 132, &e, 1);
     cr_expect_eq(choose(t, "NVIDIA H200", &conv, slot, GDN_PLAN_TUNED_ONLY).by, GDNI_CHOSEN_EXACT);
@@ -426,6 +433,8 @@ static void *run_race(void *user)
     struct race *r = user;
     const struct gdni_problem conv = conv_problem();
     const gdn_target h200 = target_of("NVIDIA H200");
+    const struct gdni_arch *arch = arch_of(&h200);
+    const struct gdni_slot slot = { 3, GDNI_ANY_SEQS };
     const struct gdni_tuning_entry e = conv_with(3, r->tile ? r->tile : 8);
     struct gdni_tuning_table table = tuning_table_of("NVIDIA H200", 132, &e, 1);
     for (int i = 0; i < 300; ++i) {
@@ -433,7 +442,7 @@ static void *run_race(void *user)
         if (r->tile)
             r->wrong += gdni_tuning_import(r->tuning, &table, false, NULL, NULL) != GDN_OK;
         else
-            r->wrong += gdni_tuning_choose(&c, r->tuning, &h200, &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0) != GDN_OK ||
+            r->wrong += gdni_tuning_choose(&c, r->tuning, &h200, arch, &conv, slot, 0) != GDN_OK ||
                         (c.params.tile_tokens != 4 && c.params.tile_tokens != 16);
     }
     gdni_tuning_table_free(&table);
@@ -476,7 +485,7 @@ Test(tuning_db, a_lookup_takes_less_than_2_us)
     struct gdni_choice c;
     for (int try = 0; try < TRIES; ++try) {
         const int64_t start = cpu_ns();
-        for (int i = 0; i < LOOKUPS; ++i) cr_assert_eq(gdni_tuning_choose(&c, t, &h200, &p, slot, 0), GDN_OK);
+        for (int i = 0; i < LOOKUPS; ++i) cr_assert_eq(gdni_tuning_choose(&c, t, &h200, arch_of(&h200), &p, slot, 0), GDN_OK);
         const int64_t each = (cpu_ns() - start) / LOOKUPS;
         best = each < best ? each : best;
     }
