@@ -1,7 +1,7 @@
 /*
- * programmatic_launch.c - conv1d-QKV (norm, gates) and the GDN prefill behind it, by CUDA-graph replay: as two plain launches, and
- * with GDN_CONV_LAUNCH_DEPENDENTS and GDN_PREFILL_PROGRAMMATIC_LAUNCH. Times are of the pair. bf16, float32 states, head dims
- * of 128.
+ * programmatic_launch.c - conv1d-QKV (norm, gates) and the GDN prefill behind it, by CUDA-graph replay: as two plain
+ * launches, and with GDN_CONV_LAUNCH_DEPENDENTS and GDN_PREFILL_PROGRAMMATIC_LAUNCH. Times are of the pair. bf16, float32
+ * states, head dims of 128.
  *
  *     programmatic_launch --out results.jsonl --commit ID [--filter SHAPE]
  */

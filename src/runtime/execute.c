@@ -103,8 +103,8 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
 static gdn_status launch_plain(const struct gdni_cuda *cuda, gdni_cufunc function, const struct gdni_spec *spec,
                                const uint32_t grid[3], gdn_stream stream, void **arguments)
 {
-    const gdni_curesult result = cuda->cuLaunchKernel(function, grid[0], grid[1], grid[2], (unsigned)spec->threads, 1, 1,
-                                                      (unsigned)spec->smem_bytes, stream, arguments, NULL);
+    const gdni_curesult result = cuda->cuLaunchKernel(function, grid[0], grid[1], grid[2], (unsigned)spec->threads, 1,
+                                                      1, (unsigned)spec->smem_bytes, stream, arguments, NULL);
     return result == 0 ? GDN_OK : failed(cuda, result, "cuLaunchKernel");
 }
 

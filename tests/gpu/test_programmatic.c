@@ -2,9 +2,9 @@
  * test_programmatic.c - conv1d-QKV with GDN_CONV_LAUNCH_DEPENDENTS and the prefill behind it with
  * GDN_PREFILL_PROGRAMMATIC_LAUNCH have the bits of the same pair without either flag.
  *
- * Everything that the pair writes is poisoned before every run, by nodes of the same graph: a prefill that read before the conv had
- * written would read NaN. Captured and replayed, one replay at a time and many in a row, and enqueued directly. The edge between
- * the two kernel nodes must be a programmatic one, but where the prefill's control words are cleared between them.
+ * Everything that the pair writes is poisoned before every run, by nodes of the same graph: a prefill that read before the
+ * conv had written would read NaN. Captured and replayed, one replay at a time and many in a row, and enqueued directly. The
+ * edge between the two kernel nodes must be a programmatic one, but where the prefill's control words are cleared between.
  */
 #include <string.h>
 
