@@ -297,7 +297,8 @@ static void run_shape(const char *name, const struct shape *shape)
     struct plans plain = { conv_plan(&p, 0), prefill_plan(&p, 0) };
     struct plans early = { conv_plan(&p, GDN_CONV_LAUNCH_DEPENDENTS),
                            prefill_plan(&p, GDN_PREFILL_PROGRAMMATIC_LAUNCH) };
-    if (!gpu_no_workspace) p.workspace = gpu_buffer_filled(gdn_plan_workspace_size(plain.gdn), GPU_NAN_FILL);
+    const size_t workspace_size = gpu_no_workspace ? 0 : gdn_plan_workspace_size(plain.gdn);
+    if (workspace_size) p.workspace = gpu_buffer_filled(workspace_size, GPU_NAN_FILL);
     const struct captured without = capture(&p, &plain), with = capture(&p, &early);
     CU(cuGraphLaunch(without.exec, p.stream));
     gpu_wait(p.stream);
