@@ -49,7 +49,7 @@ static int param_bytes(const gdn_plan *plan)
 /* ---- the operators ------------------------------------------------------------------------------------------------------- */
 
 struct subject {
-    const char *op;
+    const char *op, *name;
     gdn_plan *plan;
     gdn_prefill_args gdn;
     gdn_conv1d_args conv;
@@ -65,13 +65,14 @@ static gdn_devptr zeros(size_t bytes)
     return p;
 }
 
-static struct subject prefill_subject(void)
+static struct subject prefill_subject(const char *name, uint32_t flags)
 {
-    struct subject s = { .op = "gdn_prefill", .gdn = GDN_PREFILL_ARGS_INIT };
+    struct subject s = { .op = "gdn_prefill", .name = name, .gdn = GDN_PREFILL_ARGS_INIT };
     gdn_prefill_desc desc = GDN_PREFILL_DESC_INIT;
     const int32_t cu_seqlens[2] = { 0, TOKENS };
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = HEADS;
     desc.head_dim_qk = desc.head_dim_v = DIM;
+    desc.flags = flags;
     desc.max_tokens = 1 << 20;
     desc.max_seqs = 256;
     GDN(gdn_plan_prefill(ctx, &target, &desc, 0, &s.plan));
@@ -90,7 +91,7 @@ static struct subject prefill_subject(void)
 
 static struct subject conv_subject(void)
 {
-    struct subject s = { .op = "conv1d_qkv", .conv = GDN_CONV1D_ARGS_INIT };
+    struct subject s = { .op = "conv1d_qkv", .name = "execute_overhead", .conv = GDN_CONV1D_ARGS_INIT };
     gdn_conv1d_desc desc = GDN_CONV1D_DESC_INIT;
     const int32_t cu_seqlens[2] = { 0, TOKENS };
     const size_t channels = 3 * HEADS * DIM;
@@ -149,7 +150,7 @@ static void write_line(const struct subject *s, const char *impl, double *ns, do
     struct bench_line line = bench_line_init();
     double mad_ns = 0.0;
     bench_median(ns, BURSTS, median_ns, &mad_ns);
-    line.op = s->op, line.impl = impl, line.name = "execute_overhead", line.method = "host", line.dtype = "bf16";
+    line.op = s->op, line.impl = impl, line.name = s->name, line.method = "host", line.dtype = "bf16";
     line.num_seqs = 1, line.tokens = TOKENS, line.cu_seqlens = cu_seqlens, line.capacity = 1 << 20;
     if (s->gdn.q)
         line.hq = line.hk = line.hv = HEADS, line.dk = line.dv = DIM;
@@ -175,10 +176,17 @@ static int measure(struct subject *s)
     write_line(s, "empty", bare, &bare_ns);
     write_line(s, "gdn-jit", ours, &our_ns);
     const double added = our_ns - bare_ns;
-    printf("%s: %d bytes of parameters, bare launch %.0f ns, execute %.0f ns: adds %.0f ns (limit %d)\n", s->op,
-           s->bytes, bare_ns, our_ns, added, MAX_ADDED_NS);
+    printf("%s %s: %d bytes of parameters, bare launch %.0f ns, execute %.0f ns: adds %.0f ns (limit %d)\n", s->op,
+           s->name, s->bytes, bare_ns, our_ns, added, MAX_ADDED_NS);
     gdn_plan_destroy(s->plan);
     return added <= MAX_ADDED_NS ? 0 : 1;
+}
+
+static int measure_programmatic(void)
+{
+    if (atoi(target.arch + strlen("sm_")) < 90) return 0;
+    struct subject s = prefill_subject("execute_overhead_programmatic", GDN_PREFILL_PROGRAMMATIC_LAUNCH);
+    return measure(&s);
 }
 
 int main(int argc, char **argv)
@@ -191,8 +199,8 @@ int main(int argc, char **argv)
     GDN(gdn_ctx_create(&ctx, &config));
     GDN(gdn_target_from_device(ctx, options.device, &target));
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    struct subject conv = conv_subject(), prefill = prefill_subject();
-    const int failed = measure(&conv) + measure(&prefill);
+    struct subject conv = conv_subject(), prefill = prefill_subject("execute_overhead", 0);
+    const int failed = measure(&conv) + measure(&prefill) + measure_programmatic();
     CU(cuStreamDestroy(stream));
     gdn_ctx_destroy(ctx);
     return failed ? 1 : 0;

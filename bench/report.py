@@ -232,6 +232,31 @@ def conv_section(results):
     ) + table(["row", *names, "copy / ours"], body)
 
 
+def beside_section(results):
+    """Rows that may take little longer than another one: with norm and gates, with checkpoints, of skewed lengths."""
+    body = []
+    for row in results.rows("conv1d_qkv"):
+        if not row.beside:
+            continue
+        case, features, most = row.beside
+        base = next(r for r in rows.CONV_ROWS if (r.case, r.features, r.dtype) == (case, features, row.dtype))
+        for l2 in ("cold", "warm"):
+            ours, other = results.get(row, OURS, l2=l2), results.get(base, OURS, l2=l2)
+            if ours and other:
+                body.append(
+                    [
+                        f"{rows.key(row).split(' ', 1)[1]}, {l2}",
+                        f"{time_of(ours):.1f}",
+                        f"{case} {'+'.join(features)}",
+                        f"{time_of(other):.1f}",
+                        verdict(time_of(other) / time_of(ours), 1 / most),
+                    ]
+                )
+    return (["## conv1d-QKV, what a row costs beside another", ""] if body else []) + table(
+        ["row", "us", "beside", "us", "the other / this"], body
+    )
+
+
 def host_section(results):
     out = []
     for op in ("gdn_prefill", "conv1d_qkv"):
@@ -277,6 +302,7 @@ def tables(lines):
         generic_section,
         steady_section,
         conv_section,
+        beside_section,
         host_section,
         errors_section,
     ):

@@ -592,10 +592,11 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     extern __shared__ __align__(128) u8 shared[];
     const Shared sm = { smem_address(shared) };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) init_barriers(sm);
+    wait_for_previous_kernel();
     const Work w = find_work(p);
     if constexpr (spec::ZERO_PADDING) zero_padding<BV>(p, w.seq, w.head, w.block * BV, threadIdx.x, spec::THREADS);
     if (w.inert) return;
-    if (threadIdx.x == 0) init_barriers(sm);
     __syncthreads();
     if (warp < STATE_WARPS)
         state_role(p, w, sm, warp, lane);

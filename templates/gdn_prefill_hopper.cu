@@ -1863,7 +1863,6 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_hopper(const __grid_constant__ prefill_params p)
 {
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4;
-    sort_sequences(p);
     if (threadIdx.x == 0) {
         init_barriers();
         store_shared(at(REPAIR_AT), 0u);
@@ -1871,6 +1870,8 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     /* Blocks of T and P above the diagonal are never written again. */
     for (int i = threadIdx.x; i < 2 * TP_STAGES * SQUARE / 16; i += spec::THREADS)
         store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
+    wait_for_previous_kernel();
+    sort_sequences(p);
     async_proxy_fence();
     __syncthreads();
     if (group == 0) {

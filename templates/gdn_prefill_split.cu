@@ -1200,6 +1200,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     extern __shared__ __align__(128) u8 shared[];
     const Shared sm = { smem_address(shared) };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    wait_for_previous_kernel();
     if (threadIdx.x == 0)
         *(int *)shared = (int)take_ticket(p.control); /* where a first operand goes, once all have read it */
     __syncthreads();

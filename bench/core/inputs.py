@@ -65,8 +65,15 @@ def gdn_inputs(row, seed, device="cuda"):
     )
 
 
+def checkpoint_list(row):
+    """{ sequence, token_end, slot } every rows.EVERY tokens; their lines stand behind those of the sequences."""
+    ends = [(n, end) for n, length in enumerate(row.lens) for end in range(rows.EVERY, length + 1, rows.EVERY)]
+    return [(n, end, len(row.lens) + i) for i, (n, end) in enumerate(ends)]
+
+
 def conv_inputs(row, seed, device="cuda"):
-    """x [T, C], weight [C, W], bias [C], state [N, C, W-1] (or None); with gates a, b [T, Hv], A_log, dt_bias [Hv]."""
+    """x [T, C], weight [C, W], bias [C], state [lines, C, W-1] (or None), a line a sequence and one a checkpoint; with
+    gates a, b [T, Hv], A_log, dt_bias [Hv]; with checkpoints their list."""
     dtype, gen, c, w = DTYPES[row.dtype], generator(seed, device), row.channels, row.width
     normal = lambda *shape: torch.randn(*shape, device=device, generator=gen)  # noqa: E731
     x = types.SimpleNamespace(
@@ -74,6 +81,7 @@ def conv_inputs(row, seed, device="cuda"):
         weight=(normal(c, w) * 0.5).to(dtype),
         bias=None,
         state=None,
+        checkpoints=None,
         lens=row.lens,
         cu=cu_seqlens(row.lens, device),
     )
@@ -82,7 +90,9 @@ def conv_inputs(row, seed, device="cuda"):
     if "bias" in row.features:
         x.bias = normal(c).to(dtype)
     if "state" in row.features:
-        x.state = normal(len(row.lens), c, w - 1).to(dtype)
+        x.state = normal(len(row.lens) + row.num_checkpoints, c, w - 1).to(dtype)
+    if "checkpoints" in row.features:
+        x.checkpoints = torch.tensor(checkpoint_list(row), dtype=torch.int64, device=device)
     if "gates" in row.features:
         x.a, x.b = (normal(row.tokens, row.gate_heads).to(dtype) for _ in range(2))
         x.A_log = torch.rand(row.gate_heads, device=device, generator=gen).mul(16).add(1e-3).log()

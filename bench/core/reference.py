@@ -101,16 +101,16 @@ def check_gdn(row_class, inputs):
 
 def conv(x, row):
     """((q, k, v[, g, beta]) float64, state after the call); q and k are rounded to the I/O type before the norm."""
-    dtype, parts, states = x.x.dtype, [], []
+    dtype, parts, exts = x.x.dtype, [], []
     for n, (first, last) in enumerate(zip(x.cu.tolist(), x.cu.tolist()[1:])):
         before = (
             torch.zeros(row.channels, row.width - 1, device=x.x.device, dtype=dtype) if x.state is None else x.state[n]
         )
-        ext = torch.cat([before.T, x.x[first:last]]).double()
+        exts.append(torch.cat([before.T, x.x[first:last]]))
+        ext = exts[-1].double()
         y = sum(x.weight[:, j].double() * ext[j : j + last - first] for j in range(row.width))
         y = y if x.bias is None else y + x.bias.double()
         parts.append(F.silu(y) if "silu" in row.features else y)
-        states.append(torch.cat([before.T, x.x[first:last]])[-(row.width - 1) :].T)
     outs = list(torch.cat(parts).split((row.q_dim, row.k_dim, row.v_dim), dim=1))
     if "norm" in row.features:
         for i in (0, 1):
@@ -118,7 +118,15 @@ def conv(x, row):
             outs[i] = (heads * torch.rsqrt(heads.pow(2).sum(-1, keepdim=True) + 1e-6)).flatten(1)
     if "gates" in row.features:
         outs += [-x.A_log.double().exp() * F.softplus(x.a.double() + x.dt_bias.double()), x.b.double().sigmoid()]
-    return outs, torch.stack(states) if x.state is not None else None
+    return outs, conv_states(exts, x, row) if x.state is not None else None
+
+
+def conv_states(exts, x, row):
+    """The last width - 1 inputs of each sequence, and those before each checkpoint."""
+    ends = [(n, len(ext)) for n, ext in enumerate(exts)]
+    if x.checkpoints is not None:
+        ends += [(n, row.width - 1 + end) for n, end, _ in x.checkpoints.tolist()]
+    return torch.stack([exts[n][end - row.width + 1 : end].T for n, end in ends])
 
 
 def of(x, row):

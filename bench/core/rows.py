@@ -10,6 +10,7 @@ import dataclasses
 import math
 
 DIM = 128
+EVERY = 64  # tokens from checkpoint to checkpoint of a conv row
 # 32 prompts of 37 to 4000 tokens, 16384 in all; bench/gdn_bench.c has the same.
 MIXED = (
     37, 54, 156, 449, 1293, 37, 85, 245, 706, 4000, 46, 134, 386, 1112, 37, 73, 184, 607, 1750, 40, 115, 332,
@@ -91,6 +92,7 @@ class ConvRow:
     features: tuple = ("silu", "state")
     tags: tuple = ()
     to_copy: float = 0.0  # goal: ratio to a device copy of the same bytes
+    beside: tuple = ()  # goal: (case, features) of a row, and at most how many times as long this one may take
     op: str = "conv1d_qkv"
 
     @property
@@ -105,15 +107,19 @@ class ConvRow:
     def gate_heads(self):
         return self.v_dim // DIM
 
+    @property
+    def num_checkpoints(self):
+        return sum(n // EVERY for n in self.lens) if "checkpoints" in self.features else 0
+
     def floor_bytes(self):
-        """x, weights, a and b read; q, k, v, g and beta written; state lines read and written."""
+        """x, weights, a and b read; q, k, v, g and beta written; state lines read and written, checkpoints written."""
         item, n = BYTES[self.dtype], len(self.lens)
         total = 2 * self.tokens * self.channels * item + self.channels * self.width * item
         if "state" in self.features:
             total += 2 * n * self.channels * (self.width - 1) * item
         if "gates" in self.features:
             total += self.tokens * self.gate_heads * (2 * item + 8)
-        return total
+        return total + self.num_checkpoints * (self.channels * (self.width - 1) * item + 24)
 
     def flops(self):
         return 2 * self.channels * self.tokens * self.width
@@ -153,7 +159,8 @@ def gdn(lens, hk, hv, dtype, gates, tags, goal=None, over_fla=0.0):
     )
 
 
-# tags: table = the rows of published tables; hopper = the Hopper kernel's goals; generic = the generic kernel's;
+# tags: table = the rows of published tables; hopper = the Hopper kernel's goals; generic = the generic kernel's; conv =
+# what is asked of conv1d-QKV;
 # own = TileOps' own inputs; steady = what a chunk costs on a full GPU; small = seconds in all, to see that it runs
 GDN_ROWS = (
     gdn([32768], 16, 16, "fp16", "decay", "table generic", (0.385, 0.19), 1.0),
@@ -196,40 +203,64 @@ GDN_ROWS = (
 SIZES = ((2048, 2048, 2048), (2048, 2048, 4096), (1024, 1024, 2048), (256, 256, 512), (256, 256, 256), (128, 128, 256))
 SKEWED = (16384,) + (16,) * 63
 EVEN = (272,) * 48 + (271,) * 16  # as many tokens and sequences
-ALL = ("silu", "state", "norm", "gates")
+PLAIN = ("silu", "state")
+ALL = (*PLAIN, "norm", "gates")
+CHECKPOINTS = (*PLAIN, "checkpoints")
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-def conv(lens, dims, features=("silu", "state"), tags="", name=None, to_copy=0.0):
+def conv_case(lens, dims, name=None):
+    return f"{name or 'T' + str(lens[0])}_{'_'.join(str(d) for d in dims)}"
+
+
+def conv(lens, dims, features=PLAIN, tags="", name=None, to_copy=0.0, beside=()):
     lens = (lens,) if isinstance(lens, int) else tuple(lens)
-    case = f"{name or 'T' + str(lens[0])}_{'_'.join(str(d) for d in dims)}"
-    return ConvRow(case, lens, *dims, features=tuple(features), tags=tuple(tags.split()), to_copy=to_copy)
+    case = conv_case(lens, dims, name)
+    return ConvRow(
+        case, lens, *dims, features=tuple(features), tags=tuple(tags.split()), to_copy=to_copy, beside=beside
+    )
+
+
+def copy_goal(tokens):
+    return 0.88 if tokens >= 4096 else 0.0
+
+
+def beside_plain(tokens, dims, features, tags):
+    """A row that may take 3 % longer than conv and split alone; with checkpoints, the bytes that they add besides."""
+    plain, row = (conv(tokens, dims, f) for f in (PLAIN, features))
+    more = row.floor_bytes() / plain.floor_bytes() if row.num_checkpoints else 1.0
+    return conv(tokens, dims, features, tags, beside=(plain.case, PLAIN, 1.03 * more))
+
+
+def skewed_rows(dims):
+    """One long sequence and many of 16 tokens, and as many of equal lengths: at most 5 % apart."""
+    for features in (PLAIN, ALL):
+        beside = (conv_case(EVEN, dims, "even64"), features, 1.05)
+        yield conv(EVEN, dims, features, "skewed conv", "even64")
+        yield conv(SKEWED, dims, features, "skewed conv", "skewed64", beside=beside)
 
 
 def conv_rows():
-    goal = lambda t: 0.88 if t >= 4096 else 0.0  # noqa: E731
     main = SIZES[0]
     rows = [
-        conv(t, main, tags="table small" if t == 2048 else "table", to_copy=goal(t))
-        for t in (512, 1024, 2048, 4096, 8192, 16384)
+        conv(t, main, tags="table conv small" if t == 2048 else "table conv", to_copy=copy_goal(t)) for t in LENGTHS
     ]
+    rows += [beside_plain(t, main, ALL, "features conv" if t in (4096, 16384) else "conv") for t in LENGTHS]
+    rows += [beside_plain(t, main, CHECKPOINTS, "conv") for t in (2048, 8192, 16384)]
     rows += [
-        conv(t, dims, tags="sizes", to_copy=goal(t)) for dims in SIZES[1:3] for t in (512, 2048, 4096, 8192, 16384)
+        conv(t, dims, tags="sizes conv", to_copy=copy_goal(t))
+        for dims in SIZES[1:3]
+        for t in (512, 2048, 4096, 8192, 16384)
     ]
-    rows += [conv(t, dims, tags="tp8") for dims in SIZES[3:] for t in (512, 2048, 8192)]
+    rows += [beside_plain(8192, dims, ALL, "sizes conv") for dims in SIZES[1:3]]
+    rows += [conv(t, dims, tags="tp8 conv") for dims in SIZES[3:] for t in (512, 2048, 8192)]
+    rows += skewed_rows(main)
     rows += [
         conv(t, main, f, "features")
         for t in (4096, 16384)
-        for f in (
-            ("silu",),
-            ("state",),
-            ("silu", "state", "bias"),
-            ("silu", "state", "norm"),
-            ("silu", "state", "gates"),
-            ALL,
-        )
+        for f in (("silu",), ("state",), (*PLAIN, "bias"), (*PLAIN, "norm"), (*PLAIN, "gates"))
     ]
-    rows += [conv(8192, main, ("silu", "state", "pitched"), "features", to_copy=goal(8192))]
-    rows += [conv(lens, main, tags="skewed", name=name) for lens, name in ((SKEWED, "skewed64"), (EVEN, "even64"))]
+    rows += [conv(8192, main, (*PLAIN, "pitched"), "features", to_copy=copy_goal(8192))]
     return tuple(rows)
 
 

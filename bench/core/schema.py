@@ -3,7 +3,7 @@
 import json
 import math
 
-OPS = ("gdn_prefill", "conv1d_qkv", "ceiling")
+OPS = ("gdn_prefill", "conv1d_qkv", "conv1d_qkv+gdn_prefill", "ceiling")
 IMPLS = (  # in the order of a table's columns
     "fla", "flashqla", "flashinfer", "flashinfer-cp", "tileops", "tokenspeed", "sglang", "gemm", "copy",
     "bare-launch", "empty-kernel", "empty", "gdn-jit-generic", "gdn-jit-hopper", "gdn-jit",
@@ -67,6 +67,7 @@ MEASURED = ("method", "median_us", "mad_us", "samples")
 SHAPES = {
     "gdn_prefill": ("dtype", "num_seqs", "tokens", "lens", *GDN),
     "conv1d_qkv": ("dtype", "num_seqs", "tokens", *CONV),
+    "conv1d_qkv+gdn_prefill": ("dtype", "num_seqs", "tokens", "lens", *GDN),
     "ceiling": (),
 }
 

@@ -14,7 +14,12 @@ from core import rows  # noqa: E402
 from .base import Impl, Unsupported  # noqa: E402
 
 GENERIC_KERNEL, MANY_SEQS = "generic", 1024
-CONV_FLAGS = {"silu": "GDN_CONV_SILU", "bias": "GDN_CONV_BIAS", "norm": "GDN_CONV_L2_NORM"}
+CONV_FLAGS = {
+    "silu": "GDN_CONV_SILU",
+    "bias": "GDN_CONV_BIAS",
+    "norm": "GDN_CONV_L2_NORM",
+    "checkpoints": "GDN_CONV_CHECKPOINTS",
+}
 
 
 class Default(Impl):
@@ -119,11 +124,13 @@ class Default(Impl):
             torch.full((row.tokens, d), float("nan"), dtype=x.x.dtype, device="cuda")
             for d in (row.q_dim, row.k_dim, row.v_dim)
         )
-        outs, gates = [q, k, v], {}
+        outs, more = [q, k, v], {}
         if "gates" in row.features:
             outs += [torch.full((row.tokens, row.gate_heads), float("nan"), device="cuda") for _ in range(2)]
-            gates = dict(a=x.a, b=x.b, a_log=x.A_log, dt_bias=x.dt_bias, g=outs[3], beta=outs[4])
-        call = plan.bind(x=x.x, weight=x.weight, bias=x.bias, q=q, k=k, v=v, state=x.state, cu_seqlens=x.cu, **gates)
+            more = dict(a=x.a, b=x.b, a_log=x.A_log, dt_bias=x.dt_bias, g=outs[3], beta=outs[4])
+        if x.checkpoints is not None:
+            more["checkpoints"] = x.checkpoints
+        call = plan.bind(x=x.x, weight=x.weight, bias=x.bias, q=q, k=k, v=v, state=x.state, cu_seqlens=x.cu, **more)
 
         def run():
             call()

@@ -1,8 +1,13 @@
-"""tokenspeed.py - tokenspeed's causal_conv1d_fn and fused_qkv_split_gdn_prefill, two Triton kernels.
+"""tokenspeed.py - tokenspeed's causal_conv1d_fn and fused_qkv_split_gdn_prefill, two Triton kernels, and what its
+engine runs for norms and gates.
 
 Taken from a checkout, TOKENSPEED_DIR, by file, since the package around them needs a server. The table of (sequence,
 chunk) pairs is built on the host beforehand, as its `metadata` argument allows: only kernels are timed, and they can
 be captured.
+
+Norm and gates are not one launch there. On rows with them, `conv+split` has the norm inside the split (fuse_l2norm:
+its fast path), `conv+split+l2norm` two l2norm_fwd launches behind it (its usual path); gates are fused_gdn_gating for
+g and torch.sigmoid for beta, which stays 16 bit. A line's note says so. It has no checkpoints.
 """
 
 import importlib.util
@@ -19,6 +24,8 @@ from .base import Impl, Unsupported, forget_triton_tuning
 
 CONV = "python/tokenspeed/runtime/layers/attention/linear/causal_conv1d.py"
 SPLIT = "tokenspeed-kernel/python/tokenspeed_kernel/ops/attention/triton/gdn_qkv_split.py"
+GATING = "python/tokenspeed/runtime/layers/attention/linear/gdn.py"
+L2NORM = "tokenspeed-kernel/python/tokenspeed_kernel/ops/attention/triton/linear/l2norm.py"
 BLOCK_M = 8
 
 
@@ -30,7 +37,8 @@ def load_file(name, path):
 
 
 def stand_in_for_kernel_package():
-    """The split imports Triton through a package that only passes it on."""
+    """Split and norm import Triton through a package that only passes it on, and the norm a decorator it has no use for
+    here."""
     import triton
     import triton.language
 
@@ -38,13 +46,16 @@ def stand_in_for_kernel_package():
     shim.triton, shim.tl = triton, triton.language
     sys.modules.setdefault("tokenspeed_kernel", types.ModuleType("tokenspeed_kernel"))
     sys.modules["tokenspeed_kernel._triton"] = shim
+    utils = types.ModuleType("tokenspeed_kernel.ops.attention.triton.linear.utils")
+    utils.input_guard = lambda f: f
+    sys.modules[utils.__name__] = utils
 
 
 class TokenSpeed(Impl):
     name = "tokenspeed"
     ops = ("conv1d_qkv",)
-    variants = ("conv+split", "conv")
-    launches = 2
+    variants = ("conv+split", "conv+split+l2norm", "conv")
+    launches = 6
 
     def __init__(self):
         top = os.environ.get("TOKENSPEED_DIR")
@@ -53,6 +64,8 @@ class TokenSpeed(Impl):
         stand_in_for_kernel_package()
         self.conv = load_file("tokenspeed_conv", pathlib.Path(top) / CONV).causal_conv1d_fn
         self.split = load_file("tokenspeed_split", pathlib.Path(top) / SPLIT).fused_qkv_split_gdn_prefill
+        self.gating = load_file("tokenspeed_gating", pathlib.Path(top) / GATING).fused_gdn_gating
+        self.l2norm = load_file("tokenspeed_l2norm", pathlib.Path(top) / L2NORM).l2norm_fwd
 
     def versions(self):
         import triton
@@ -63,11 +76,24 @@ class TokenSpeed(Impl):
         forget_triton_tuning()
 
     def check(self, row, variant):
-        extra = set(row.features) - {"silu", "state", "bias", "pitched"}
+        extra = set(row.features) - {"silu", "state", "bias", "pitched", "norm", "gates"}
         if extra:
-            raise Unsupported(f"these two kernels have no {', '.join(sorted(extra))}")
+            raise Unsupported(f"these kernels have no {', '.join(sorted(extra))}")
         if variant == "conv" and "table" not in row.tags:
             raise Unsupported("the conv alone is timed on the table's rows")
+        if variant == "conv+split+l2norm" and "norm" not in row.features:
+            raise Unsupported("a row without the norm")
+
+    def describe(self, row, x, variant):
+        notes = []
+        if "norm" in row.features:
+            notes.append("norm inside the split" if variant == "conv+split" else "norm by two more launches")
+        if "gates" in row.features:
+            notes.append("g by fused_gdn_gating, beta by torch.sigmoid and 16 bit: two more launches")
+        return dict(note="; ".join(notes)) if notes else {}
+
+    def gates(self, row, x):
+        return (self.gating(x.A_log, x.a, x.dt_bias), x.b.sigmoid()) if "gates" in row.features else ()
 
     def table(self, row):
         """Which program works on which eight tokens of which sequence."""
@@ -93,7 +119,7 @@ class TokenSpeed(Impl):
         )
         slots = torch.arange(n, dtype=torch.int32, device="cuda")
         has_state = torch.full((n,), x.state is not None, dtype=torch.bool, device="cuda")
-        activation = "silu" if "silu" in row.features else None
+        activation, norm = "silu" if "silu" in row.features else None, "norm" in row.features
 
         def run():
             y = self.conv(
@@ -109,6 +135,9 @@ class TokenSpeed(Impl):
             ).T
             if variant == "conv":
                 return y.split((row.q_dim, row.k_dim, row.v_dim), dim=1), x.state
-            return self.split(y, *heads, rows.DIM, rows.DIM, rows.DIM), x.state
+            q, k, v = self.split(y, *heads, rows.DIM, rows.DIM, rows.DIM, fuse_l2norm=norm and variant == "conv+split")
+            if variant == "conv+split+l2norm":
+                q, k = self.l2norm(q), self.l2norm(k)
+            return (q, k, v, *self.gates(row, x)), x.state
 
         return run

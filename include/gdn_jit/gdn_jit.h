@@ -191,7 +191,10 @@ enum {
     GDN_PREFILL_QK_L2NORM = 1u,    /* rows of q and k are x * rsqrt(sum x^2 + 1e-6) of what is given */
     GDN_PREFILL_BETA_TIMES_2 = 2u, /* a given beta (or sigmoid) is doubled: negative eigenvalues */
     GDN_PREFILL_CHECKPOINTS = 4u,  /* args.checkpoints may be given */
-    GDN_PREFILL_ZERO_PADDING = 8u  /* rows of o from cu_seqlens[num_seqs] to num_tokens become zeros */
+    GDN_PREFILL_ZERO_PADDING = 8u, /* rows of o from cu_seqlens[num_seqs] to num_tokens become zeros */
+    GDN_PREFILL_PROGRAMMATIC_LAUNCH = 16u /* launched with programmatic stream serialization: starts while the kernel before
+                                             it still runs, where that allows it (GDN_CONV_LAUNCH_DEPENDENTS), and waits for
+                                             it before it reads or writes any memory. sm_90a on. docs/prefill.md */
 };
 
 /*
@@ -319,7 +322,8 @@ enum {
     GDN_CONV_BETA_ROUNDED = 128u,    /* sigmoid is rounded to gate_type (16 bit) before it is stored as float32 */
     GDN_CONV_BETA_TIMES_2 = 256u,    /* beta is doubled, after that: negative eigenvalues */
     GDN_CONV_LAUNCH_DEPENDENTS = 512u /* a kernel launched after it with programmatic stream serialization may start early;
-                                         it must execute griddepcontrol.wait before it reads what this one writes. sm_90 on */
+                                         it must execute griddepcontrol.wait before it reads what this one writes, as
+                                         GDN_PREFILL_PROGRAMMATIC_LAUNCH does. sm_90 on */
 };
 
 /*

@@ -11,6 +11,7 @@ const struct cli_word cli_prologue_words[] = {
 };
 const struct cli_word cli_feature_words[] = { { "checkpoints", CLI_WITH_CHECKPOINTS },
                                               { "zero_padding", CLI_WITH_ZERO_PADDING },
+                                              { "programmatic_launch", CLI_WITH_PROGRAMMATIC_LAUNCH },
                                               { NULL, 0 } };
 
 /* ---- ranks ---- */
@@ -118,7 +119,8 @@ static gdn_conv1d_desc conv1d_of(const struct layer *l)
     d.width = (int32_t)l->preset->conv_width;
     d.flags = GDN_CONV_SILU | flag_if(l->preset->conv_bias, GDN_CONV_BIAS) |
               flag_if(has(features, CLI_WITH_CHECKPOINTS), GDN_CONV_CHECKPOINTS) |
-              flag_if(has(features, CLI_WITH_ZERO_PADDING), GDN_CONV_ZERO_PADDING);
+              flag_if(has(features, CLI_WITH_ZERO_PADDING), GDN_CONV_ZERO_PADDING) |
+              flag_if(has(features, CLI_WITH_PROGRAMMATIC_LAUNCH), GDN_CONV_LAUNCH_DEPENDENTS);
     d.max_tokens = l->how->max_tokens;
     d.max_seqs = l->how->max_seqs;
     return d;
@@ -169,7 +171,8 @@ static gdn_prefill_desc prefill_of(const struct layer *l, uint32_t flags)
     d.head_dim_qk = (int32_t)l->preset->head_dim_k;
     d.head_dim_v = (int32_t)l->preset->head_dim_v;
     d.flags = flags | flag_if(has(features, CLI_WITH_CHECKPOINTS), GDN_PREFILL_CHECKPOINTS) |
-              flag_if(has(features, CLI_WITH_ZERO_PADDING), GDN_PREFILL_ZERO_PADDING);
+              flag_if(has(features, CLI_WITH_ZERO_PADDING), GDN_PREFILL_ZERO_PADDING) |
+              flag_if(has(features, CLI_WITH_PROGRAMMATIC_LAUNCH), GDN_PREFILL_PROGRAMMATIC_LAUNCH);
     d.max_tokens = l->how->max_tokens;
     d.max_seqs = l->how->max_seqs;
     return d;

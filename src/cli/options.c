@@ -575,7 +575,7 @@ static const struct argp_option shape_options[] = {
       "Of the fused prologue's dt_bias: fp32, bf16, fp16 (default: fp32 and "
       "that of activations)",
       0 },
-    { "with", KEY_WITH, "LIST", 0, "What every call may ask for: checkpoints, zero_padding (default: neither)", 0 },
+    { "with", KEY_WITH, "LIST", 0, "Of every call: checkpoints, zero_padding, programmatic_launch (default: none)", 0 },
     { "hopper", KEY_HOPPER, NULL, 0, "Also what GDN_PLAN_HOPPER plans", 0 },
     { "max-tokens", KEY_MAX_TOKENS, "T", 0, "Most tokens of one call (default 2147483647: every kernel variant)", 0 },
     { "max-seqs", KEY_MAX_SEQS, "N", 0, "Most sequences of one call (default 1024: every kernel variant)", 0 },

@@ -34,6 +34,7 @@ static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL
                                                       { "beta_times_2", GDN_PREFILL_BETA_TIMES_2 },
                                                       { "checkpoints", GDN_PREFILL_CHECKPOINTS },
                                                       { "zero_padding", GDN_PREFILL_ZERO_PADDING },
+                                                      { "programmatic_launch", GDN_PREFILL_PROGRAMMATIC_LAUNCH },
                                                       { NULL, 0 } };
 static const struct cli_word plan_flag_words[] = { { "hopper", GDN_PLAN_HOPPER },
                                                    { "heuristic", GDN_PLAN_HEURISTIC },

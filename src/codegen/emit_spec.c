@@ -27,6 +27,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     flag(sb, "QK_L2NORM", spec->qk_l2norm);
     flag(sb, "CHECKPOINTS", spec->checkpoints);
     flag(sb, "ZERO_PADDING", spec->zero_padding);
+    flag(sb, "PROGRAMMATIC_LAUNCH", spec->programmatic_launch);
     flag(sb, "CU_SEQLENS_I64", spec->cu_seqlens_type == GDN_INDEX_I64);
     flag(sb, "SLOT_I64", spec->slot_type == GDN_INDEX_I64);
     constant(sb, "DK", spec->dk);

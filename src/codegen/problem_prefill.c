@@ -45,7 +45,8 @@ static gdn_status check_gates(const gdn_prefill_desc *d)
 static gdn_status check_types(const gdn_prefill_desc *d)
 {
     enum {
-        KNOWN = GDN_PREFILL_QK_L2NORM | GDN_PREFILL_BETA_TIMES_2 | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING
+        KNOWN = GDN_PREFILL_QK_L2NORM | GDN_PREFILL_BETA_TIMES_2 | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING |
+                GDN_PREFILL_PROGRAMMATIC_LAUNCH
     };
     GDN_TRY(gdni_check_io_type("io_type", (int32_t)d->io_type));
     GDN_TRY(gdni_check_float_type("state_type", (int32_t)d->state_type));

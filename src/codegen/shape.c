@@ -32,6 +32,7 @@ static const struct word prefill_flags[] = { { GDN_PREFILL_QK_L2NORM, "qk_l2norm
                                              { GDN_PREFILL_BETA_TIMES_2, "beta_times_2" },
                                              { GDN_PREFILL_CHECKPOINTS, "checkpoints" },
                                              { GDN_PREFILL_ZERO_PADDING, "zero_padding" },
+                                             { GDN_PREFILL_PROGRAMMATIC_LAUNCH, "programmatic_launch" },
                                              { 0, NULL } };
 static const struct word conv_flags[] = { { GDN_CONV_SILU, "silu" },
                                           { GDN_CONV_BIAS, "bias" },

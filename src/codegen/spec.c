@@ -80,6 +80,7 @@ static void take_contract(struct gdni_spec *s, const struct gdni_problem *proble
     s->beta_times_2 = (problem->flags & GDN_PREFILL_BETA_TIMES_2) != 0;
     s->checkpoints = (problem->flags & GDN_PREFILL_CHECKPOINTS) != 0;
     s->zero_padding = (problem->flags & GDN_PREFILL_ZERO_PADDING) != 0;
+    s->programmatic_launch = (problem->flags & GDN_PREFILL_PROGRAMMATIC_LAUNCH) != 0;
     s->cu_seqlens_type = problem->cu_seqlens_type;
     s->slot_type = problem->slot_type;
 }
@@ -172,14 +173,14 @@ static void derive_conv(struct gdni_spec *s, const struct gdni_problem *problem)
     derive_conv_sizes(s);
 }
 
-static gdn_status check_conv_arch(const struct gdni_spec *s)
+/* Either side of a programmatic dependent launch. */
+static gdn_status check_arch(const struct gdni_spec *s)
 {
-    if (!s->launch_dependents || s->arch->cc >= 90) return GDN_OK;
+    if ((!s->launch_dependents && !s->programmatic_launch) || s->arch->cc >= 90) return GDN_OK;
     return GDN_FAIL(
         GDN_E_UNSUPPORTED,
-        "flags has GDN_CONV_LAUNCH_DEPENDENTS but %s has no programmatic dependent launch: use sm_90a or newer, "
-        "or drop the flag",
-        s->arch->name);
+        "flags has %s but %s has no programmatic dependent launch: use sm_90a or newer, or drop the flag",
+        s->launch_dependents ? "GDN_CONV_LAUNCH_DEPENDENTS" : "GDN_PREFILL_PROGRAMMATIC_LAUNCH", s->arch->name);
 }
 
 /* The problem's kernel, or the one with two kinds of CTAs in its place. */
@@ -212,7 +213,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
         derive_hopper(out);
     else
         derive_conv(out, problem);
-    GDN_TRY(check_conv_arch(out));
+    GDN_TRY(check_arch(out));
     if (out->smem_bytes > arch->smem_per_block)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs %d bytes of shared memory, %s has %d: use %s",
                         kernels[out->kernel].name, out->smem_bytes, arch->name, arch->smem_per_block,

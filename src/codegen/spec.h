@@ -33,7 +33,7 @@ struct gdni_spec {
     int32_t io_type, state_type, state_layout;
     int32_t dk, dv;
     int32_t gate, gate_type, beta, beta_type; /* prefill; conv has a gate_type, 0 without gates */
-    int32_t qk_l2norm;                        /* prefill */
+    int32_t qk_l2norm, programmatic_launch;   /* prefill */
     int32_t beta_times_2, checkpoints, zero_padding;
     int32_t cu_seqlens_type, slot_type;
     int32_t producer_registers, state_registers, aux_registers; /* Hopper prefill: of a thread, by role */

@@ -21,6 +21,24 @@ typedef struct gdni_cugraph_opaque *gdni_cugraph;
 typedef struct gdni_cuexec_opaque *gdni_cuexec; /* an instantiated graph */
 struct gdni_tensor_map; /* CUtensorMap (kernel_params.h) */
 
+/* CUlaunchAttribute: the ids and values that are used here, in a union as large as CUDA's. */
+enum { GDNI_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+struct gdni_launch_attribute {
+    int32_t id, pad;
+    union {
+        int32_t allowed;
+        uint64_t room[8];
+    } value;
+};
+
+/* CUlaunchConfig */
+struct gdni_launch_config {
+    uint32_t grid[3], block[3], smem;
+    gdn_stream stream;
+    const struct gdni_launch_attribute *attributes;
+    uint32_t num_attributes;
+};
+
 /* X(symbol, arguments) of every entry point; driver.c resolves exactly these. */
 #define GDNI_DRIVER_CALLS(X)                                                                                           \
     X(cuInit, (unsigned flags))                                                                                        \
@@ -47,6 +65,8 @@ struct gdni_tensor_map; /* CUtensorMap (kernel_params.h) */
     X(cuLaunchKernel,                                                                                                  \
       (gdni_cufunc function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,    \
        unsigned block_z, unsigned smem, gdn_stream stream, void **params, void **extra))                               \
+    X(cuLaunchKernelEx,                                                                                                \
+      (const struct gdni_launch_config *config, gdni_cufunc function, void **params, void **extra))                    \
     X(cuTensorMapEncodeTiled,                                                                                          \
       (struct gdni_tensor_map * map, int type, uint32_t rank, uint64_t address, const uint64_t *dims,                  \
        const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle,     \

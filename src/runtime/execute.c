@@ -1,6 +1,6 @@
 /*
- * execute.c - the hot path: checks, launch parameters, one cuLaunchKernel (and one memset where it uses the
- * workspace).
+ * execute.c - the hot path: checks, launch parameters, one cuLaunchKernel or cuLaunchKernelEx (and one memset where it uses
+ * the workspace).
  *
  * Must not know: files, environment, NVRTC, caches. Allocates nothing, takes no lock, loads nothing; legal during capture.
  */
@@ -100,7 +100,35 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     return c;
 }
 
-/* params: the kernel's launch struct; it takes it whole, by value. */
+static gdn_status launch_plain(const struct gdni_cuda *cuda, gdni_cufunc function, const struct gdni_spec *spec,
+                               const uint32_t grid[3], gdn_stream stream, void **arguments)
+{
+    const gdni_curesult result = cuda->cuLaunchKernel(function, grid[0], grid[1], grid[2], (unsigned)spec->threads, 1,
+                                                      1, (unsigned)spec->smem_bytes, stream, arguments, NULL);
+    return result == 0 ? GDN_OK : failed(cuda, result, "cuLaunchKernel");
+}
+
+/* It may start before the kernel before it in the stream has ended, and waits for it itself. */
+static gdn_status launch_programmatic(const struct gdni_cuda *cuda, gdni_cufunc function, const struct gdni_spec *spec,
+                                      const uint32_t grid[3], gdn_stream stream, void **arguments)
+{
+    const struct gdni_launch_attribute attribute = { .id = GDNI_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                                     .value.allowed = 1 };
+    const struct gdni_launch_config config = { .grid = { grid[0], grid[1], grid[2] },
+                                               .block = { (uint32_t)spec->threads, 1, 1 },
+                                               .smem = (uint32_t)spec->smem_bytes,
+                                               .stream = stream,
+                                               .attributes = &attribute,
+                                               .num_attributes = 1 };
+    const gdni_curesult result = cuda->cuLaunchKernelEx(&config, function, arguments, NULL);
+    return result == 0 ? GDN_OK : failed(cuda, result, "cuLaunchKernelEx");
+}
+
+/*
+ * params: the kernel's launch struct; it takes it whole, by value. Behind the memset there is no kernel to overlap with, and
+ * a captured programmatic edge may only join two kernels: such a launch is a plain one, in which the kernel's wait returns at
+ * once.
+ */
 static gdn_status launch(const gdn_plan *plan, const struct gdni_loaded *loaded, const struct call *call, void *params,
                          gdn_stream stream)
 {
@@ -118,10 +146,9 @@ static gdn_status launch(const gdn_plan *plan, const struct gdni_loaded *loaded,
         const gdni_curesult cleared = cuda->cuMemsetD32Async(call->workspace, 0, call->needs.control_words, stream);
         if (cleared != 0) return failed(cuda, cleared, "cuMemsetD32Async");
     }
-    const gdni_curesult result =
-        cuda->cuLaunchKernel(loaded->functions[variant], grid[0], grid[1], grid[2], (unsigned)spec->threads, 1, 1,
-                             (unsigned)spec->smem_bytes, stream, arguments, NULL);
-    return result == 0 ? GDN_OK : failed(cuda, result, "cuLaunchKernel");
+    const bool programmatic = spec->programmatic_launch && !call->needs.control_words;
+    return (programmatic ? launch_programmatic : launch_plain)(cuda, loaded->functions[variant], spec, grid, stream,
+                                                               arguments);
 }
 
 /* Of a batch without cu_seqlens: gdni_check_*_args() saw to it that it divides. */

@@ -29,21 +29,32 @@ static gdn_status run_plan(gdn_status status, gdn_plan *plan, const gdn_prefill_
     return status;
 }
 
-static gdn_status plan_prefill(gdn_ctx *ctx, uint32_t flags, int64_t num_seqs)
+static gdn_status plan_prefill_as(gdn_ctx *ctx, uint32_t flags, uint32_t plan_flags, int64_t num_seqs)
 {
     gdn_plan *plan = NULL;
     gdn_target target = GDN_TARGET_INIT;
-    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args args = fake_prefill_args();
+    desc.flags = flags;
     args.num_seqs = num_seqs;
     gdn_status status = gdn_target_from_device(ctx, 1, &target);
-    if (status == GDN_OK) status = gdn_plan_prefill(ctx, &target, &desc, flags, &plan);
+    if (status == GDN_OK) status = gdn_plan_prefill(ctx, &target, &desc, plan_flags, &plan);
     return run_plan(status, plan, &args, NULL);
+}
+
+static gdn_status plan_prefill(gdn_ctx *ctx, uint32_t plan_flags, int64_t num_seqs)
+{
+    return plan_prefill_as(ctx, 0, plan_flags, num_seqs);
 }
 
 static gdn_status many_sequences(gdn_ctx *ctx)
 {
     return plan_prefill(ctx, 0, 8);
+}
+
+static gdn_status programmatic(gdn_ctx *ctx)
+{
+    return plan_prefill_as(ctx, GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, 8);
 }
 
 /* Its workspace is cleared by a memset. */
@@ -116,6 +127,7 @@ static const struct path paths[] = {
     { "a refused cubin of prefill", many_sequences, REFUSAL, "cuLaunchKernel" },
     { "a refused cubin of conv", conv, REFUSAL, "cuLaunchKernel" },
     { "a refused cubin in one call", one_call_conv, REFUSAL, "cuStreamIsCapturing" },
+    { "prefill, launched programmatically", programmatic, DISK, "cuLaunchKernelEx" },
 };
 enum { NUM_PATHS = sizeof paths / sizeof paths[0] };
 
@@ -263,6 +275,7 @@ PATH(conv_in_one_call_in_strict_mode, 10)
 PATH(a_refused_cubin_of_prefill, 11)
 PATH(a_refused_cubin_of_conv, 12)
 PATH(a_refused_cubin_in_one_call, 13)
+PATH(prefill_launched_programmatically, 14)
 
 /* Refused for good where nothing may be compiled: a status with the remedy, and the next context works. */
 Test(driver_paths, a_refused_cubin_in_strict_mode_is_a_sentence)

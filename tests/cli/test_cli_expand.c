@@ -206,6 +206,14 @@ Test(cli_expand, prologues_are_chosen_one_by_one)
     how = defaults();
     how.tp = one(1);
     how.prologues = one(CLI_PROLOGUE_LOGITS);
+    how.features = one(CLI_WITH_PROGRAMMATIC_LAUNCH);
+    EXPECT_SHAPES("qwen3.5-2b", &how,
+                  "conv1d_qkv bf16 heads 16/16/16 dims 128/128 width 4 state cw silu launch_dependents, x aligned to 16",
+                  "gdn_prefill bf16 heads 16/16/16 dims 128/128 state kv gate logits bf16 beta logits bf16 qk_l2norm "
+                  "programmatic_launch");
+    how = defaults();
+    how.tp = one(1);
+    how.prologues = one(CLI_PROLOGUE_LOGITS);
     EXPECT_SHAPES("qwen3.5-2b", &how,
                   "conv1d_qkv bf16 heads 16/16/16 dims 128/128 width 4 state cw silu, x aligned to 16",
                   "gdn_prefill bf16 heads 16/16/16 dims 128/128 state kv gate logits bf16 beta logits bf16 qk_l2norm");

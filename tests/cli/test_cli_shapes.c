@@ -57,8 +57,8 @@ Test(cli_shapes, prefill_conventions_reach_the_descriptor_and_the_text)
     static const char text[] =
         "[{\"op\":\"gdn_prefill\"," HEADS ",\"state_type\":\"bf16\",\"head_map\":\"tiled\",\"gate\":\"logits\","
         "\"gate_type\":\"bf16\",\"beta\":\"logits\",\"beta_type\":\"fp16\",\"cu_seqlens_type\":\"int64\","
-        "\"slot_type\":\"int64\",\"flags\":[\"qk_l2norm\",\"beta_times_2\",\"checkpoints\",\"zero_padding\"],"
-        "\"plan_flags\":[\"hopper\"]},"
+        "\"slot_type\":\"int64\",\"flags\":[\"qk_l2norm\",\"beta_times_2\",\"checkpoints\",\"zero_padding\","
+        "\"programmatic_launch\"],\"plan_flags\":[\"hopper\"]},"
         "{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":[\"heuristic\",\"tuned_only\"]}]";
     struct cli_shapes list = { 0 };
     char out[CLI_SHAPE_TEXT];
@@ -68,11 +68,12 @@ Test(cli_shapes, prefill_conventions_reach_the_descriptor_and_the_text)
     cr_expect(p->gate == GDN_GATE_LOGITS && p->gate_type == GDN_BF16);
     cr_expect(p->beta == GDN_BETA_LOGITS && p->beta_type == GDN_F16);
     cr_expect(p->cu_seqlens_type == GDN_INDEX_I64 && p->slot_type == GDN_INDEX_I64);
-    cr_expect_eq(p->flags, 15);
+    cr_expect_eq(p->flags, 31);
     cr_expect_eq(list.items[0].plan_flags, GDN_PLAN_HOPPER);
     cr_expect_str_eq(cli_shape_text(out, &list.items[0]),
                      "gdn_prefill bf16 heads 4/4/8 dims 128/128 state kv bf16 tiled gate logits bf16 beta logits fp16 "
-                     "cu_seqlens int64 slots int64 qk_l2norm beta_times_2 checkpoints zero_padding, plan hopper");
+                     "cu_seqlens int64 slots int64 qk_l2norm beta_times_2 checkpoints zero_padding programmatic_launch, "
+                     "plan hopper");
     cr_expect_str_eq(cli_shape_text(out, &list.items[1]),
                      "conv1d_qkv bf16 heads 4/4/8 dims 128/128 width 4 state cw silu, x aligned to 16, plan heuristic, "
                      "plan tuned_only");

@@ -46,7 +46,7 @@ usage "--conv-state-layout has \"kv\": must be cw, wc or cw_strided" warm $m --c
 usage "--x-alignment has \"32\": must be 16, 8, 4 or 2" warm $m --x-alignment 32
 usage "--prologue has \"both\": must be fused, conv or logits" warm $m --prologue both
 usage "--dt-bias-type has \"int8\": must be fp32, bf16 or fp16" warm $m --dt-bias-type int8
-usage "--with has \"speed\": must be checkpoints or zero_padding" warm $m --with speed
+usage "--with has \"speed\": must be checkpoints, zero_padding or programmatic_launch" warm $m --with speed
 usage "--op is \"conv\": must be gdn_prefill or conv1d_qkv" warm $m --op conv
 usage "--max-tokens is \"0\": must be a number from 1 to 2147483647" warm $m --max-tokens 0
 usage "--max-tokens is \"2147483648\"" warm $m --max-tokens 2147483648

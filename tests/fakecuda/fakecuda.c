@@ -641,6 +641,33 @@ static gdni_curesult fake_cuLaunchKernel(gdni_cufunc function, unsigned grid_x, 
     LEAVE();
 }
 
+/* The one attribute that this host has a use for, once, with nothing in the rest of its value. */
+static bool is_programmatic(const struct gdni_launch_config *config)
+{
+    static const uint64_t zeros[8];
+    struct gdni_launch_attribute attribute;
+    if (config->num_attributes != 1 || !config->attributes) return false;
+    attribute = config->attributes[0];
+    if (attribute.id != 6 || attribute.value.allowed != 1) return false;
+    attribute.value.allowed = 0;
+    return memcmp(attribute.value.room, zeros, sizeof zeros) == 0;
+}
+
+static gdni_curesult fake_cuLaunchKernelEx(const struct gdni_launch_config *config, gdni_cufunc function, void **params,
+                                           void **extra)
+{
+    ENTER("cuLaunchKernelEx");
+    if (result == OK && (!params || extra || !is_programmatic(config))) result = INVALID_VALUE;
+    if (result == OK) result = check_launch(function, config->grid, config->block, config->smem);
+    if (result == OK) {
+        struct fake_launch launch;
+        describe(&launch, function, config->grid, config->block, config->smem, config->stream, params[0]);
+        launch.programmatic = true;
+        start(&launch, config->stream);
+    }
+    LEAVE();
+}
+
 /* Addresses that no cuMemAlloc gave are a test's own and are only recorded. */
 static void fill(unsigned long long address, unsigned value, size_t words)
 {

@@ -7,6 +7,7 @@
 #ifndef FAKECUDA_H
 #define FAKECUDA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@ struct fake_launch {
     int device; /* ordinal */
     unsigned grid[3], block[3], smem;
     void *stream;
+    bool programmatic; /* cuLaunchKernelEx with programmatic stream serialization */
     unsigned char params[FAKE_PARAM_BYTES]; /* the first kernel parameter, params_size bytes of it */
     size_t params_size;
 };

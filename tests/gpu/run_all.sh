@@ -47,6 +47,7 @@ tests() {
         esac
         step "test_contract_$name" "$build/tests/gpu/test_contract" "${options[@]}" --out "$out"
         step "test_serving_$name" "$build/tests/gpu/test_serving" "${options[@]}"
+        step "test_programmatic_$name" "$build/tests/gpu/test_programmatic" "${options[@]}"
         step "test_chunked_$name" "$build/tests/gpu/test_chunked" "${options[@]}" --out "$out" --bounds "$bounds"
         step "test_prefill_$name" "$build/tests/gpu/test_prefill" "${options[@]}" --out "$out" --bounds "$bounds"
     done
@@ -91,6 +92,7 @@ bench() {
     step execute_overhead "$build/bench/execute_overhead" --out "$out/bench.jsonl" --commit "$commit"
     step gdn_bench "$build/bench/gdn_bench" --out "$out/bench.jsonl" --commit "$commit"
     step prefill_features "$build/bench/prefill_features" --out "$out/bench.jsonl" --commit "$commit"
+    step programmatic_launch "$build/bench/programmatic_launch" --out "$out/bench.jsonl" --commit "$commit"
 }
 
 for part; do

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/mem.h"
 #include "conv_variants.h"
 #include "pairwise.h"
 #include "runtime/compile.h"
@@ -187,8 +188,15 @@ static const struct {
               { GDN_BETA_LOGITS, GDN_BF16, 0 },
               { GDN_BETA_PLAIN, GDN_F32, GDN_PREFILL_BETA_TIMES_2 },
               { GDN_BETA_LOGITS, GDN_F16, GDN_PREFILL_BETA_TIMES_2 } };
-static const uint32_t feature_flags[] = { 0, GDN_PREFILL_QK_L2NORM, GDN_PREFILL_CHECKPOINTS,
-                                          GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING };
+enum { NUM_FEATURES = 6 };
+static const uint32_t feature_flags[NUM_FEATURES] = {
+    0,
+    GDN_PREFILL_QK_L2NORM,
+    GDN_PREFILL_CHECKPOINTS,
+    GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING,
+    GDN_PREFILL_PROGRAMMATIC_LAUNCH, /* this and the next from sm_90 on */
+    GDN_PREFILL_PROGRAMMATIC_LAUNCH | GDN_PREFILL_ZERO_PADDING,
+};
 
 static bool convention_spec(const struct pairwise_row *row, struct gdni_spec *spec)
 {
@@ -224,19 +232,19 @@ static void convention_one(const struct pairwise_row *row)
     snprintf(
         what, sizeof what,
         "%s %s %s dk=dv=%d block_dv=%d %s stages=%d state=%s gate=%d:%s beta=%d:%s x2=%d norm=%d checkpoints=%d "
-        "zero=%d i64=%d",
+        "zero=%d early=%d i64=%d",
         gdni_kernel_info((enum gdni_kernel)spec.kernel)->name, spec.arch->name, gdni_dtype_name(spec.io_type), spec.dk,
         spec.params.block_dv, spec.state_layout == GDN_STATE_KV ? "kv" : "vk", spec.params.stages,
         gdni_dtype_name(spec.state_type), spec.gate, gdni_dtype_name(spec.gate_type), spec.beta,
         gdni_dtype_name(spec.beta_type), spec.beta_times_2, spec.qk_l2norm, spec.checkpoints, spec.zero_padding,
-        spec.slot_type == GDN_INDEX_I64);
+        spec.programmatic_launch, spec.slot_type == GDN_INDEX_I64);
     check(&spec, what);
 }
 
 /* Always pairwise: the product is tens of thousands. */
 Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
 {
-    static const int levels[] = { NUM_ARCHS, 4, 2 * 3 * NUM_PREFILL_KERNELS, 3, 5, 5, 4, 2 };
+    static const int levels[] = { NUM_ARCHS, 4, 2 * 3 * NUM_PREFILL_KERNELS, 3, 5, 5, NUM_FEATURES, 2 };
     run_pairs(levels, 8, convention_legal, convention_one);
 }
 
@@ -245,7 +253,8 @@ Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
 static void hopper_one(const struct pairwise_row *row)
 {
     static const gdn_dtype state_types[] = { GDN_F32, GDN_BF16, GDN_F16 };
-    static const uint32_t features[] = { 0, GDN_PREFILL_CHECKPOINTS, GDN_PREFILL_ZERO_PADDING };
+    static const uint32_t features[] = { 0, GDN_PREFILL_CHECKPOINTS, GDN_PREFILL_ZERO_PADDING,
+                                         GDN_PREFILL_PROGRAMMATIC_LAUNCH };
     const int *l = row->level;
     gdn_prefill_desc d = test_prefill_desc();
     d.head_dim_qk = d.head_dim_v = 128;
@@ -275,8 +284,69 @@ static void hopper_one(const struct pairwise_row *row)
 
 Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
 {
-    static const int levels[] = { 2, 2, 3, 5, 5, 3, 2 };
+    static const int levels[] = { 2, 2, 3, 5, 5, 4, 2 };
     run_matrix(levels, 7, NULL, hopper_one);
+}
+
+/* ---- the wait of a programmatic launch ---- */
+
+static struct gdni_spec wait_spec(int kernel, uint32_t flags)
+{
+    gdn_prefill_desc d = test_prefill_desc();
+    struct gdni_problem p;
+    struct gdni_spec spec;
+    const struct gdni_arch *arch;
+    d.flags = flags | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING;
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    p.generic = kernel != GDNI_KERNEL_PREFILL_HOPPER;
+    struct gdni_params params = prefill_params(kernel == GDNI_KERNEL_PREFILL_SPLIT, 2);
+    if (kernel == GDNI_KERNEL_PREFILL_HOPPER) gdni_params_initial(&params, kernel);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, kernel);
+    return spec;
+}
+
+static char *ptx_of(const struct gdni_spec *spec)
+{
+    struct gdni_unit unit;
+    char *ptx = NULL;
+    cr_assert_eq(gdni_unit_build(&unit, spec), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_compile_ptx(nvrtc, &unit, &ptx), GDN_OK, "%s", gdni_error_text());
+    gdni_unit_free(&unit);
+    return ptx;
+}
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += strlen(word))
+        ++n;
+    return n;
+}
+
+/* In the text, which follows the source up to there: set-up of shared memory, then the wait. */
+Test(matrix, a_programmatic_launch_waits_once_before_it_touches_global_memory)
+{
+    static const int kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT, GDNI_KERNEL_PREFILL_HOPPER };
+    static const char *const touches[] = { "ld.global", "ld.relaxed", "st.global", "st.release", "atom.", "cp.async" };
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; ++i) {
+        const struct gdni_spec plain = wait_spec(kernels[i], 0);
+        const struct gdni_spec early = wait_spec(kernels[i], GDN_PREFILL_PROGRAMMATIC_LAUNCH);
+        const char *name = gdni_kernel_info((enum gdni_kernel)kernels[i])->name;
+        char *without = ptx_of(&plain), *with = ptx_of(&early);
+        cr_expect_eq(count(without, "griddepcontrol"), 0, "%s", name);
+        cr_expect_eq(count(with, "griddepcontrol.wait"), 1, "%s", name);
+        cr_expect_eq(count(with, "griddepcontrol"), 1, "%s", name);
+        char *body = strstr(with, ".entry");
+        cr_assert_not_null(body);
+        cr_expect_gt(count(body, "ld.global"), 0, "%s: the words that are looked for occur", name);
+        *strstr(body, "griddepcontrol") = '\0';
+        for (size_t t = 0; t < sizeof touches / sizeof touches[0]; ++t)
+            cr_expect_eq(count(body, touches[t]), 0, "%s has %s before its wait", name, touches[t]);
+        gdni_free(without);
+        gdni_free(with);
+    }
 }
 
 /* ---- conv: variants (pairwise in themselves) x archs x tiles x lanes of a head ---- */

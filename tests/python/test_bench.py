@@ -83,6 +83,35 @@ class Rows(unittest.TestCase):
         conv = rows.conv(512, (128, 128, 256))
         self.assertEqual(conv.floor_bytes(), 2 * 512 * 512 * 2 + 512 * 4 * 2 + 2 * 512 * 3 * 2)
 
+    def test_conv_tag_holds_what_is_asked_of_the_operator(self):
+        have = {(r.lens[0] if len(r.lens) == 1 else r.case.split("_")[0], (r.q_dim, r.k_dim, r.v_dim), r.features)
+                for r in rows.select("", "conv")}  # fmt: skip
+        main, plain = (2048, 2048, 2048), ("silu", "state")
+        norm, checkpoints = (*plain, "norm", "gates"), (*plain, "checkpoints")
+        wanted = {(t, main, f) for t in (512, 1024, 2048, 4096, 8192, 16384) for f in (plain, norm)}
+        wanted |= {(t, dims, plain) for t in (512, 4096, 16384) for dims in ((2048, 2048, 4096), (1024, 1024, 2048))}
+        tp8 = ((256, 256, 512), (256, 256, 256), (128, 128, 256))
+        wanted |= {(t, dims, plain) for t in (512, 8192) for dims in tp8}
+        wanted |= {(name, main, f) for name in ("skewed64", "even64") for f in (plain, norm)}
+        wanted |= {(8192, main, checkpoints)}
+        self.assertEqual(wanted - have, set())
+        self.assertEqual({r.op for r in rows.select("", "conv")}, {"conv1d_qkv"})
+
+    def test_a_row_beside_another_names_one_that_is_there(self):
+        known = {(r.case, r.features) for r in rows.CONV_ROWS}
+        found = [r for r in rows.CONV_ROWS if r.beside]
+        self.assertEqual({r.beside[:2] for r in found} - known, set())
+        limits = {rows.key(r): round(r.beside[2], 4) for r in found}
+        self.assertEqual(limits["conv1d_qkv T8192_2048_2048_2048 bf16 silu+state+norm+gates"], 1.03)
+        self.assertEqual(limits["conv1d_qkv skewed64_2048_2048_2048 bf16 silu+state"], 1.05)
+        # 128 lines of 36864 bytes and as many rows of a list, over 201 MB
+        self.assertEqual(limits["conv1d_qkv T8192_2048_2048_2048 bf16 silu+state+checkpoints"], 1.0541)
+
+    def test_checkpoints_are_bytes(self):
+        plain, row = (rows.conv((100, 63, 128), (128, 128, 256), f) for f in (rows.PLAIN, rows.CHECKPOINTS))
+        self.assertEqual((plain.num_checkpoints, row.num_checkpoints), (0, 1 + 0 + 2))
+        self.assertEqual(row.floor_bytes() - plain.floor_bytes(), 3 * (512 * 3 * 2 + 24))
+
     def test_bytes_and_products_are_the_librarys(self):
         """gdn_plan_cost() counts the states as read and written, so a row with h0 is what it is compared on."""
         import gdn_jit
@@ -184,6 +213,19 @@ class Report(unittest.TestCase):
         line = row_of(report.tables(recorded()), "| T8192_2048_2048_2048")
         self.assertIn("134.3 / 135.0 (0.37) | 49.7 / 50.1 | 60.1 / 60.3 (0.83)", line)
         self.assertTrue(line.endswith("| 0.83 of 0.88: missed |"), line)
+
+    def test_conv_beside_the_plain_row(self):
+        """The recorded row of 8192 tokens, once more with norm and gates, 4 % slower and as fast."""
+        for factor, said in ((1.04, "0.96 of 0.97: missed"), (1.0, "1.00 of 0.97: reached")):
+            lines = recorded()
+            for line in recorded():
+                if line["impl"] == "gdn-jit" and line["case"] == "T8192_2048_2048_2048":
+                    more = {f: line[f] * factor for f in ("median_us", "sustained_us") if f in line}
+                    lines.append({**line, **more, "features": ["silu", "state", "norm", "gates"]})
+            text = report.tables(lines).split("## conv1d-QKV, what a row costs beside another")[1]
+            line = row_of(text, "| T8192_2048_2048_2048 bf16 silu+state+norm+gates, cold")
+            self.assertIn("| T8192_2048_2048_2048 silu+state |", line)
+            self.assertTrue(line.endswith(f"| {said} |"), line)
 
     def test_a_peer_with_broken_numbers_is_not_the_best(self):
         lines = recorded()

@@ -114,7 +114,7 @@ Test(bad_input, members_of_a_prefill_desc)
         { M(beta_type), -3, GDN_E_INVALID, { "beta_type is -3" } },
         { M(cu_seqlens_type), 3, GDN_E_INVALID, { "cu_seqlens_type is 3", "GDN_INDEX_I32 or GDN_INDEX_I64" } },
         { M(slot_type), -1, GDN_E_INVALID, { "slot_type is -1", "GDN_INDEX_I64" } },
-        { M(flags), 16, GDN_E_INVALID, { "flags is 0x10", "GDN_PREFILL_*" } },
+        { M(flags), 32, GDN_E_INVALID, { "flags is 0x20", "GDN_PREFILL_*" } },
         { M(max_tokens), 0, GDN_E_INVALID, { "max_tokens is 0", "from 1" } },
         { M(max_tokens), -5, GDN_E_INVALID, { "max_tokens is -5" } },
         { M(max_tokens), INT64_MAX, GDN_E_INVALID, { "max_tokens is 9223372036854775807", "to 2147483647" } },
@@ -208,6 +208,23 @@ Test(bad_input, programmatic_launch_needs_sm_90)
     cr_assert_eq(gdn_target_from_name(host.ctx, "sm_90a", &target), GDN_OK, "%s", gdn_last_error());
     cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &d, 0, &plan), GDN_OK, "%s", gdn_last_error());
     gdn_plan_destroy(plan);
+}
+
+Test(bad_input, a_prefill_that_is_launched_programmatically_needs_sm_90)
+{
+    static const char *const newer[] = { "sm_90a", "sm_100a", "sm_120a" };
+    gdn_prefill_desc d = fake_prefill_desc();
+    gdn_target target = GDN_TARGET_INIT;
+    gdn_plan *plan = NULL;
+    d.flags |= GDN_PREFILL_PROGRAMMATIC_LAUNCH;
+    cr_assert_eq(gdn_target_from_name(host.ctx, "sm_89", &target), GDN_OK, "%s", gdn_last_error());
+    EXPECT(gdn_plan_prefill(host.ctx, &target, &d, 0, &plan), GDN_E_UNSUPPORTED, "GDN_PREFILL_PROGRAMMATIC_LAUNCH", "sm_89",
+           "sm_90a");
+    for (size_t i = 0; i < sizeof newer / sizeof newer[0]; ++i) {
+        cr_assert_eq(gdn_target_from_name(host.ctx, newer[i], &target), GDN_OK, "%s", gdn_last_error());
+        cr_expect_eq(gdn_plan_prefill(host.ctx, &target, &d, 0, &plan), GDN_OK, "%s: %s", newer[i], gdn_last_error());
+        gdn_plan_destroy(plan);
+    }
 }
 
 Test(bad_input, a_longer_struct_is_taken_only_with_zeros_behind_what_is_known)

@@ -23,11 +23,12 @@ static bool is_silent(const char *call)
     return strcmp(call, "cuLibraryUnload") == 0 || strcmp(call, "cuDevicePrimaryCtxRelease") == 0;
 }
 
-static gdn_status plan_and_run(gdn_ctx *ctx)
+static gdn_status plan_and_run_as(gdn_ctx *ctx, uint32_t flags)
 {
     gdn_plan *plan = NULL;
     gdn_target target = GDN_TARGET_INIT;
-    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.flags = flags;
     const gdn_prefill_args args = fake_prefill_args();
     gdn_status status = gdn_target_from_device(ctx, 0, &target);
     if (status == GDN_OK) status = gdn_plan_prefill(ctx, &target, &desc, 0, &plan);
@@ -36,6 +37,16 @@ static gdn_status plan_and_run(gdn_ctx *ctx)
     if (status == GDN_OK) status = gdn_execute_prefill(plan, &args, 0, 0, NULL);
     gdn_plan_destroy(plan);
     return status;
+}
+
+static gdn_status plan_and_run(gdn_ctx *ctx)
+{
+    return plan_and_run_as(ctx, 0);
+}
+
+static gdn_status plan_and_run_programmatic(gdn_ctx *ctx)
+{
+    return plan_and_run_as(ctx, GDN_PREFILL_PROGRAMMATIC_LAUNCH);
 }
 
 static gdn_status call_once(gdn_ctx *ctx)
@@ -94,6 +105,13 @@ static void fail_each(gdn_status (*run)(gdn_ctx *ctx))
 Test(driver_faults, plan_load_execute_destroy)
 {
     fail_each(plan_and_run);
+}
+
+Test(driver_faults, plan_load_execute_programmatically_destroy)
+{
+    fail_each(plan_and_run_programmatic);
+    cr_expect_eq(occurrences("cuLaunchKernelEx", plan_and_run_programmatic), 1);
+    cr_expect_eq(occurrences("cuLaunchKernel", plan_and_run_programmatic), 0);
 }
 
 Test(driver_faults, one_call)

@@ -336,6 +336,65 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
     gdn_plan_destroy(plan);
 }
 
+static struct fake_launch run_flagged(uint32_t flags, uint32_t plan_flags, const gdn_prefill_args *args, bool workspace,
+                                      int64_t max_tokens)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.flags = flags;
+    desc.max_tokens = max_tokens, desc.max_seqs = 40;
+    gdn_plan *plan = loaded_prefill_as(&desc, plan_flags);
+    const size_t size = workspace ? gdn_plan_workspace_size(plan) : 0;
+    cr_assert(size || !workspace);
+    cr_assert_eq(gdn_execute_prefill(plan, args, workspace ? 0xf00000 : 0, size, (gdn_stream)(uintptr_t)0xabc0), GDN_OK,
+                 "%s", gdn_last_error());
+    gdn_plan_destroy(plan);
+    return last_launch();
+}
+
+Test(execute, programmatic_launch_differs_from_a_plain_one_in_its_attribute_alone)
+{
+    static const uint32_t plan_flags[] = { 0, GDN_PLAN_HOPPER };
+    const gdn_prefill_args a = fake_prefill_args();
+    for (int i = 0; i < 2; ++i) {
+        const struct fake_launch plain = run_flagged(0, plan_flags[i], &a, false, 96);
+        struct fake_launch early = run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, plan_flags[i], &a, false, 96);
+        cr_expect(!plain.programmatic && early.programmatic, "%s", plain.kernel);
+        early.programmatic = false;
+        cr_expect(same_bytes(&plain, &early, sizeof plain), "%s", plain.kernel);
+    }
+    cr_expect_eq(host.cuda->calls("cuLaunchKernel"), 2);
+    cr_expect_eq(host.cuda->calls("cuLaunchKernelEx"), 2);
+}
+
+/* Between a memset and a kernel there is no programmatic edge. */
+Test(execute, a_launch_behind_a_memset_is_a_plain_one)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    a.num_seqs = 1;
+    const struct fake_launch split = run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, &a, true, 96);
+    cr_expect_str_eq(split.kernel, "gdn_prefill_split");
+    cr_expect_not(split.programmatic);
+    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 1);
+    a.num_tokens = 65536, a.num_seqs = 40;
+    cr_expect_not(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, GDN_PLAN_HOPPER, &a, true, 65536).programmatic);
+    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 2);
+    cr_expect_eq(host.cuda->calls("cuLaunchKernelEx"), 0);
+    cr_expect(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, GDN_PLAN_HOPPER, &a, false, 65536).programmatic,
+              "without a workspace nothing is cleared");
+    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 2);
+}
+
+Test(execute, conv_is_launched_plainly_whatever_it_allows_the_next_kernel)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    desc.flags |= GDN_CONV_LAUNCH_DEPENDENTS;
+    gdn_plan *plan = loaded_conv(&desc);
+    const gdn_conv1d_args a = fake_conv1d_args();
+    cr_assert_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_not(last_launch().programmatic);
+    gdn_plan_destroy(plan);
+}
+
 Test(execute, hopper_maps_of_a_uniform_batch_have_its_sequences_as_a_dimension)
 {
     const gdn_prefill_desc desc = fake_prefill_desc();

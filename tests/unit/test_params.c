@@ -67,6 +67,34 @@ Test(heuristic, conv_tiles_are_halved_where_they_would_starve_the_gpu)
     }
 }
 
+/* 48 heads of 128 channels: CTAs of 8 tokens an SM are 11.6 in bucket 2, 46.5 in bucket 3. */
+Test(heuristic, conv_tiles_are_doubled_with_the_norm_on_long_calls_where_an_sm_holds_four_ctas)
+{
+    static const struct {
+        const char *arch;
+        gdn_dtype type;
+        uint32_t flags;
+        int32_t bucket, tile;
+    } wanted[] = {
+        { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 2, 8 },  { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 3, 16 },
+        { "sm_90a", GDN_F16, GDN_CONV_L2_NORM, 7, 16 },  { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 0, 4 },
+        { "sm_90a", GDN_BF16, 0, 3, 8 },                 { "sm_90a", GDN_BF16, 0, 7, 8 },
+        { "sm_90a", GDN_F32, GDN_CONV_L2_NORM, 7, 8 },   { "sm_86", GDN_BF16, GDN_CONV_L2_NORM, 7, 8 },
+        { "sm_100a", GDN_BF16, GDN_CONV_L2_NORM, 7, 16 },
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        struct gdni_problem p = conv_problem(16);
+        const struct gdni_arch *arch = NULL;
+        struct gdni_params params;
+        p.io_type = wanted[i].type;
+        p.flags |= wanted[i].flags;
+        cr_assert_eq(gdni_arch_find(wanted[i].arch, &arch), GDN_OK);
+        gdni_params_heuristic(&params, &p, arch, 0, wanted[i].bucket);
+        cr_expect_eq(params.tile_tokens, wanted[i].tile, "row %zu: %d", i, params.tile_tokens);
+        cr_expect_eq(params.cta_threads, 128);
+    }
+}
+
 Test(heuristic, prefill_uses_three_stages_where_they_fit_and_two_in_99_KB)
 {
     const struct gdni_problem p = prefill_problem();
