@@ -33,7 +33,7 @@ static const struct mode {
     const char *impl;
     uint32_t plan_flags;
     bool workspace;
-} modes[] = { { "gdn-jit-generic", 0, false }, { "gdn-jit", 0, true }, { "gdn-jit-hopper", GDN_PLAN_HOPPER, false } };
+} modes[] = { { "gdn-jit-generic", GDN_PLAN_GENERIC, false }, { "gdn-jit", 0, true }, { "gdn-jit-hopper", 0, false } };
 
 struct plans {
     gdn_plan *conv, *gdn;

@@ -150,14 +150,20 @@ class Default(Impl):
         return dict(params=params, nvrtc=self.context.examine()["nvrtc"] or None)
 
 
-class Forced(Default):
-    """One kernel; rows that run on another are Unsupported."""
+class WithoutWorkspace(Default):
+    """One kernel, as a call without a workspace runs it: none of few sequences. Rows that run on another are Unsupported."""
 
     ops = ("gdn_prefill",)
     kernel = None
 
     def gdn_desc(self, row):
         return dict(super().gdn_desc(row), max_seqs=max(MANY_SEQS, len(row.lens)))  # the plan is not for few alone
+
+    def workspace(self, plan):
+        return dict(workspace=0, workspace_size=0)
+
+    def chosen(self, row):
+        return self.plan(row).variant(row.tokens, MANY_SEQS)
 
     def label(self, row, variant):
         return self.name
@@ -168,22 +174,16 @@ class Forced(Default):
             raise Unsupported(f"this row runs on {kernel}")
 
 
-class Generic(Forced):
-    """The generic kernel, whatever the number of sequences: without a workspace no call takes a kernel of few."""
+class Generic(WithoutWorkspace):
+    """The generic kernel."""
 
     name = "gdn-jit-generic"
     kernel = GENERIC_KERNEL
-
-    def workspace(self, plan):
-        return dict(workspace=0, workspace_size=0)
-
-    def chosen(self, row):
-        return self.plan(row).variant(row.tokens, MANY_SEQS)
+    plan_flags = ("GDN_PLAN_GENERIC",)
 
 
-class Hopper(Forced):
-    """The Hopper kernel, asked for."""
+class Hopper(WithoutWorkspace):
+    """The Hopper kernel, sequences whole."""
 
     name = "gdn-jit-hopper"
     kernel = "hopper"
-    plan_flags = ("GDN_PLAN_HOPPER",)

@@ -422,11 +422,10 @@ typedef struct gdn_conv1d_args {
 enum {
     GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
     /*
-     * Prefill: Hopper's own kernel where it serves (sm_90a, head dims of 128, no GDN_PREFILL_QK_L2NORM; the generic ones
-     * elsewhere, and the plan's dump says why). A preview: more than twice as fast where heads fill the GPU, but not through
-     * every test yet (docs/prefill_hopper.md). It will become the default.
+     * Prefill: the generic kernels also where Hopper's own would run (sm_90a, head dims of 128, no GDN_PREFILL_QK_L2NORM; the
+     * plan's dump says which runs and why). For comparisons, and as a way around.
      */
-    GDN_PLAN_HOPPER = 2u,
+    GDN_PLAN_GENERIC = 2u,
     /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */
     GDN_PLAN_HEURISTIC = 4u,
     /* Parameters that were measured, or GDN_E_NOT_TUNED; few sequences have a kernel of their own only if a table says so. */
@@ -734,7 +733,7 @@ typedef struct gdn_tune_options {
     size_t struct_size;
     int32_t device;           /* CUDA ordinal; not used by GDN_TUNE_COMPILE alone */
     uint32_t steps;           /* GDN_TUNE_*; 0: all three */
-    uint32_t plan_flags;      /* GDN_PLAN_HOPPER or 0: of the plans that are tuned for */
+    uint32_t plan_flags;      /* GDN_PLAN_GENERIC or 0: of the plans that are tuned for */
     int32_t reserved;
     const gdn_target *target; /* NULL: of device. GDN_TUNE_COMPILE alone needs no GPU when it is given */
     int64_t num_tokens, num_seqs; /* of the calls that are timed; 0: desc's max_tokens, max_seqs */

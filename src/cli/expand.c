@@ -188,8 +188,8 @@ static void add_prefill(struct cli_shapes *list, const struct layer *l, gdn_pref
         shape.desc.prefill = d;
         shape.plan_flags = 0;
         cli_shapes_add(list, &shape);
-        shape.plan_flags = GDN_PLAN_HOPPER;
-        if (l->how->hopper) cli_shapes_add(list, &shape);
+        shape.plan_flags = GDN_PLAN_GENERIC;
+        if (l->how->generic) cli_shapes_add(list, &shape);
     }
 }
 

@@ -33,7 +33,7 @@ struct cli_expansion {
     struct cli_ints x_alignments;  /* default: what rows of the in-projection have, see cli_row_alignment() */
     struct cli_ints dt_bias_types; /* default: fp32, and that of activations, which is what checkpoints hold */
     struct cli_ints features;      /* that every shape has; default: none */
-    bool hopper;                    /* every prefill also with GDN_PLAN_HOPPER */
+    bool generic;                   /* every prefill also with GDN_PLAN_GENERIC */
     int64_t max_tokens, max_seqs;
 };
 

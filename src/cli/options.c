@@ -191,11 +191,11 @@ static int opt_with(struct cli_options *o, const char *arg)
     return take_list("--with", arg, cli_feature_words, &o->how.features);
 }
 
-static int opt_hopper(struct cli_options *o, const char *arg)
+static int opt_generic(struct cli_options *o, const char *arg)
 {
     (void)arg;
-    o->model_option = "--hopper";
-    o->how.hopper = true;
+    o->model_option = "--generic";
+    o->how.generic = true;
     return CLI_OK;
 }
 
@@ -475,7 +475,7 @@ enum key {
     KEY_PROLOGUE,
     KEY_DT_BIAS_TYPE,
     KEY_WITH,
-    KEY_HOPPER,
+    KEY_GENERIC,
     KEY_MAX_TOKENS,
     KEY_MAX_SEQS,
     KEY_PRESETS,
@@ -514,7 +514,7 @@ static const struct handler handlers[] = {
     { KEY_PROLOGUE, opt_prologue },
     { KEY_DT_BIAS_TYPE, opt_dt_bias_type },
     { KEY_WITH, opt_with },
-    { KEY_HOPPER, opt_hopper },
+    { KEY_GENERIC, opt_generic },
     { KEY_MAX_TOKENS, opt_max_tokens },
     { KEY_MAX_SEQS, opt_max_seqs },
     { KEY_PRESETS, opt_presets },
@@ -576,7 +576,7 @@ static const struct argp_option shape_options[] = {
       "that of activations)",
       0 },
     { "with", KEY_WITH, "LIST", 0, "Of every call: checkpoints, zero_padding, programmatic_launch (default: none)", 0 },
-    { "hopper", KEY_HOPPER, NULL, 0, "Also what GDN_PLAN_HOPPER plans", 0 },
+    { "generic", KEY_GENERIC, NULL, 0, "Also what GDN_PLAN_GENERIC plans", 0 },
     { "max-tokens", KEY_MAX_TOKENS, "T", 0, "Most tokens of one call (default 2147483647: every kernel variant)", 0 },
     { "max-seqs", KEY_MAX_SEQS, "N", 0, "Most sequences of one call (default 1024: every kernel variant)", 0 },
     { "presets", KEY_PRESETS, "DIR", 0, "Folder of the model presets", 0 },

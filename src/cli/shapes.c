@@ -36,7 +36,7 @@ static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL
                                                       { "zero_padding", GDN_PREFILL_ZERO_PADDING },
                                                       { "programmatic_launch", GDN_PREFILL_PROGRAMMATIC_LAUNCH },
                                                       { NULL, 0 } };
-static const struct cli_word plan_flag_words[] = { { "hopper", GDN_PLAN_HOPPER },
+static const struct cli_word plan_flag_words[] = { { "generic", GDN_PLAN_GENERIC },
                                                    { "heuristic", GDN_PLAN_HEURISTIC },
                                                    { "tuned_only", GDN_PLAN_TUNED_ONLY },
                                                    { NULL, 0 } };

@@ -30,7 +30,7 @@ static int64_t class_edge(const struct cli_tune_job *job)
 struct facts {
     const char *op;
     int io, dk, dv, q, k, v, l2norm, width;
-    int hopper; /* where there is a Hopper kernel, this asks for it and is served by it */
+    int hopper, generic; /* where there is a Hopper kernel it serves this; but another one was asked for */
 };
 
 static struct facts facts_of(const struct cli_shape *s)
@@ -39,17 +39,24 @@ static struct facts facts_of(const struct cli_shape *s)
     const gdn_conv1d_desc *c = &s->desc.conv1d;
     const bool l2norm = p->flags & GDN_PREFILL_QK_L2NORM;
     /* As docs/prefill_hopper.md has it. Where its kernel does not serve, the flag changes nothing. */
-    const bool hopper = s->plan_flags & GDN_PLAN_HOPPER && p->head_dim_qk == 128 && p->head_dim_v == 128 && !l2norm;
+    const bool hopper = p->head_dim_qk == 128 && p->head_dim_v == 128 && !l2norm;
+    const bool generic = hopper && s->plan_flags & GDN_PLAN_GENERIC;
     if (s->op == CLI_PREFILL)
         return (struct facts){ "gdn_prefill",  (int)p->io_type, p->head_dim_qk,
                                p->head_dim_v,  p->num_q_heads,  p->num_k_heads,
                                p->num_v_heads, l2norm,          0,
-                               hopper };
-    return (struct facts){ "conv1d_qkv",   (int)c->io_type,
-                           c->head_dim_qk, c->head_dim_v,
-                           c->num_q_heads, c->num_k_heads,
-                           c->num_v_heads, (c->flags & GDN_CONV_L2_NORM) != 0,
-                           c->width,       0 };
+                               hopper,         generic };
+    return (struct facts){ "conv1d_qkv",
+                           (int)c->io_type,
+                           c->head_dim_qk,
+                           c->head_dim_v,
+                           c->num_q_heads,
+                           c->num_k_heads,
+                           c->num_v_heads,
+                           (c->flags & GDN_CONV_L2_NORM) != 0,
+                           c->width,
+                           0,
+                           0 };
 }
 
 static int divisor(int a, int b)
@@ -67,7 +74,7 @@ static void write_names(struct cli_tune_job *job)
     const struct facts f = facts_of(job->shape);
     const int d = divisor(divisor(f.q, f.k), f.v);
     char features[48];
-    snprintf(features, sizeof features, "%s%s", f.l2norm ? " l2norm" : "", f.hopper ? " hopper" : "");
+    snprintf(features, sizeof features, "%s%s", f.l2norm ? " l2norm" : "", f.generic ? " generic" : "");
     if (f.width) snprintf(features + strlen(features), sizeof features - strlen(features), " width %d", f.width);
     snprintf(job->code, sizeof job->code, "%s %s dims %d/%d heads %d/%d/%d%s", f.op, io_name(f.io), f.dk, f.dv,
              f.q / (d ? d : 1), f.k / (d ? d : 1), f.v / (d ? d : 1), features);
@@ -137,7 +144,7 @@ gdn_status cli_tune_run(gdn_ctx *ctx, const struct cli_tune_job *job, const stru
     gdn_tune_options full = *options;
     full.device = (int32_t)o->device;
     full.timeout_ms = o->timeout_s * 1000;
-    full.plan_flags = job->shape->plan_flags & GDN_PLAN_HOPPER;
+    full.plan_flags = job->shape->plan_flags & GDN_PLAN_GENERIC;
     full.num_tokens = job->tokens;
     full.num_seqs = job->seqs;
     *out = (gdn_tune_result)GDN_TUNE_RESULT_INIT;
@@ -149,7 +156,7 @@ bool cli_tune_matches(const struct cli_tune_job *job, const gdn_target *target, 
 {
     const struct facts f = facts_of(job->shape);
     const bool conv = strcmp(e->kernel, "conv1d_qkv") == 0, hopper = strcmp(e->kernel, "gdn_prefill_hopper") == 0;
-    const bool wants_hopper = f.hopper && strcmp(target->arch, "sm_90a") == 0;
+    const bool wants_hopper = f.hopper && !f.generic && strcmp(target->arch, "sm_90a") == 0;
     return strcmp(e->gpu_name, target->gpu_name) == 0 && e->num_sms == target->num_sms &&
            conv == (job->shape->op == CLI_CONV1D) && (conv || hopper == wants_hopper) && (int)e->io_type == f.io &&
            e->head_dim_qk == f.dk && e->head_dim_v == f.dv && e->num_q_heads == f.q && e->num_k_heads == f.k &&

@@ -28,7 +28,7 @@ struct gdni_problem {
     int32_t width;                      /* conv */
     uint32_t flags;                     /* GDN_PREFILL_* or GDN_CONV_* */
     int32_t x_alignment;                /* conv, bytes */
-    int32_t generic;                    /* prefill: no kernel of an arch's own, unless GDN_PLAN_HOPPER */
+    int32_t generic;                    /* prefill: no kernel of an arch's own, GDN_PLAN_GENERIC */
     int64_t max_tokens, max_seqs;
 };
 

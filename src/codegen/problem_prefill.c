@@ -75,7 +75,6 @@ gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill
     memset(out, 0, sizeof *out);
     *out = (struct gdni_problem){
         .op = GDNI_OP_PREFILL,
-        .generic = 1,
         .io_type = (int32_t)d.io_type,
         .state_type = (int32_t)d.state_type,
         .state_layout = (int32_t)d.state_layout,

@@ -43,7 +43,7 @@ static const char *why_generic(const struct gdni_problem *p, const struct gdni_a
 {
     if (!arch->wgmma)
         return "the kernel of every arch from sm_80 on, which takes every descriptor; this arch has no other";
-    if (p->generic) return "the generic kernel; the plan's flag GDN_PLAN_HOPPER asks for the one for Hopper's wgmma and TMA";
+    if (p->generic) return "the generic kernel: the plan's flag GDN_PLAN_GENERIC asks for it";
     if (p->head_dim_qk != 128 || p->head_dim_v != 128)
         return "the generic kernel: the Hopper kernel has head_dim_qk and head_dim_v of 128 only";
     if (p->flags & GDN_PREFILL_QK_L2NORM)

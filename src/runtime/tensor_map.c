@@ -31,7 +31,7 @@ static gdn_status check_stride(const struct view *v, const char *which, int64_t 
     return GDN_FAIL(GDN_E_INVALID,
                     "%s_strides.%s is %lld elements: the Hopper kernel's copies take strides below 2^40 bytes; pass a "
                     "nearer view, or "
-                    "plan without GDN_PLAN_HOPPER",
+                    "plan with GDN_PLAN_GENERIC",
                     v->name, which, (long long)stride);
 }
 

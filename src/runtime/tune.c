@@ -263,8 +263,8 @@ static gdn_status check_options(const gdn_tune_options *o)
     if (o->steps & ~(uint32_t)ALL_STEPS)
         return GDN_FAIL(GDN_E_INVALID, "options.steps is 0x%x: only GDN_TUNE_COMPILE, _CHECK and _MEASURE are known",
                         o->steps);
-    if (o->plan_flags & ~(uint32_t)GDN_PLAN_HOPPER)
-        return GDN_FAIL(GDN_E_INVALID, "options.plan_flags is 0x%x: only GDN_PLAN_HOPPER is known", o->plan_flags);
+    if (o->plan_flags & ~(uint32_t)GDN_PLAN_GENERIC)
+        return GDN_FAIL(GDN_E_INVALID, "options.plan_flags is 0x%x: only GDN_PLAN_GENERIC is known", o->plan_flags);
     if (o->num_tokens < 0 || o->num_seqs < 0 || o->budget_ms < 0 || o->timeout_ms < 0)
         return GDN_FAIL(GDN_E_INVALID,
                         "options.num_tokens, num_seqs, budget_ms, timeout_ms are %lld, %lld, %lld, %lld: none may be "
@@ -345,7 +345,7 @@ static gdn_status run(struct gdni_tune *t, const gdn_tune_options *options, gdn_
     gdn_tune_result result = GDN_TUNE_RESULT_INIT;
     GDN_TRY(take_options(&t->options, options));
     t->start_ms = gdni_now_ms();
-    if (t->options.plan_flags & GDN_PLAN_HOPPER) t->problem.generic = 0;
+    if (t->options.plan_flags & GDN_PLAN_GENERIC) t->problem.generic = 1;
     t->best = -1;
     GDN_TRY(take_target(t));
     GDN_TRY(gdni_arch_find(t->target.arch, &t->arch));

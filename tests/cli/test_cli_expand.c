@@ -197,12 +197,12 @@ Test(cli_expand, prologues_are_chosen_one_by_one)
     how.prologues = one(CLI_PROLOGUE_FUSED);
     how.dt_bias_types = one(GDN_F16);
     how.features = (struct cli_ints){ 2, { CLI_WITH_ZERO_PADDING, CLI_WITH_CHECKPOINTS } };
-    how.hopper = true;
+    how.generic = true;
     EXPECT_SHAPES("qwen3.5-2b", &how,
                   "conv1d_qkv bf16 heads 16/16/16 dims 128/128 width 4 state cw silu l2_norm zero_padding checkpoints, "
                   "16 gate heads, dt_bias fp16, x aligned to 16",
                   "gdn_prefill bf16 heads 16/16/16 dims 128/128 state kv checkpoints zero_padding",
-                  "gdn_prefill bf16 heads 16/16/16 dims 128/128 state kv checkpoints zero_padding, plan hopper");
+                  "gdn_prefill bf16 heads 16/16/16 dims 128/128 state kv checkpoints zero_padding, plan generic");
     how = defaults();
     how.tp = one(1);
     how.prologues = one(CLI_PROLOGUE_LOGITS);

@@ -40,7 +40,7 @@ Test(cli_record, a_line_is_a_shape_a_target_and_keys)
     cr_assert_eq(list.count, 1);
     struct cli_record *r = &list.items[0];
     cr_expect_eq(r->shape.op, CLI_PREFILL);
-    cr_expect_eq(r->shape.plan_flags, GDN_PLAN_HOPPER);
+    cr_expect_eq(r->shape.plan_flags, GDN_PLAN_GENERIC);
     cr_expect_eq(r->shape.desc.prefill.num_v_heads, 8);
     cr_expect_eq(r->shape.desc.prefill.max_tokens, 777);
     cr_expect_str_eq(r->shape.label, "line 1");

@@ -58,7 +58,7 @@ Test(cli_shapes, prefill_conventions_reach_the_descriptor_and_the_text)
         "[{\"op\":\"gdn_prefill\"," HEADS ",\"state_type\":\"bf16\",\"head_map\":\"tiled\",\"gate\":\"logits\","
         "\"gate_type\":\"bf16\",\"beta\":\"logits\",\"beta_type\":\"fp16\",\"cu_seqlens_type\":\"int64\","
         "\"slot_type\":\"int64\",\"flags\":[\"qk_l2norm\",\"beta_times_2\",\"checkpoints\",\"zero_padding\","
-        "\"programmatic_launch\"],\"plan_flags\":[\"hopper\"]},"
+        "\"programmatic_launch\"],\"plan_flags\":[\"generic\"]},"
         "{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":[\"heuristic\",\"tuned_only\"]}]";
     struct cli_shapes list = { 0 };
     char out[CLI_SHAPE_TEXT];
@@ -69,11 +69,11 @@ Test(cli_shapes, prefill_conventions_reach_the_descriptor_and_the_text)
     cr_expect(p->beta == GDN_BETA_LOGITS && p->beta_type == GDN_F16);
     cr_expect(p->cu_seqlens_type == GDN_INDEX_I64 && p->slot_type == GDN_INDEX_I64);
     cr_expect_eq(p->flags, 31);
-    cr_expect_eq(list.items[0].plan_flags, GDN_PLAN_HOPPER);
+    cr_expect_eq(list.items[0].plan_flags, GDN_PLAN_GENERIC);
     cr_expect_str_eq(cli_shape_text(out, &list.items[0]),
                      "gdn_prefill bf16 heads 4/4/8 dims 128/128 state kv bf16 tiled gate logits bf16 beta logits fp16 "
                      "cu_seqlens int64 slots int64 qk_l2norm beta_times_2 checkpoints zero_padding programmatic_launch, "
-                     "plan hopper");
+                     "plan generic");
     cr_expect_str_eq(cli_shape_text(out, &list.items[1]),
                      "conv1d_qkv bf16 heads 4/4/8 dims 128/128 width 4 state cw silu, x aligned to 16, plan heuristic, "
                      "plan tuned_only");
@@ -122,7 +122,7 @@ Test(cli_shapes, a_bad_list_is_refused_with_its_reason)
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":[1]}]", "\"flags\" holds no string" },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":1}]", "\"flags\" must be an array" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"plan_flags\":[\"cached\"]}]",
-          "\"plan_flags\" holds \"cached\": must be hopper, heuristic or tuned_only" },
+          "\"plan_flags\" holds \"cached\": must be generic, heuristic or tuned_only" },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":7}]", "\"plan_flags\" must be an array" },
         { "[{\"op\":\"gdn_prefill\",\"op\":\"gdn_prefill\"," HEADS "}]", "\"op\" is given twice" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"max_tokens\":4294967296}]", "\"max_tokens\" is 4294967296" },

@@ -61,7 +61,7 @@ usage "--gpu is empty" warm $m -g ""
 usage "--cache-dir is empty" warm $m -d ""
 usage "--nvrtc is empty" warm $m --nvrtc ""
 usage "--tp changes what --model expands to, and no --model is given: say it in the list" warm --shapes x.json --tp 2
-usage "--hopper changes what --model expands to, and no --model is given" warm --shapes x.json --hopper
+usage "--generic changes what --model expands to, and no --model is given" warm --shapes x.json --generic
 usage "--model \"all\": no presets found in /nowhere" warm -m all --presets /nowhere -a sm_90a
 usage "cannot open x.json: No such file" warm --shapes x.json -a sm_90a
 usage "--shapes is given twice (a, b)" warm --shapes a --shapes b

@@ -37,7 +37,7 @@ json 'd["plans"], d["plans_failed"]' "(7, 0)"
 plain=$(find "$room/ways" -name '*.gdnk' | wc -l)
 run 0 warm -m qwen3.5-2b --tp 1 --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
 json 'd["already_there"], d["built"]' "(0, $plain)"
-run 0 warm -m qwen3.5-2b --tp 1 --max-tokens 256 --max-seqs 256 --hopper -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
+run 0 warm -m qwen3.5-2b --tp 1 --max-tokens 256 --max-seqs 256 --generic -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
 json 'd["already_there"], [k["kernel"] for k in d["kernels"] if k["built"]]' "($plain, ['gdn_prefill_hopper'])"
 run 0 warm -m qwen3.5-2b,qwen3.5-0.8b --tp 1 --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
 json 'd["plans"], d["built"]' "(14, 0)"

@@ -34,16 +34,17 @@ step() {
 tests() {
     step test_host "$build/tests/gpu/test_host" --out "$out"
     step test_conv1d "$build/tests/gpu/test_conv1d" --out "$out"
-    # What a plan chooses; the generic kernel; as if there were SMs without end, the kernel of few sequences; the Hopper kernel, and
-    # as if there were few SMs, so that its CTAs walk items.
+    # What a plan chooses; the kernel of the arch's own, without a workspace; as if there were few SMs, so that CTAs walk items;
+    # the generic kernel; and, as if there were SMs without end, the kernel of few sequences.
     local name options
-    for name in default generic split hopper hopper_few_sms; do
+    for name in default bare few_sms cut generic split; do
         case $name in
         default) options=() ;;
-        hopper) options=(--hopper --no-workspace) ;;
-        hopper_few_sms) options=(--hopper --num-sms 3 --small) ;;
-        generic) options=(--no-workspace) ;;
-        split) options=(--num-sms 1000000) ;;
+        bare) options=(--no-workspace) ;;
+        few_sms) options=(--num-sms 3 --small) ;;
+        cut) options=(--params partition_chunks=4) ;;
+        generic) options=(--generic --no-workspace) ;;
+        split) options=(--params cta_kinds=2) ;;
         esac
         step "test_contract_$name" "$build/tests/gpu/test_contract" "${options[@]}" --out "$out"
         step "test_serving_$name" "$build/tests/gpu/test_serving" "${options[@]}"
@@ -70,9 +71,9 @@ sanitizers() {
     for tool in memcheck initcheck racecheck synccheck; do
         case $tool in racecheck | synccheck) build=${CHECKED_BUILD:-$build} ;; esac
         local under=("$check" --tool "$tool" --error-exitcode 9 --target-processes all)
-        step "${tool}_hopper" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --hopper --num-sms 3 --bounds "$bounds"
+        step "${tool}_prefill" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --num-sms 3 --bounds "$bounds"
         step "${tool}_split" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --num-sms 1000000 --bounds "$bounds"
-        step "${tool}_generic" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --no-workspace \
+        step "${tool}_generic" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --generic --no-workspace \
             --bounds "$bounds"
         step "${tool}_contract" "${under[@]}" "$build/tests/gpu/test_contract" --small --jobs 2
         step "${tool}_conv1d" "${under[@]}" "$build/tests/gpu/test_conv1d" --small --jobs 2

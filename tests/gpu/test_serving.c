@@ -176,7 +176,7 @@ enum { PREFIX_SEQS = 3, PREFIX_LINES = 12 };
 /*
  * Prompts of 320, 200 and 129 tokens leave a checkpoint at 192, 64 and 128. A second call resumes each from its checkpoint's
  * line into another one and must give the first call's bits for the rest. That is promised where the batch chooses no kernel:
- * without a workspace, and without GDN_PLAN_HOPPER.
+ * without a workspace, and with GDN_PLAN_GENERIC.
  */
 static void prefix_cache(const char *name, gdn_dtype type)
 {
@@ -185,7 +185,7 @@ static void prefix_cache(const char *name, gdn_dtype type)
     static const int64_t rows[PREFIX_SEQS][3] = { { 0, 192, 2 }, { 1, 64, 11 }, { 2, 128, 5 } };
     static const int32_t resumed[PREFIX_SEQS] = { 2, 11, 5 };
     void (*const execute)(const gdn_plan *, const gdn_prefill_args *) =
-        gpu_plan_flags & GDN_PLAN_HOPPER ? gpu_prefill_execute_bare : gpu_prefill_execute;
+        gpu_plan_flags & GDN_PLAN_GENERIC ? gpu_prefill_execute : gpu_prefill_execute_bare;
     struct session s = open_session("random_no_h0", &shape, type, 128, GDN_PREFILL_CHECKPOINTS);
     const size_t line = (size_t)s.c.state_count / PREFIX_SEQS * 4, row = (size_t)s.c.heads * 128 * 2;
     struct gpu_buffer pool = gpu_buffer_filled(PREFIX_LINES * line, GPU_NAN_FILL), list = upload(rows, sizeof rows);
@@ -260,7 +260,7 @@ static bool replay_is_the_call(const struct graph_test *t, const struct metadata
 {
     set_metadata(t, m);
     CU(cuGraphLaunch(graph, stream));
-    gpu_wait(stream);
+    CU(cuStreamSynchronize(stream));
     char *o = read_buffer(&t->s.buffer[O]), *pool = read_buffer(&t->pool);
     set_metadata(t, m);
     GDN(gdn_execute_prefill(t->s.plan, &t->args, 0, 0, NULL)); /* as it was captured: another kernel has other bits */
@@ -430,7 +430,6 @@ struct job {
 static void run_job(void *user, int i)
 {
     const struct job *j = &((const struct job *)user)[i];
-    gpu_running(j->name);
     if (j->cut)
         run_cut(j->name, j->cut, j->family, j->type, j->dim);
     else if (j->whole)

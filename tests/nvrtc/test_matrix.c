@@ -272,7 +272,6 @@ static void hopper_one(const struct pairwise_row *row)
     char what[200];
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    p.generic = 0;
     gdni_params_heuristic(&params, &p, arch, 132, 4);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
     cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);

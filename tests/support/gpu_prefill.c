@@ -91,7 +91,7 @@ gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *des
     if (gpu_num_sms) target.num_sms = gpu_num_sms;
     struct gdni_problem problem;
     GDN(gdni_problem_from_prefill(&problem, &wide));
-    problem.generic = !(gpu_plan_flags & GDN_PLAN_HOPPER);
+    problem.generic = (gpu_plan_flags & GDN_PLAN_GENERIC) != 0;
     gpu_force_for(ctx, &target, &problem);
     GDN(gdn_plan_prefill(ctx, &target, &wide, gpu_plan_flags, &plan));
     GDN(gdn_plan_load(plan, device));
@@ -121,7 +121,7 @@ static void execute(const gdn_plan *plan, const gdn_prefill_args *args, size_t b
     gdn_stream stream;
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     GDN(gdn_execute_prefill(plan, args, workspace.p, bytes, stream));
-    gpu_wait(stream);
+    CU(cuStreamSynchronize(stream));
     CU(cuStreamDestroy(stream));
     gpu_buffer_free(&workspace);
 }

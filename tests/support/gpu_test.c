@@ -25,7 +25,7 @@ static const struct option long_options[] = {
     { "repeat", required_argument, NULL, 'r' }, { "jobs", required_argument, NULL, 'j' },
     { "device", required_argument, NULL, 'd' }, { "small", no_argument, NULL, 'm' },
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
-    { "hopper", no_argument, NULL, 'g' },       { "params", required_argument, NULL, 'p' },
+    { "generic", no_argument, NULL, 'g' },       { "params", required_argument, NULL, 'p' },
     { "no-workspace", no_argument, NULL, 'w' }, { NULL, 0, NULL, 0 },
 };
 
@@ -34,7 +34,7 @@ static void usage(const char *program)
     fprintf(
         stderr,
         "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
-        "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--hopper] [--no-workspace] [--params LIST]\n",
+        "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n",
         program);
     exit(2);
 }
@@ -87,7 +87,7 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             gpu_num_sms = parse_int(argv[0], optarg, 1, 1 << 20);
             break;
         case 'g':
-            gpu_plan_flags = GDN_PLAN_HOPPER;
+            gpu_plan_flags = GDN_PLAN_GENERIC;
             break;
         case 'p':
             gpu_force_params(optarg);

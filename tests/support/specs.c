@@ -53,14 +53,6 @@ struct gdni_spec test_prefill_spec(const gdn_prefill_desc *desc, const char *arc
     return spec_of(&problem, arch, bucket);
 }
 
-struct gdni_spec test_hopper_spec(const gdn_prefill_desc *desc, int bucket)
-{
-    struct gdni_problem problem;
-    must(gdni_problem_from_prefill(&problem, desc), "prefill descriptor");
-    problem.generic = 0;
-    return spec_of(&problem, "sm_90a", bucket);
-}
-
 struct gdni_spec test_conv1d_spec(const gdn_conv1d_desc *desc, const char *arch, int bucket)
 {
     struct gdni_problem problem;

@@ -13,7 +13,6 @@ gdn_conv1d_desc test_conv1d_desc(void);
 
 /* With heuristic parameters of a bucket. Failures abort the test with their sentence. */
 struct gdni_spec test_prefill_spec(const gdn_prefill_desc *desc, const char *arch, int bucket);
-struct gdni_spec test_hopper_spec(const gdn_prefill_desc *desc, int bucket); /* as GDN_PLAN_HOPPER has it, sm_90a */
 struct gdni_spec test_conv1d_spec(const gdn_conv1d_desc *desc, const char *arch, int bucket);
 
 #endif

@@ -26,7 +26,7 @@ static gdn_plan *loaded_prefill_as(const gdn_prefill_desc *desc, uint32_t flags)
 
 static gdn_plan *loaded_prefill(const gdn_prefill_desc *desc)
 {
-    return loaded_prefill_as(desc, 0);
+    return loaded_prefill_as(desc, GDN_PLAN_GENERIC);
 }
 
 static gdn_plan *loaded_conv(const gdn_conv1d_desc *desc)
@@ -298,7 +298,7 @@ Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
 {
     const gdn_prefill_desc desc = fake_prefill_desc();
     const gdn_prefill_args a = fake_prefill_args();
-    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
     const struct gdni_prefill_params wanted = run_prefill(&a);
     const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
     cr_expect(same_bytes(&p, &wanted, offsetof(struct gdni_prefill_hopper_params, num_items)));
@@ -317,7 +317,7 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
     gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
     desc.max_tokens = 65536, desc.max_seqs = 40;
-    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
     struct gdni_prefill_hopper_params p;
     const size_t size = gdn_plan_workspace_size(plan);
     cr_assert_geq(size, 256u);
@@ -353,7 +353,7 @@ static struct fake_launch run_flagged(uint32_t flags, uint32_t plan_flags, const
 
 Test(execute, programmatic_launch_differs_from_a_plain_one_in_its_attribute_alone)
 {
-    static const uint32_t plan_flags[] = { 0, GDN_PLAN_HOPPER };
+    static const uint32_t plan_flags[] = { 0, 0 };
     const gdn_prefill_args a = fake_prefill_args();
     for (int i = 0; i < 2; ++i) {
         const struct fake_launch plain = run_flagged(0, plan_flags[i], &a, false, 96);
@@ -376,10 +376,10 @@ Test(execute, a_launch_behind_a_memset_is_a_plain_one)
     cr_expect_not(split.programmatic);
     cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 1);
     a.num_tokens = 65536, a.num_seqs = 40;
-    cr_expect_not(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, GDN_PLAN_HOPPER, &a, true, 65536).programmatic);
+    cr_expect_not(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, &a, true, 65536).programmatic);
     cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 2);
     cr_expect_eq(host.cuda->calls("cuLaunchKernelEx"), 0);
-    cr_expect(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, GDN_PLAN_HOPPER, &a, false, 65536).programmatic,
+    cr_expect(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, &a, false, 65536).programmatic,
               "without a workspace nothing is cleared");
     cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 2);
 }
@@ -399,7 +399,7 @@ Test(execute, hopper_maps_of_a_uniform_batch_have_its_sequences_as_a_dimension)
 {
     const gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
-    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
     a.cu_seqlens = 0;
     const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
     cr_expect_eq(map_dim(&p.v_map, 1), 32u);
@@ -421,7 +421,7 @@ Test(execute, hopper_keeps_an_extreme_scale_out_of_fp16)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         gdn_prefill_desc desc = fake_prefill_desc();
         desc.io_type = cases[i].io_type;
-        gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
+        gdn_plan *plan = loaded_prefill_as(&desc, 0);
         a.scale = cases[i].scale;
         const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
         cr_expect(p.p_scale == cases[i].p_scale && p.late_scale == cases[i].late_scale, "scale %g: %g %g",
@@ -434,10 +434,10 @@ Test(execute, hopper_refuses_what_tensor_maps_cannot_say_and_launches_nothing)
 {
     const gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
-    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_HOPPER);
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
     a.v_strides.token = (int64_t)1 << 40;
     cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_INVALID);
-    cr_expect(strstr(gdn_last_error(), "v_strides.token") && strstr(gdn_last_error(), "GDN_PLAN_HOPPER"), "%s",
+    cr_expect(strstr(gdn_last_error(), "v_strides.token") && strstr(gdn_last_error(), "GDN_PLAN_GENERIC"), "%s",
               gdn_last_error());
     a = fake_prefill_args();
     for (int nth = 1; nth <= 4; ++nth) {

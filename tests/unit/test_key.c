@@ -124,8 +124,8 @@ Test(key, a_changed_template_changes_the_key)
 Test(key, text_names_what_a_person_asks_for_and_no_path)
 {
     const struct gdni_key key = prefill_key(test_prefill_desc(), "sm_90a");
-    static const char *const wanted[] = { "gdn-jit key v1\n", "arch sm_90a\n", "entry gdn_prefill_generic\n", "int DK = 128;",
-                                          "file gdn_prefill_generic.cu " };
+    static const char *const wanted[] = { "gdn-jit key v1\n", "arch sm_90a\n", "entry gdn_prefill_hopper\n", "int DK = 128;",
+                                          "file gdn_prefill_hopper.cu " };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
         cr_expect_not_null(strstr(key.text, wanted[i]), "%s is not in\n%s", wanted[i], key.text);
     cr_expect_null(strchr(key.text, '/'), "a path in\n%s", key.text);

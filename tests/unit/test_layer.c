@@ -60,7 +60,7 @@ Test(layer, two_launches_in_order_with_the_outputs_of_one_as_the_inputs_of_the_o
     cr_assert_eq(host.cuda->num_launches(), 2);
     const struct fake_launch first = host.cuda->launch(0), second = host.cuda->launch(1);
     cr_expect_str_eq(first.kernel, "conv1d_qkv");
-    cr_expect_str_eq(second.kernel, "gdn_prefill_generic");
+    cr_expect_str_eq(second.kernel, "gdn_prefill_hopper");
     cr_expect(first.stream == stream && second.stream == stream);
     memcpy(&c, first.params, sizeof c);
     memcpy(&p, second.params, sizeof p);

@@ -52,7 +52,7 @@ Test(onecall, prefill_runs_the_same_way)
         cr_assert_eq(gdn_prefill(host.ctx, &desc, &args, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(fake_compiles(host.ctx), 3, "one kernel for any call, two for few sequences with a workspace");
     cr_expect_eq(host.cuda->num_launches(), 2);
-    cr_expect_str_eq(host.cuda->launch(0).kernel, "gdn_prefill_generic");
+    cr_expect_str_eq(host.cuda->launch(0).kernel, "gdn_prefill_hopper");
 }
 
 Test(onecall, each_device_gets_its_own_plan_of_the_same_cubins)
