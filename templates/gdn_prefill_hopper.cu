@@ -52,8 +52,9 @@ constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the
  */
 constexpr bool BETA_IN_T = spec::IO_BF16;
 /*
- * The scale's place: P (fp16) has a power of two of it, and O takes the rest at the end, so that an entry of P, which stands in all
- * value columns, is rounded as it is anywhere. Not for bf16, whose bounds have room: there P has all of it while that is harmless.
+ * The scale's place: P (fp16) has a power of two of it, and O takes the rest at the end, so that an entry of P, which stands in
+ * all value columns, is rounded as it is anywhere. Not for bf16, whose bounds have room: there P has all of it while that is
+ * harmless.
  */
 constexpr bool LATE_SCALE = !spec::IO_BF16;
 
@@ -280,8 +281,8 @@ __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence
  * too little to matter: an item replays the last chunks of the partition before it from zeros, and takes what comes out as its
  * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
  * the two gets there second: it waits for nobody. Where they differ, the last of the pair's items to end makes its CTA repeat
- * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, the item before goes on
- * through the partition.
+ * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, the item before goes
+ * on through the partition.
  *
  * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
  * whatever the lengths; an item is a row and a head. Control words: the ticket; PAIR_WORDS of each (sequence, head); a word of
@@ -320,8 +321,8 @@ __device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row,
 }
 
 /*
- * How many chunks before chunk `boundary` decay all that was before them by e^-20; 0: more than are worth it. By a warp, the same
- * for every warp that asks.
+ * How many chunks before chunk `boundary` decay all that was before them by e^-20; 0: more than are worth it. By a warp, the
+ * same for every warp that asks.
  */
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
 {
@@ -498,7 +499,7 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
     mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
 }
 
-/* By the tile warp, when there are no more tickets: once all the CTA's items are left, a pair to repeat from its first wrong guess. */
+/* By the tile warp, after the last ticket: once all the CTA's items are left, a pair to repeat from its first wrong guess. */
 __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, int lane)
 {
     Item item;
@@ -623,8 +624,8 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n, int lane)
 }
 
 /*
- * Finds the item of this number, after the one before it, and says so to all. tickets: there may be some that nobody has; else what
- * is to be repeated, or the end, which is said too. False when there is none.
+ * Finds the item of this number, after the one before it, and says so to all. tickets: there may be some that nobody has; else
+ * what is to be repeated, or the end, which is said too. False when there is none.
  */
 __device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, int lane)
 {
@@ -1721,10 +1722,10 @@ __device__ __forceinline__ float warp_sum(float x)
 }
 
 /*
- * Whether a replayed state is the one that it stands for, in this warp's 16 value columns: their difference against the latter's
- * norm. Two roundings of one computation differ too: by up to 2^-9 of a state of bf16 data, 2^-12 of fp16, that decays slowly, and
- * by less where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares leave fp32's range only equal ones are
- * the same. ours_is_true: S is the latter.
+ * Whether a replayed state is the one that it stands for, in this warp's 16 value columns: their difference against the
+ * latter's norm. Two roundings of one computation differ too: by up to 2^-9 of a state of bf16 data, 2^-12 of fp16, that decays
+ * slowly, and by less where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares leave fp32's range only
+ * equal ones are the same. ours_is_true: S is the latter.
  */
 __device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *other, float last_decay, bool ours_is_true)
 {

@@ -151,7 +151,7 @@ class Default(Impl):
 
 
 class WithoutWorkspace(Default):
-    """One kernel, as a call without a workspace runs it: none of few sequences. Rows that run on another are Unsupported."""
+    """One kernel, as a call without a workspace runs it: none of few sequences. Rows of another one are Unsupported."""
 
     ops = ("gdn_prefill",)
     kernel = None

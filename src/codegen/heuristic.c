@@ -66,8 +66,8 @@ static void prefill_params(struct gdni_params *out, const struct gdni_problem *p
 }
 
 /*
- * Whether the usual kernel cuts sequences, and with enough chunks in each to be the faster one: 16 heads of 16 chunks take 43 us
- * cut and 39 in two kinds of CTAs, of 64 chunks 54 and 127 (H200).
+ * Whether the usual kernel cuts sequences, and with enough chunks in each to be the faster one: 16 heads of 16 chunks take
+ * 43 us cut and 39 in two kinds of CTAs, of 64 chunks 54 and 127 (H200).
  */
 static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {

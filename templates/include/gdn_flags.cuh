@@ -36,7 +36,7 @@ __device__ __forceinline__ u32 take_ticket(u32 *counter)
     return ticket;
 }
 
-/* This thread's earlier writes, and what a barrier has ordered before it, are visible to whoever acquires a later add_to() of it. */
+/* This thread's earlier writes, and what a barrier ordered before it, are visible to who acquires a later add_to() of it. */
 __device__ __forceinline__ void release()
 {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
