@@ -60,6 +60,13 @@ Test(golden, prefill_bf16_128_sm_90a)
     expect_golden("prefill_bf16_128_sm_90a", &spec);
 }
 
+Test(golden, prefill_bf16_128_sm_80)
+{
+    const gdn_prefill_desc d = test_prefill_desc();
+    const struct gdni_spec spec = test_prefill_spec(&d, "sm_80", 3);
+    expect_golden("prefill_bf16_128_sm_80", &spec);
+}
+
 Test(golden, prefill_f16_64_vk_sm_86)
 {
     gdn_prefill_desc d = test_prefill_desc();
