@@ -353,7 +353,7 @@ static struct fake_launch run_flagged(uint32_t flags, uint32_t plan_flags, const
 
 Test(execute, programmatic_launch_differs_from_a_plain_one_in_its_attribute_alone)
 {
-    static const uint32_t plan_flags[] = { 0, 0 };
+    static const uint32_t plan_flags[] = { GDN_PLAN_GENERIC, 0 };
     const gdn_prefill_args a = fake_prefill_args();
     for (int i = 0; i < 2; ++i) {
         const struct fake_launch plain = run_flagged(0, plan_flags[i], &a, false, 96);
