@@ -7,13 +7,14 @@ trap 'rm -rf "$room"' EXIT
 export XDG_CACHE_HOME=$room/xdg HOME=$room/home
 failures=0
 
-# run RC ARGS...: runs the tool; standard output in $out, standard error in $err
+# run RC ARGS...: runs the tool; standard output in $out, standard error in $err, without what it says of a built-in table that
+# waits to be measured anew (tests/support/shipped.h)
 run() {
     local want=$1 got=0
     shift
     what="gdn-jit-cache $*"
     "$GDN_JIT_CACHE_TOOL" "$@" >"$room/out" 2>"$room/err" </dev/null || got=$?
-    out=$(tr -d '\0' <"$room/out") err=$(cat "$room/err")
+    out=$(tr -d '\0' <"$room/out") err=$(sed "/tuning: a built-in table is ignored: .*its winners have not met this version's candidates/d" "$room/err")
     [ "$got" = "$want" ] || fail "exit status $got, not $want"
 }
 

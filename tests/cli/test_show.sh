@@ -9,10 +9,15 @@ pre="-m qwen3-next-80b-a3b --op gdn_prefill --max-tokens 65536 -d $d"
 run 0 show $conv -g "NVIDIA H200" --tokens 256
 has "$out" "qwen3-next-80b-a3b tp1: conv1d_qkv bf16 heads 16/16/32 dims 128/128 width 4 state cw silu l2_norm interleaved, 32 gate heads, x"
 has "$out" "for NVIDIA H200 (sm_90a)"
-for word in "registers each" "spills         0 bytes, local memory 0 bytes" "parameters     tile_tokens=" "(bucket)" \
+for word in "registers each" "spills         0 bytes, local memory 0 bytes" "parameters     tile_tokens=" \
     "found in: compiler" "a call of 256 tokens in 1 sequence moves" "floor: " "(4800 GB/s, 989 TFLOP/s)"; do
     has "$out" "$word"
 done
+# Where parameters come from: a table's own slot, the slot beside it.
+"${GDN_MAKE_TUNING:?is the path of make_tuning}" "$room/h200.json" || exit 1
+tuned="-m qwen3.5-27b --tp 1 --op conv1d_qkv --prologue conv --max-tokens 1024 -d $d -g h200"
+run 0 show $tuned --tuning "$room/h200.json"
+has "$out" "parameters     tile_tokens=16 cta_threads=128 (exact, bucket)"
 run 0 show $conv -g "NVIDIA H200"
 has "$out" "found in: disk"
 lacks "$out" "a call of"

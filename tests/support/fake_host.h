@@ -14,7 +14,7 @@
 struct fake_host {
     const struct fake_controls *cuda;
     gdn_ctx *ctx;
-    int warnings;       /* and errors, logged so far */
+    int warnings;       /* and errors, logged so far, but for shipped_is_stale_warning() */
     char warning[1024]; /* the last one */
 };
 

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "runtime/cache.h"
+#include "support/shipped.h"
 
 #define NEED(condition, ...)                              \
     do {                                                  \
@@ -130,6 +131,7 @@ void store_log_fn(void *user, int level, const char *message)
 {
     static atomic_flag writing = ATOMIC_FLAG_INIT;
     struct store_log *log = user;
+    if (shipped_is_stale_warning(message)) return;
     while (atomic_flag_test_and_set(&writing)) {}
     snprintf(log->last[level], sizeof log->last[level], "%s", message);
     atomic_flag_clear(&writing);

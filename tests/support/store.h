@@ -27,7 +27,7 @@ const char *store_path(const char *a, const char *b);
  */
 void store_drop_root(const char *path);
 
-/* Thread-safe; counts by level, keeps the last line of each. */
+/* Thread-safe; counts by level, keeps the last line of each, but for shipped_is_stale_warning(). */
 struct store_log {
     atomic_int count[GDN_LOG_DEBUG + 1];
     char last[GDN_LOG_DEBUG + 1][2048];

@@ -15,6 +15,7 @@
 #include "runtime/plan.h"
 #include "runtime/tuning_api.h"
 #include "support/fake_host.h"
+#include "support/shipped.h"
 #include "support/tuning_cases.h"
 
 /* A GPU and head counts that no built-in table has, so that what is built in changes nothing here. */
@@ -399,7 +400,7 @@ struct heard {
 static void hear(void *user, int level, const char *message)
 {
     struct heard *h = user;
-    if (level > GDN_LOG_WARN) return;
+    if (level > GDN_LOG_WARN || shipped_is_stale_warning(message)) return;
     if (h->warnings < 4) snprintf(h->text[h->warnings], sizeof h->text[0], "%s", message);
     ++h->warnings;
 }
