@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "codegen/conv_launch.h"
+#include "codegen/partition.h"
 #include "runtime/plan.h"
 #include "support/fake_host.h"
 
@@ -333,6 +334,70 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
         cr_expect_eq(host.cuda->calls("cuMemsetD32Async") - memsets, given);
         cr_expect_eq(launch.grid[0], 132u, "CTAs walk 320 items");
     }
+    gdn_plan_destroy(plan);
+}
+
+/* What a call of the whole plan sends, on a stream, with its workspace at 0xf00000 or without. */
+static struct gdni_prefill_hopper_params run_cut(const gdn_plan *plan, const gdn_prefill_args *args, bool workspace)
+{
+    struct gdni_prefill_hopper_params p;
+    cr_assert_eq(gdn_execute_prefill(plan, args, workspace ? 0xf00000 : 0, workspace ? gdn_plan_workspace_size(plan) : 0,
+                                     (gdn_stream)(uintptr_t)0xabc0),
+                 GDN_OK, "%s", gdn_last_error());
+    const struct fake_launch launch = last_launch();
+    cr_assert_str_eq(launch.kernel, "gdn_prefill_hopper");
+    cr_assert_eq(launch.params_size, sizeof p);
+    memcpy(&p, launch.params, sizeof p);
+    return p;
+}
+
+/* 512 chunks of 8 heads in 132 SMs, then 64 chunks of 2 heads, which are not enough for all. */
+Test(execute, hopper_cuts_long_sequences_where_it_has_a_workspace)
+{
+    static const struct {
+        int32_t heads;
+        int64_t tokens;
+    } calls[] = { { 8, 32768 }, { 2, 4096 } };
+    gdn_prefill_args a = fake_prefill_args();
+    a.num_seqs = 1;
+    for (int i = 0; i < 2; ++i) {
+        gdn_prefill_desc desc = fake_prefill_desc();
+        desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = calls[i].heads;
+        desc.max_tokens = a.num_tokens = calls[i].tokens;
+        gdn_plan *plan = loaded_prefill_as(&desc, 0);
+        const int launches = host.cuda->num_launches(), memsets = host.cuda->calls("cuMemsetD32Async");
+        const struct gdni_prefill_hopper_params p = run_cut(plan, &a, true);
+        const struct gdni_spec *spec = &plan->specs[plan->variant_of_bucket[gdni_bucket_of(a.num_tokens)]];
+        const int64_t rows = p.partition ? a.num_tokens / (64 * (int64_t)p.partition) + 1 : 0;
+        cr_expect_eq(p.partition, gdni_partition_chunks(spec, &plan->problem, 132, a.num_tokens, 1));
+        cr_assert(p.partition >= 4 && 64 * p.partition < a.num_tokens, "%d chunks", p.partition);
+        cr_expect_eq(p.num_items, rows * calls[i].heads);
+        cr_expect_eq(last_launch().grid[0], i == 0 ? 132u : (unsigned)p.num_items, "%d items", p.num_items);
+        cr_expect_eq(p.num_items >= 132, i == 0, "%d items", p.num_items);
+        const struct fake_memset cleared = host.cuda->last_memset();
+        cr_expect_eq(host.cuda->calls("cuMemsetD32Async") - memsets, 1);
+        cr_expect(cleared.address == 0xf00000 && cleared.value == 0 && cleared.launches_before == launches);
+        cr_expect_eq(cleared.words, (size_t)(64 + 4 * calls[i].heads + 2 * p.num_items), "%zu words", cleared.words);
+        cr_expect(cleared.stream == last_launch().stream && cleared.stream == (void *)(uintptr_t)0xabc0);
+        cr_expect_eq(p.control, 0xf00000u);
+        cr_expect(p.images >= p.control + 4 * cleared.words && p.images % 256 == 0, "%llx", (unsigned long long)p.images);
+        cr_expect_leq(p.images + (uint64_t)p.num_items * 128 * 128 * 4, 0xf00000 + gdn_plan_workspace_size(plan));
+        gdn_plan_destroy(plan);
+    }
+}
+
+Test(execute, hopper_cuts_nothing_without_a_workspace)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    desc.max_tokens = a.num_tokens = 32768, a.num_seqs = 1;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    cr_assert_neq(run_cut(plan, &a, true).partition, 0);
+    const int memsets = host.cuda->calls("cuMemsetD32Async");
+    const struct gdni_prefill_hopper_params p = run_cut(plan, &a, false);
+    cr_expect(p.partition == 0 && p.num_items == 8 && p.control == 0, "%d chunks, %d items", p.partition, p.num_items);
+    cr_expect_eq(last_launch().grid[0], 8u);
+    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), memsets);
     gdn_plan_destroy(plan);
 }
 

@@ -1,0 +1,275 @@
+/* Partitions: what the model cuts sequences into, what a parameter forces, and that every cut fits into the workspace. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "codegen/partition.h"
+#include "codegen/workspace.h"
+#include "specs.h"
+
+enum { CHUNK = 64, STATE_BYTES = 128 * 128 * 4, H200_SMS = 132 };
+
+static struct gdni_problem problem_of(int32_t heads)
+{
+    struct gdni_problem p;
+    gdn_prefill_desc d = test_prefill_desc();
+    d.num_q_heads = d.num_k_heads = d.num_v_heads = heads;
+    d.max_tokens = 1 << 20;
+    d.max_seqs = 64;
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK, "%s", gdni_error_text());
+    return p;
+}
+
+/* Of a kernel on sm_90a, at its defaults but for how sequences are cut. */
+static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks)
+{
+    struct gdni_problem p = problem_of(16);
+    struct gdni_params params;
+    struct gdni_spec spec;
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_initial(&params, kernel);
+    if (kernel == GDNI_KERNEL_PREFILL_HOPPER) params.partition_chunks = partition_chunks;
+    p.generic = kernel == GDNI_KERNEL_PREFILL_GENERIC;
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec.kernel, kernel);
+    return spec;
+}
+
+static struct gdni_spec hopper(int32_t partition_chunks)
+{
+    return spec_of(GDNI_KERNEL_PREFILL_HOPPER, partition_chunks);
+}
+
+/* ---- The model ---- */
+
+Test(partition, the_model_fills_the_gpu_with_partitions_and_leaves_whole_what_fills_it)
+{
+    static const struct {
+        int32_t heads;
+        int64_t tokens, seqs;
+        int32_t chunks;
+    } wanted[] = {
+        { 16, 32768, 1, 64 }, { 16, 65536, 1, 128 },   { 16, 131072, 1, 256 }, { 32, 131072, 1, 512 },
+        { 16, 4096, 1, 8 },   { 48, 4 * 8192, 4, 64 }, { 64, 32768, 32, 0 },   { 16, 512, 1, 0 },
+        { 16, 1, 1, 0 },      { 16, 0, 0, 0 },
+    };
+    const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_problem p = problem_of(wanted[i].heads);
+        const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs);
+        cr_expect_eq(chunks, wanted[i].chunks, "%lld x %lld tokens, %d heads: %d", (long long)wanted[i].seqs,
+                     (long long)wanted[i].tokens, wanted[i].heads, chunks);
+    }
+}
+
+/* 256 (sequence, head) pairs on 132 SMs. One sequence that is longer than the others may still be cut, equal ones may not. */
+Test(partition, sequences_that_keep_all_sms_busy_are_cut_only_where_one_is_much_longer)
+{
+    const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
+    const struct gdni_problem p = problem_of(64);
+    const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, 4 * 8192, 4);
+    cr_expect(chunks == 0 || chunks >= 8192 / CHUNK, "%d", chunks);
+}
+
+Test(partition, few_chunks_of_several_sequences_are_no_partition)
+{
+    const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
+    for (int32_t heads = 1; heads <= 64; heads *= 2)
+        for (int64_t seqs = 2; seqs <= 8; ++seqs) {
+            const struct gdni_problem p = problem_of(heads);
+            const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, seqs * 2048, seqs);
+            cr_expect(chunks == 0 || chunks >= 24, "%lld x 2048 tokens, %d heads: %d", (long long)seqs, heads, chunks);
+        }
+}
+
+/* ---- The parameter ---- */
+
+Test(partition, a_parameter_forces_a_length_or_none)
+{
+    const struct gdni_problem p = problem_of(16), many = problem_of(64);
+    const struct gdni_spec never = hopper(GDNI_PARTITION_NEVER);
+    cr_expect_eq(gdni_partition_chunks(&never, &p, H200_SMS, 32768, 1), 0);
+    cr_expect_not(gdni_partition_possible(&never, 1 << 20));
+    for (int32_t forced = 4; forced <= 128; forced *= 2) {
+        const struct gdni_spec spec = hopper(forced);
+        /* 41 rows of 16 heads are 656 items, and 5 for each of 132 SMs are 660. */
+        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)40 * forced * CHUNK, 1), forced, "%d", forced);
+        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)41 * forced * CHUNK, 1), 0,
+                     "more items than fit: %d", forced);
+        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)forced * CHUNK, 1), 0, "all of it is one: %d",
+                     forced);
+        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)forced * CHUNK + 1, 1), forced, "%d", forced);
+        cr_expect_eq(gdni_partition_chunks(&spec, &many, H200_SMS, (int64_t)2 * forced * CHUNK, 11), 0, "832 items: %d",
+                     forced);
+    }
+}
+
+Test(partition, other_kernels_cut_nothing)
+{
+    static const int32_t kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT };
+    const struct gdni_problem p = problem_of(16);
+    for (int i = 0; i < 2; ++i) {
+        const struct gdni_spec spec = spec_of(kernels[i], 0);
+        struct gdni_workspace w;
+        cr_expect_not(gdni_partition_possible(&spec, 1 << 20));
+        gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1);
+        cr_expect(w.partition == 0 && w.num_items == 0, "kernel %d", kernels[i]);
+    }
+}
+
+/* ---- Which kernel takes calls of few sequences ---- */
+
+Test(partition, few_sequences_that_are_cut_need_no_kernel_of_their_own_and_short_ones_do)
+{
+    static const struct {
+        int32_t heads, bucket, seq_class;
+        bool own;
+    } wanted[] = {
+        { 16, 1, 0, true },                                                              /* 16 chunks */
+        { 16, 2, 0, false },                                                             /* 64 chunks */
+        { 16, 3, 0, false }, { 8, 3, 1, false }, { 16, 5, 0, false }, { 1, 2, 2, true }, /* 4 x 16 chunks */
+    };
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        struct gdni_problem p = problem_of(wanted[i].heads);
+        struct gdni_params params;
+        cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, wanted[i].bucket, wanted[i].seq_class),
+                     wanted[i].own, "row %zu", i);
+        p.generic = 1;
+        cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, wanted[i].bucket, wanted[i].seq_class),
+                     wanted[i].bucket < 5, "row %zu: without Hopper's own kernel while the workspace is small enough",
+                     i);
+    }
+}
+
+/* ---- Workspaces ---- */
+
+static const int32_t all_heads[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63, 64 };
+static const int all_sms[] = { 1, 3, 78, 132 };
+static const int32_t all_partitions[] = { 1, 2, 4, 8, 16, 32, 64, 128 };
+
+enum { MOST_SEQS = 64, MOST_TOKENS = 1 << 20 };
+
+/* 1 to 2^20, each power of two and halfway to the next with its neighbours; ends at 0. */
+static int64_t next_tokens(int64_t tokens)
+{
+    static const int offsets[] = { -1, 0, 1 };
+    int64_t next = 0;
+    for (int64_t power = 1; power <= MOST_TOKENS; power *= 2)
+        for (int i = 0; i < 6; ++i) {
+            const int64_t at = power + (i < 3 ? 0 : power / 2) + offsets[i % 3];
+            if (at > tokens && at <= MOST_TOKENS && (next == 0 || at < next)) next = at;
+        }
+    return next;
+}
+
+struct sweep {
+    const struct gdni_spec *spec;
+    const struct gdni_problem *problem;
+    int num_sms;
+};
+
+static struct gdni_workspace needs_of(const struct sweep *s, int64_t tokens, int64_t seqs)
+{
+    struct gdni_workspace w;
+    gdni_workspace_of(&w, s->spec, s->problem, s->num_sms, tokens, seqs);
+    return w;
+}
+
+/* Every combination of parameter, heads and SMs. */
+static void for_each(void (*check)(const struct sweep *s))
+{
+    for (size_t f = 0; f < sizeof all_partitions / sizeof all_partitions[0]; ++f) {
+        const struct gdni_spec spec = hopper(all_partitions[f]);
+        for (size_t h = 0; h < sizeof all_heads / sizeof all_heads[0]; ++h) {
+            const struct gdni_problem p = problem_of(all_heads[h]);
+            for (size_t m = 0; m < sizeof all_sms / sizeof all_sms[0]; ++m)
+                check(&(struct sweep){ &spec, &p, all_sms[m] });
+        }
+    }
+}
+
+static int calls_cut;
+
+static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
+{
+    const struct gdni_workspace w = needs_of(s, tokens, seqs);
+    const int64_t heads = s->problem->num_heads;
+    if (w.partition == 0) {
+        cr_expect_eq(w.num_items, seqs * heads);
+        cr_expect(w.control_words <= 1 && w.images_offset == 0 && w.size >= 4 * w.control_words);
+        return;
+    }
+    ++calls_cut;
+    const int64_t most_rows = tokens / ((int64_t)w.partition * CHUNK) + seqs;
+    const bool good = w.num_items == most_rows * heads && w.num_items <= (int64_t)GDNI_ITEMS_PER_SM * s->num_sms &&
+                      w.control_words == (size_t)(64 + 4 * seqs * heads + 2 * w.num_items) &&
+                      w.images_offset % 256 == 0 && w.images_offset >= 4 * w.control_words &&
+                      w.images_offset + (size_t)w.num_items * STATE_BYTES <= w.size &&
+                      w.partition * (int64_t)CHUNK < tokens;
+    cr_expect(
+        good,
+        "%lld tokens of %lld, %lld heads, %d SMs, partition_chunks %d: %d chunks, %lld items, %zu words, %zu, %zu",
+        (long long)tokens, (long long)seqs, (long long)heads, s->num_sms, s->spec->params.partition_chunks, w.partition,
+        (long long)w.num_items, w.control_words, w.images_offset, w.size);
+}
+
+static void check_cuts(const struct sweep *s)
+{
+    for (int64_t tokens = 1; tokens; tokens = next_tokens(tokens))
+        for (int64_t seqs = 1; seqs <= MOST_SEQS; ++seqs)
+            check_cut(s, tokens, seqs);
+}
+
+Test(partition, items_words_and_states_of_every_cut_are_few_enough_and_inside_the_workspace)
+{
+    for_each(check_cuts);
+    printf("%d calls are cut\n", calls_cut);
+    cr_expect_gt(calls_cut, 10000);
+}
+
+/*
+ * plan.c asks for the workspace of a bucket's largest call, or of the plan's, with as many sequences as the variant serves: that
+ * must do for every call, of whichever bounds the plan was made.
+ */
+static void check_plans(const struct sweep *s)
+{
+    static const int64_t most_seqs[] = { 1, 2, 8, MOST_SEQS };
+    for (int64_t tokens = 1; tokens; tokens = next_tokens(tokens))
+        for (int64_t seqs = 1; seqs <= MOST_SEQS; ++seqs) {
+            const size_t size = needs_of(s, tokens, seqs).size;
+            const int64_t edge = gdni_bucket_edge(gdni_bucket_of(tokens));
+            for (int i = 0; i < 4; ++i) {
+                if (seqs > most_seqs[i]) continue;
+                const size_t of_bucket = needs_of(s, edge, most_seqs[i]).size;
+                const size_t of_bound = needs_of(s, tokens, most_seqs[i]).size;
+                cr_assert(size <= of_bound && of_bound <= of_bucket,
+                          "%lld tokens of %lld, %d heads, %d SMs, partition_chunks %d: %zu, %zu with the bounds, %zu "
+                          "in the bucket",
+                          (long long)tokens, (long long)seqs, s->problem->num_heads, s->num_sms,
+                          s->spec->params.partition_chunks, size, of_bound, of_bucket);
+            }
+        }
+}
+
+Test(partition, no_call_needs_a_larger_workspace_than_its_plan_says)
+{
+    for_each(check_plans);
+}
+
+/* 5 states of 64 KiB for each SM, and words for them. */
+Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
+{
+    const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
+    const struct gdni_problem p = problem_of(16);
+    const struct sweep s = { &spec, &p, H200_SMS };
+    const size_t size = needs_of(&s, 32768, 1).size;
+    cr_expect_eq(needs_of(&s, 8 * CHUNK, 1).size, 0u, "nothing so short is cut");
+    cr_expect_eq(needs_of(&s, 8 * CHUNK + 1, 1).size, size);
+    cr_expect_eq(needs_of(&s, 1 << 20, 64).size, size);
+    cr_expect(size > 660u * STATE_BYTES && size < 661u * STATE_BYTES, "%zu", size);
+    cr_expect_eq(needs_of(&s, 8 * CHUNK + 1, 1).partition, 0, "it may be needed by another call of this size");
+}
