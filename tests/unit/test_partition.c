@@ -273,3 +273,22 @@ Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
     cr_expect(size > 660u * STATE_BYTES && size < 661u * STATE_BYTES, "%zu", size);
     cr_expect_eq(needs_of(&s, 8 * CHUNK + 1, 1).partition, 0, "it may be needed by another call of this size");
 }
+
+/* 2^31 - 1 tokens and sequences are the most that a plan takes; the device counts tokens, rows and items in 32 bits. */
+Test(partition, the_largest_calls_overflow_nothing)
+{
+    enum { HEADS = 16 };
+    static const int64_t most_seqs[] = { 1, 2, 64, INT32_MAX };
+    static const int32_t partitions[] = { GDNI_PARTITION_MODEL, 128 };
+    const struct gdni_problem p = problem_of(HEADS);
+    for (int f = 0; f < 2; ++f)
+        for (int i = 0; i < 4; ++i) {
+            const struct gdni_spec spec = hopper(partitions[f]);
+            const struct sweep s = { &spec, &p, H200_SMS };
+            const struct gdni_workspace w = needs_of(&s, INT32_MAX, most_seqs[i]);
+            const bool cut = partitions[f] == GDNI_PARTITION_MODEL && i < 2;
+            cr_assert_eq(w.partition != 0, cut, "%lld sequences: %d chunks", (long long)most_seqs[i], w.partition);
+            cr_expect_lt(w.partition, INT32_MAX / CHUNK);
+            cr_expect_eq(w.num_items, HEADS * ((cut ? INT32_MAX / ((int64_t)w.partition * CHUNK) : 0) + most_seqs[i]));
+        }
+}
