@@ -232,8 +232,8 @@ Test(partition, items_words_and_states_of_every_cut_are_few_enough_and_inside_th
 }
 
 /*
- * plan.c asks for the workspace of a bucket's largest call, or of the plan's, with as many sequences as the variant serves: that
- * must do for every call, of whichever bounds the plan was made.
+ * plan.c asks for the workspace of a bucket's largest call, or of the plan's, with as many sequences as the variant serves:
+ * that must do for every call, of whichever bounds the plan was made.
  */
 static void check_plans(const struct sweep *s)
 {
