@@ -87,6 +87,8 @@ static void make_conv(struct set *set, const struct shape *s, int64_t tokens)
     fill_starts(starts, s);
     *a = (gdn_conv1d_args)GDN_CONV1D_ARGS_INIT;
     a->x = upload_rows(tokens * heads, 1.0, 1), a->weight = upload_rows(heads * WIDTH, 0.5, 2);
+    a->x_stride = heads * DIM;
+    a->a_stride = a->b_stride = s->hv;
     a->a = upload_logits(tokens * s->hv, 3), a->b = upload_logits(tokens * s->hv, 4);
     a->a_log = zeros((size_t)s->hv * 4);
     a->q = cu_alloc((size_t)(tokens * s->hk) * DIM * 2), a->k = cu_alloc((size_t)(tokens * s->hk) * DIM * 2);

@@ -77,8 +77,8 @@ constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
 constexpr int DIAGONAL_AT = O_AT + 2 * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
-/* In what tables leave: [state warp] a checkpoint; the tile warp's courses; [state warp] a decay. */
-constexpr int ROW_AT = GATE_AT + GATE - 32, COURSE_AT = ROW_AT + GATE, DECAY_AT = COURSE_AT + 2 * GATE;
+/* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses. */
+constexpr int KEPT_AT = GATE_AT + GATE - 32, COURSE_AT = KEPT_AT + GATE;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
 constexpr int BAR_AT = SCALE_AT + 8 * 32 * 8;
 constexpr int ITEM_SLOTS = 8, ENTRY = 32;
@@ -321,13 +321,14 @@ __device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row,
 }
 
 /*
- * How many chunks before chunk `boundary` decay all that was before them by e^-20; 0: more than are worth it. By a warp, the
- * same for every warp that asks.
+ * How many chunks before chunk `boundary` decay all that was before them by e^-20; 0: more than are worth it, or so it looks
+ * from those that are read, even if the others decay twice as fast. By a warp, the same for every warp that asks.
  */
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
 {
     constexpr int BATCH = 4;
-    const int most = min(boundary, max(p.partition / 2, 2 * BATCH));
+    const int most = min(boundary, max(2 * p.partition, 2 * BATCH));
+    const float hopeless = 0.5f * ENOUGH_DECAY / (float)most;
     float sum = 0.0f;
 #pragma unroll 1
     for (int before = 0; before < most; before += BATCH) {
@@ -348,6 +349,7 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
             sum += x;
             if (before + i < most && sum < ENOUGH_DECAY) return before + i + 1;
         }
+        if (before > 0 && sum > hopeless * (float)(before + BATCH)) return 0;
     }
     return 0;
 }
@@ -1414,16 +1416,15 @@ struct Place {
     }
 };
 
-/* Where a state warp keeps its chunk's checkpoint: registers are dear, and the chunk's table goes while it is still wanted. */
-__device__ __forceinline__ u32 kept_row(const Place &place)
-{
-    return at(ROW_AT) + 4 * place.index();
-}
+/*
+ * What a state warpgroup keeps of its chunk, whose table goes while this is still wanted: registers are dear. Its first warp writes
+ * after a turn is taken, when all have read the last chunk's, and the vote on W comes before anyone reads.
+ */
+enum { KEPT_FLAGS = 0, KEPT_CHECKPOINT = 4, KEPT_DECAY = 8 };
 
-/* And the whole decay of the chunk before a link. */
-__device__ __forceinline__ u32 kept_decay(const Place &place)
+__device__ __forceinline__ u32 kept(const Place &place)
 {
-    return at(DECAY_AT) + 4 * place.index();
+    return at(KEPT_AT) + 16 * place.group;
 }
 
 /* S as operand A; fp16 rows within range. */
@@ -1601,7 +1602,7 @@ __device__ __forceinline__ void pass_turn(int group)
  */
 template <bool SCALED>
 __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const prefill_params &p, const Clock &c,
-                                            u32 now, bool tp_full, const Place &place)
+                                            bool last, bool tp_full, const Place &place)
 {
     const u32 table = c.table();
     float2 s = { 1.0f, 1.0f };
@@ -1627,7 +1628,7 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     issue_finish(st, table, at(P_AT) + (c.n & 1) * SQUARE, c.k());
     arrive_warp(GATE_EMPTY + (c.n & 3));
     const int n = c.n + 1;
-    if (!(now & CHUNK_LAST)) { /* the next item may not be known before this one is done */
+    if (!last) { /* the next item may not be known before this one is done */
         mbar_wait(bar(GATE_FULL + (n & 3)), n >> 2 & 1);
         mbar_wait(bar(K_FULL + (n & 3)), n >> 2 & 1);
     }
@@ -1638,11 +1639,12 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
     put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
     arrive_warp(O_FULL + place.group);
+    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
     wgmma_wait<0>();
     settled(st.S);
     if (SCALED) scale_rows(st.S, s.x, s.y);
     arrive_warp(K_EMPTY + (c.n & 3));
-    return now;
+    return flags;
 }
 
 /*
@@ -1658,9 +1660,12 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     take_turn(place.group);
     issue_keys(x, st.packed, c.k());
     const u32 now = load_shared_u32(table + FLAGS);
-    if (spec::CHECKPOINTS) store_shared(kept_row(place), load_shared_u32(table + CHECKPOINT));
+    const bool last = now & CHUNK_LAST;
     const float decay = load_shared_float(table + DECAY_ALL);
-    if (rarely(now & (CHUNK_LAST | CHUNK_REPLAYED))) store_shared(kept_decay(place), decay);
+    if (place.warp == 0) {
+        const u32 checkpoint = spec::CHECKPOINTS ? load_shared_u32(table + CHECKPOINT) : 0;
+        store_shared(kept(place), now, checkpoint, __float_as_uint(decay), 0u);
+    }
 #pragma unroll
     for (int i = 0; i < 64; ++i)
         st.S[i] *= decay;
@@ -1682,8 +1687,8 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     const bool usual =
         bar_all(BAR_VOTE + place.group, GROUP,
                 fits(W, load_shared_u32(table + W_LIMIT)) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
-    if (usual) return finish_chunk<false>(st, W, p, c, now, tp_full, place);
-    return finish_chunk<true>(st, W, p, c, now, tp_full, place);
+    if (usual) return finish_chunk<false>(st, W, p, c, last, tp_full, place);
+    return finish_chunk<true>(st, W, p, c, last, tp_full, place);
 }
 
 /* ---- From item to item --------------------------------------------------------------------------------------------- */
@@ -1772,7 +1777,7 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
         while (peek(word) != 4) {
         }
         acquire();
-        if (!same_state(S, state, load_shared_float(kept_decay(place)), is_true) && lane_id() == 0) {
+        if (!same_state(S, state, load_shared_float(kept(place) + KEPT_DECAY), is_true) && lane_id() == 0) {
             const int n = (int)load_shared_u32(entry + ITEM_N), head = (int)load_shared_u32(entry + ITEM_HEAD);
             const int main = (int)load_shared_u32(entry + (is_true ? ITEM_END : ITEM_MAIN));
             raise(pair_word(p, n, head, PAIR_FAILED), FAILED_FIRST - (u32)(main / p.partition));
@@ -1840,19 +1845,19 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
         if (first & CHUNK_END) break;
         begin_item(st.S, p, entry_of(first >> ITEM_SHIFT), place); /* there since the gate warps have it */
         mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
-        for (bool last = false; !last;) {
-            const u32 now = state_chunk(st, p, c, place);
+        u32 now;
+        do {
+            now = state_chunk(st, p, c, place);
             c.advance();
-            last = now & CHUNK_LAST;
             if (spec::CHECKPOINTS && (now & CHUNK_CHECKPOINT))
-                save_checkpoints(st.S, p, (int)load_shared_u32(kept_row(place)),
+                save_checkpoints(st.S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT),
                                  (int)load_shared_u32(entry_of(now >> ITEM_SHIFT) + ITEM_HEAD), place.row());
             if (rarely(now & (CHUNK_LAST | CHUNK_REPLAYED)))
-                hand_over(st.S, p, entry_of(now >> ITEM_SHIFT), last, place);
-        }
+                hand_over(st.S, p, entry_of(now >> ITEM_SHIFT), now & CHUNK_LAST, place);
+        } while (!(now & CHUNK_LAST));
         if (p.partition) {
             release(); /* what hand_over() stored: the output warp counts the item */
-            arrive_warp(ITEM_DONE + (first >> ITEM_SHIFT & 1));
+            arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1));
         }
     }
     if (place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */

@@ -97,6 +97,8 @@ static void set_args(struct pair *p)
     const struct gpu_buffer *in = p->in, *out = p->out;
     p->conv = (gdn_conv1d_args)GDN_CONV1D_ARGS_INIT;
     p->conv.x = in[X].p, p->conv.weight = in[WEIGHT].p;
+    p->conv.x_stride = (2 * p->shape->hk + p->shape->hv) * (int64_t)D;
+    p->conv.a_stride = p->conv.b_stride = p->shape->hv;
     p->conv.q = out[Q].p, p->conv.k = out[K].p, p->conv.v = out[V].p;
     p->conv.a = in[A].p, p->conv.b = in[B].p, p->conv.a_log = in[A_LOG].p, p->conv.dt_bias = in[DT_BIAS].p;
     p->conv.g = out[G].p, p->conv.beta = out[BETA].p, p->conv.state = out[CONV_STATE].p;
