@@ -39,6 +39,7 @@ static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL
 static const struct cli_word plan_flag_words[] = { { "generic", GDN_PLAN_GENERIC },
                                                    { "heuristic", GDN_PLAN_HEURISTIC },
                                                    { "tuned_only", GDN_PLAN_TUNED_ONLY },
+                                                   { "whole_sequences", GDN_PLAN_WHOLE_SEQUENCES },
                                                    { NULL, 0 } };
 static const struct cli_word conv_flag_words[] = { { "silu", GDN_CONV_SILU },
                                                    { "bias", GDN_CONV_BIAS },

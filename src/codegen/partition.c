@@ -67,7 +67,7 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
                               int64_t num_tokens, int64_t num_seqs)
 {
     int64_t length = spec->params.partition_chunks;
-    if (length == GDNI_PARTITION_NEVER || num_seqs < 1 || !gdni_partition_possible(spec, num_tokens)) return 0;
+    if (problem->whole_sequences || num_seqs < 1 || !gdni_partition_possible(spec, num_tokens)) return 0;
     if (length == GDNI_PARTITION_MODEL)
         length = by_model(problem, spec->params.chunk, num_sms, num_tokens, num_seqs);
     if (length == 0 || !fits(spec, problem, num_sms, length, num_tokens, num_seqs)) return 0;

@@ -29,6 +29,7 @@ struct gdni_problem {
     uint32_t flags;                     /* GDN_PREFILL_* or GDN_CONV_* */
     int32_t x_alignment;                /* conv, bytes */
     int32_t generic;                    /* prefill: no kernel of an arch's own, GDN_PLAN_GENERIC */
+    int32_t whole_sequences;            /* prefill: none is cut, GDN_PLAN_WHOLE_SEQUENCES */
     int64_t max_tokens, max_seqs;
 };
 

@@ -57,7 +57,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     const int32_t partition = gdni_partition_chunks(spec, problem, num_sms, num_tokens, num_seqs);
     const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms;
-    if (gdni_partition_possible(spec, num_tokens)) {
+    if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
         lay_out_partitions(out, problem, most, most / problem->num_heads);
         const size_t size = out->size;
         lay_out_partitions(out, problem, items, num_seqs);

@@ -271,10 +271,12 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_GENERIC, ANY_PLAN_NAMES ", GDN_PLAN_GENERIC are", out));
+    GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_GENERIC | GDN_PLAN_WHOLE_SEQUENCES,
+                       ANY_PLAN_NAMES ", GDN_PLAN_GENERIC, GDN_PLAN_WHOLE_SEQUENCES are", out));
     GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    if (flags & GDN_PLAN_GENERIC) problem.generic = 1;
+    problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
+    problem.whole_sequences = (flags & GDN_PLAN_WHOLE_SEQUENCES) != 0;
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 
