@@ -1417,8 +1417,8 @@ struct Place {
 };
 
 /*
- * What a state warpgroup keeps of its chunk, whose table goes while this is still wanted: registers are dear. Its first warp writes
- * after a turn is taken, when all have read the last chunk's, and the vote on W comes before anyone reads.
+ * What a state warpgroup keeps of its chunk, whose table goes while this is still wanted: registers are dear. Its first warp
+ * writes after a turn is taken, when all have read the last chunk's, and the vote on W comes before anyone reads.
  */
 enum { KEPT_FLAGS = 0, KEPT_CHECKPOINT = 4, KEPT_DECAY = 8 };
 
