@@ -431,9 +431,10 @@ enum {
     /* Parameters that were measured, or GDN_E_NOT_TUNED; few sequences have a kernel of their own only if a table says so. */
     GDN_PLAN_TUNED_ONLY = 8u,
     /*
-     * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut gains
-     * up to five times where gates decay, and costs up to half again where few heads do and others do not (docs/prefill_hopper.md);
-     * which chunks make a partition depends on num_tokens, num_seqs and the GPU, and so does the rounding.
+     * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
+     * gains up to five times where gates decay, and costs up to half again where few heads do and others do not
+     * (docs/prefill_hopper.md); which chunks make a partition depends on num_tokens, num_seqs and the GPU, and so does the
+     * rounding.
      */
     GDN_PLAN_WHOLE_SEQUENCES = 16u
 };
