@@ -422,14 +422,10 @@ static struct gdni_problem conv_problem_of(const struct gdni_tuning_key *key)
     return p;
 }
 
-/* Where the heuristic is known to miss, by what the table says: no rule that fits the other entries explains it. */
-static bool is_known_miss(const struct gdni_tuning_entry *e)
-{
-    return e->key.num_q_heads == 16 && e->key.num_v_heads == 32 && e->key.l2norm && e->key.slot.bucket == 1 &&
-           e->params.tile_tokens == 4;
-}
-
-/* A table has the time of its winner, and of no other choice: the heuristic must make the same one. */
+/*
+ * A table has the time of its winner and, as it was then, of the heuristic's choice. Tiles are what makes a difference; the
+ * model may miss few of them, and none by much: that is what a table is for.
+ */
 Test(tuning_db, the_heuristic_makes_the_choices_that_were_measured_for_conv)
 {
     int compared = 0, missed = 0;
@@ -442,15 +438,17 @@ Test(tuning_db, the_heuristic_makes_the_choices_that_were_measured_for_conv)
             const struct gdni_problem p = conv_problem_of(&e->key);
             struct gdni_params params;
             gdni_params_heuristic(&params, &p, table.arch, table.num_sms, e->key.slot.bucket);
-            const bool same = memcmp(&params, &e->params, sizeof params) == 0;
-            cr_expect(same || is_known_miss(e), "%s, %lld channels, bucket %d: tiles of %d, not of %d", s->name,
-                      (long long)gdni_problem_channels(&p), e->key.slot.bucket, e->params.tile_tokens, params.tile_tokens);
+            const bool same = params.tile_tokens == e->params.tile_tokens;
+            cr_expect(same || e->heuristic_ns * 100 <= e->median_ns * 110,
+                      "%s, %lld channels, bucket %d: tiles of %d, not of %d: %lld ns, not %lld", s->name,
+                      (long long)gdni_problem_channels(&p), e->key.slot.bucket, e->params.tile_tokens, params.tile_tokens,
+                      (long long)e->median_ns, (long long)e->heuristic_ns);
             ++compared, missed += !same;
         }
         gdni_tuning_table_free(&table);
     }
     cr_expect_gt(compared, 0);
-    cr_expect_leq(missed, 1, "%d of %d", missed, compared);
+    cr_expect_leq(missed * 10, compared, "tiles missed: %d of %d", missed, compared);
 }
 
 /* A table lies in the folder of its arch; without any, there is nothing to compare and both are none. */
