@@ -696,7 +696,7 @@ Test(bad_input, plans)
     gdn_plan *plan = NULL;
     EXPECT(gdn_plan_prefill(NULL, &target, &p, 0, &plan), GDN_E_INVALID, "ctx is null");
     EXPECT(gdn_plan_prefill(host.ctx, &target, &p, 0, NULL), GDN_E_INVALID, "out is null");
-    EXPECT(gdn_plan_prefill(host.ctx, &target, &p, 0x10, &plan), GDN_E_INVALID, "flags is 0x10", "GDN_PLAN_CACHED_ONLY");
+    EXPECT(gdn_plan_prefill(host.ctx, &target, &p, 0x20, &plan), GDN_E_INVALID, "flags is 0x20", "GDN_PLAN_CACHED_ONLY");
     EXPECT(gdn_plan_conv1d_qkv(NULL, &target, &c, 0, &plan), GDN_E_INVALID, "ctx is null");
     EXPECT(gdn_plan_conv1d_qkv(host.ctx, &target, &c, 2, &plan), GDN_E_INVALID, "flags is 0x2");
     gdn_plan_destroy(NULL);

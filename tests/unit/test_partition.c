@@ -106,6 +106,18 @@ Test(partition, a_parameter_forces_a_length_or_none)
     }
 }
 
+Test(partition, whole_sequences_are_never_cut_and_need_no_room_for_it)
+{
+    const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
+    struct gdni_problem p = problem_of(16);
+    struct gdni_workspace w;
+    cr_expect_gt(gdni_partition_chunks(&spec, &p, H200_SMS, 32768, 1), 0);
+    p.whole_sequences = 1;
+    cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, 32768, 1), 0);
+    gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1);
+    cr_expect(w.partition == 0 && w.size == 0 && w.control_words == 0, "%d, %zu bytes", w.partition, w.size);
+}
+
 Test(partition, other_kernels_cut_nothing)
 {
     static const int32_t kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT };
