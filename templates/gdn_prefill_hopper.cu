@@ -84,9 +84,9 @@ constexpr int BAR_AT = SCALE_AT + 8 * 32 * 8;
 constexpr int ITEM_SLOTS = 8, ENTRY = 32;
 constexpr int ITEM_AT = BAR_AT + 480; /* what all roles know of an item, ENTRY bytes each */
 constexpr int V_WAITS_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's place in its map */
-constexpr int REPAIR_AT = V_WAITS_AT + 16;               /* see Repairs */
+constexpr int LISTS_AT = V_WAITS_AT + 16;                /* of what the CTA still has to do: REPAIRS, LATER */
 constexpr int MOST_SORTED = 256;                         /* sequences */
-constexpr int ORDER_AT = REPAIR_AT + 16;                 /* their numbers, the longest first, 8 bits each */
+constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
 constexpr int END = ORDER_AT + MOST_SORTED;
 static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
@@ -106,7 +106,9 @@ enum {
     CHECKPOINT = 1488 /* row of the list, where the flag says so */
 };
 /* FLAGS: END: no chunk, leave. Above them the number of the CTA's item, modulo what fits. */
-enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, ITEM_SHIFT = 4 };
+enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, ITEM_SHIFT = 5 };
+/* LISTS_AT, words: heads of lists through control words, 0: empty. See Repairs; START_CARRIED's items, by index + 1. */
+enum { REPAIRS = 0, LATER = 4 };
 
 /* Of a condition: its code stands out of the way of the loop around it. */
 __device__ __forceinline__ bool rarely(bool condition)
@@ -139,7 +141,8 @@ enum {
     TAIL = ITEM_DONE + 2,          /* a tail chunk's tiles, before their rest is cleared */
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
-    NUM_BARRIERS = ITEM_LEFT + ITEM_SLOTS
+    CARRIED = ITEM_LEFT + ITEM_SLOTS,   /* the K ring is the tile warp's again */
+    NUM_BARRIERS
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
 
@@ -161,7 +164,8 @@ __device__ __forceinline__ void init_barriers()
         if (i >= DIAGONAL_DONE && i < ITEM_DONE) warps = 2;     /* gate warps */
         if (i >= ITEM_DONE && i < TAIL) warps = 8;              /* state warps */
         const bool lanes = i >= GATE_FULL && i < GATE_EMPTY;    /* a gate warp's lanes, each for its tokens */
-        mbar_init(bar(i), lanes ? 32 : i >= TAIL ? 1 : warps * ARRIVALS_PER_WARP);
+        if (i == CARRIED) warps = 8; /* state warps */
+        mbar_init(bar(i), lanes ? 32 : i >= TAIL && i < CARRIED ? 1 : warps * ARRIVALS_PER_WARP);
     }
     mbar_init_fence();
 }
@@ -229,15 +233,17 @@ struct Item : Sequence {
     int index;      /* in the order of items; of partitions also the link to the one before, see "Partitions" */
     int start;      /* a line of initial_state, or START_* */
 };
-enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3 }; /* KEPT: what the CTA's last item ended with */
+/* KEPT: what the CTA's last item ended with. LINK: what lies at the link. IDENTITY, CARRIED: see Carrying. */
+enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3, START_IDENTITY = -4, START_CARRIED = -5 };
 
 /*
  * Its entry, for the other roles. Lines are of initial_state and final_state, and fit: 2^31 of them are more than any memory.
- * END_TO: a line of final_state, or what comes after a partition: the next item goes on (KEPT), or there is a link to it.
+ * AFTER: a line of final_state, or what comes after a partition: the next item goes on (KEPT), there is a guess to meet at the
+ * link (LINK), the state is left there (STATE); the rest: see Carrying.
  */
-enum { ITEM_N = 0, ITEM_HEAD = 4, ITEM_START = 8, ITEM_END_TO = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
+enum { ITEM_N = 0, ITEM_HEAD = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
 enum { ITEM_INDEX = 28 };
-enum { END_KEPT = -2, END_LINK = -3 };
+enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
 
 /* With more items than CTAs the longest come first, so that the last to end are short. */
 __device__ __forceinline__ bool sorted(const prefill_params &p)
@@ -282,14 +288,24 @@ __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence
  * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
  * the two gets there second: it waits for nobody. Where they differ, the last of the pair's items to end makes its CTA repeat
  * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, the item before goes
- * on through the partition.
+ * on through the partition, or, if p.carry, the state is carried.
+ *
+ * Carrying. A partition takes the state S before it to M S + N, linear in S: N, its addend, is what comes of zeros, and M, its
+ * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M
+ * if the same holds for the one after it, and sets the partition itself aside until all tickets are taken. Its initial state is
+ * then made from the last state before it that somebody ended with, by the N and M between. Nobody waits for an item that is
+ * set aside.
  *
  * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
- * whatever the lengths; an item is a row and a head. Control words: the ticket; PAIR_WORDS of each (sequence, head); a word of
- * each item and state warpgroup, for the link to the partition before it. The link's state is in p.images.
+ * whatever the lengths; an item is a row and a head. Control words: the ticket; PAIR_WORDS of each (sequence, head); ITEM_WORDS
+ * of each item: for each state warpgroup how far the link to the partition before it is, and its transition; LATER's list. At
+ * the link, in p.images, lies a state or the addend of the partition before it; behind all of these, the transitions.
  */
-enum { PAIRS_AT = 64, PAIR_WORDS = 4 }; /* words */
+enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
 enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_NEXT = 3 };
+enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 4 }; /* the first two + state warpgroup */
+/* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */
+enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
 constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */
 constexpr float ENOUGH_DECAY = -20.0f * LOG2E;
 
@@ -298,9 +314,9 @@ __device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int he
     return p.control + PAIRS_AT + PAIR_WORDS * (n * p.num_heads + head) + which;
 }
 
-__device__ __forceinline__ u32 *link_word(const prefill_params &p, int index, int group)
+__device__ __forceinline__ u32 *item_word(const prefill_params &p, int index, int which)
 {
-    return p.control + PAIRS_AT + PAIR_WORDS * p.num_seqs * p.num_heads + 2 * index + group;
+    return p.control + PAIRS_AT + PAIR_WORDS * p.num_seqs * p.num_heads + ITEM_WORDS * index + which;
 }
 
 /* Calls that are cut have few tokens enough for 32 bits: a division of 64 is a call, and registers. */
@@ -397,16 +413,72 @@ __device__ __forceinline__ int next_index(const prefill_params &p, int index, in
     return __shfl_sync(~0u, index, 0);
 }
 
+__device__ __forceinline__ u32 entry_of(int number)
+{
+    return at(ITEM_AT) + ENTRY * (number % ITEM_SLOTS);
+}
+
+/* Set aside for when no ticket is left. By a warp. */
+__device__ __forceinline__ void set_aside(const prefill_params &p, int index, int lane)
+{
+    if (lane == 0) {
+        *item_word(p, index, WORD_LATER) = load_shared_u32(at(LISTS_AT) + LATER);
+        store_shared(at(LISTS_AT) + LATER, (u32)index + 1);
+    }
+    __syncwarp();
+}
+
+/* What was set aside last; index -1: nothing. */
+__device__ __forceinline__ Item item_set_aside(const prefill_params &p, int lane)
+{
+    Item item;
+    item.n = -1;
+    item.index = (int)load_shared_u32(at(LISTS_AT) + LATER) - 1;
+    __syncwarp();
+    if (item.index < 0) return item;
+    if (lane == 0) store_shared(at(LISTS_AT) + LATER, *item_word(p, item.index, WORD_LATER));
+    find_item(item, p, lane);
+    item.start = START_CARRIED;
+    return item;
+}
+
 /*
- * The CTA's next item with anything to do, after that of `index` (-1: its first): partition `own` of the same sequence, if
- * there is one (-1: none) and the state before it is not forgotten soon enough, else what nobody has.
+ * Partition `item` follows the CTA's last item. guessed: so is the state before it; else the gates leave too much. True: item is
+ * what the CTA does next for it.
  */
-__device__ __forceinline__ Item item_after(const prefill_params &p, int index, int own, int lane)
+__device__ __forceinline__ bool follow_up(Item &item, const prefill_params &p, u32 last, bool guessed, int lane)
+{
+    const bool addend = (int)load_shared_u32(last + ITEM_AFTER) == END_ADDEND;
+    const bool carried = (int)load_shared_u32(last + ITEM_START) == START_CARRIED;
+    if (!guessed && !p.carry) {
+        item.start = START_KEPT;
+        return true;
+    }
+    if (!guessed && addend) { /* its transition is wanted too */
+        item.index -= p.num_heads;
+        item.end = item.main = item.begin;
+        item.begin -= p.partition;
+        item.start = START_IDENTITY;
+        return true;
+    }
+    __syncwarp();
+    if (guessed != addend || lane != 0) return false;
+    /* Nobody is that far: its last tile is not announced yet. */
+    store_shared(last + ITEM_AFTER, (u32)(guessed || carried ? (int)END_NOTHING : (int)END_STATE));
+    return false;
+}
+
+/*
+ * The CTA's next item with anything to do, after that of `index` (-1: its first), whose entry is `last`: what partition
+ * `following` of the same sequence asks of it (-1: there is none), else what nobody has, else what was set aside.
+ */
+__device__ __forceinline__ Item item_after(const prefill_params &p, int index, int following, u32 last, int lane)
 {
     Item item;
 #pragma unroll 1
     for (bool first = true; p.num_seqs > 0; first = false) {
-        index = first && own >= 0 ? own : next_index(p, index, lane);
+        const bool follows = first && following >= 0;
+        index = follows ? following : next_index(p, index, lane);
         if (index >= p.num_items) break;
         item.index = index;
         find_item(item, p, lane);
@@ -414,18 +486,20 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
         if (item.begin == 0) return item;
         const int replayed = replay_chunks(p, item, item.begin, lane);
-        if ((replayed == 0) != (item.index == own)) continue; /* who has the partition before it goes on, or does not */
-        item.start = replayed == 0 ? START_KEPT : START_ZEROS;
+        if (follows) {
+            if (follow_up(item, p, last, replayed > 0, lane)) return item;
+            continue;
+        }
+        item.start = START_ZEROS;
         item.begin -= replayed;
+        if (replayed > 0) return item;
+        if (!p.carry) continue; /* who has the partition before it goes on */
+        set_aside(p, index, lane);
+        if (!ends_inside(p, item)) continue;
+        item.main = item.end;
         return item;
     }
-    item.n = -1;
-    return item;
-}
-
-__device__ __forceinline__ u32 entry_of(int number)
-{
-    return at(ITEM_AT) + ENTRY * (number % ITEM_SLOTS);
+    return item_set_aside(p, lane);
 }
 
 /* The state that it starts from comes to L2 while the item before it is worked on. By one lane. */
@@ -438,6 +512,14 @@ __device__ __forceinline__ void prefetch_state(const prefill_params &p, const It
     if ((u64)first % 16 == 0) bulk_prefetch(first, BYTES);
 }
 
+/* What its state is for, a line of final_state or END_*, as far as is known yet. */
+__device__ __forceinline__ int after_item(const prefill_params &p, const Item &item)
+{
+    if (item.n < 0 || !ends_inside(p, item)) return (int)item.to;
+    if (item.main < item.end) return END_LINK;
+    return item.start == START_IDENTITY ? END_TRANSITION : END_ADDEND;
+}
+
 /*
  * The CTA's item of this number, for the other roles. Slots are free without a barrier: at chunk n the tile warp has seen chunk
  * n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
@@ -446,10 +528,9 @@ __device__ __forceinline__ void publish(const prefill_params &p, const Item &ite
 {
     if (lane == 0) {
         const u32 entry = entry_of(number);
-        const int to = item.n >= 0 && ends_inside(p, item) ? (int)END_LINK : (int)item.to;
         if (item.n >= 0 && item.start == START_KEPT) /* nobody is that far: its last tile is not announced yet */
-            store_shared(entry_of(number - 1) + ITEM_END_TO, (u32)END_KEPT);
-        store_shared(entry, (u32)item.n, (u32)item.head, (u32)item.start, (u32)to);
+            store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
+        store_shared(entry, (u32)item.n, (u32)item.head, (u32)item.start, (u32)after_item(p, item));
         store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
         if (item.n >= 0) prefetch_state(p, item);
@@ -490,12 +571,12 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
     release(); /* of each lane: its rows of O, and what the state warps have stored */
     __syncwarp();
     if (lane != 0) return;
-    if (partitions > 1 && item.start != START_LINK &&
+    if (partitions > 1 && item.start != START_LINK && item.main < item.end &&
         take_ticket(pair_word(p, item.n, item.head, PAIR_DONE)) == (u32)partitions - 1) {
         acquire();
         if (peek(pair_word(p, item.n, item.head, PAIR_FAILED)) != 0) {
-            *pair_word(p, item.n, item.head, PAIR_NEXT) = load_shared_u32(at(REPAIR_AT));
-            store_shared(at(REPAIR_AT), (u32)(item.n * p.num_heads + item.head + 1));
+            *pair_word(p, item.n, item.head, PAIR_NEXT) = load_shared_u32(at(LISTS_AT) + REPAIRS);
+            store_shared(at(LISTS_AT) + REPAIRS, (u32)(item.n * p.num_heads + item.head + 1));
         }
     }
     mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
@@ -508,14 +589,14 @@ __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, 
     item.n = -1;
     if (!p.partition) return item;
     if (items > 0) mbar_wait(bar(ITEM_LEFT + (items - 1) % ITEM_SLOTS), (items - 1) / ITEM_SLOTS & 1);
-    const int pair = (int)load_shared_u32(at(REPAIR_AT)) - 1;
+    const int pair = (int)load_shared_u32(at(LISTS_AT) + REPAIRS) - 1;
     __syncwarp();
     if (pair < 0) return item;
     item.n = pair / p.num_heads;
     item.head = pair - item.n * p.num_heads;
     (Sequence &)item = find_sequence(p, item.n);
     const int first = (int)(FAILED_FIRST - peek(pair_word(p, item.n, item.head, PAIR_FAILED)));
-    if (lane == 0) store_shared(at(REPAIR_AT), *pair_word(p, item.n, item.head, PAIR_NEXT));
+    if (lane == 0) store_shared(at(LISTS_AT) + REPAIRS, *pair_word(p, item.n, item.head, PAIR_NEXT));
     async_proxy_fence(); /* O's rows are written once more */
     item.index = (first_row(p, item.n) + first) * p.num_heads + item.head;
     item.begin = item.main = first * p.partition;
@@ -547,8 +628,9 @@ __device__ __forceinline__ void set_course(const prefill_params &p, const Item &
     const u32 course = course_of(number);
     store_shared(course, (u32)item.first, (u32)item.batch, (u32)head_of(item.head, p.q_div, p.q_mod),
                  (u32)head_of(item.head, p.k_div, p.k_mod));
-    store_shared(course + 16, (u32)head_of(item.head, p.v_div, p.v_mod), (u32)item.len, (u32)item.index,
-                 ends_inside(p, item) ? (u32)(item.index + p.num_heads) : (u32)-1);
+    const bool transition = item.start == START_IDENTITY; /* V is zeros: of a head that there is not */
+    store_shared(course + 16, (u32)(transition ? -1 : head_of(item.head, p.v_div, p.v_mod)), (u32)item.len, (u32)item.index,
+                 ends_inside(p, item) && !transition ? (u32)(item.index + p.num_heads) : (u32)-1);
 }
 
 /* ---- Producer: tiles ----------------------------------------------------------------------------------------------- */
@@ -635,7 +717,8 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
     if (tickets) {
         const u32 before = course_of(number - 1);
         const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
-        item = item_after(p, index, number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING), lane);
+        item = item_after(p, index, number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING), entry_of(number - 1),
+                          lane);
         if (item.n < 0) return false;
     } else {
         item = next_repair(p, number, lane);
@@ -669,7 +752,7 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 c
 
 __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
 {
-    u32 tail_parity = 0;
+    u32 tail_parity = 0, carried = 0;
     bool v_waits = false, tickets = true, known = false; /* known: the item after this one */
     int number = -1, n = 0; /* item and chunk of this CTA */
     for (int step = 0, end = 0, take = 0;;) {
@@ -687,6 +770,12 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
             end = (int)load_shared_u32(entry_of(number) + ITEM_END);
             take = max(end - LOOK_AHEAD, step); /* no earlier, so that the longest wait for nobody */
+            if (rarely((int)load_shared_u32(entry_of(number) + ITEM_START) == START_CARRIED)) {
+                if (v_waits) load_v(p, n - 1, lane); /* of the item before: only then its state is made, and the next one's */
+                v_waits = false;
+                mbar_wait(bar(CARRIED), carried);
+                carried ^= 1;
+            }
         }
     }
 }
@@ -895,6 +984,7 @@ __device__ __forceinline__ void store_chunk_facts(u32 table, const Cursor &curso
     u32 flags = (cursor.more ? 0 : CHUNK_END) | (u32)cursor.number << ITEM_SHIFT;
     if (cursor.more && cursor.step == cursor.item.end - 1) flags |= CHUNK_LAST;
     if (cursor.more && cursor.step == cursor.item.main - 1) flags |= CHUNK_REPLAYED;
+    if (cursor.more && cursor.item.start == START_IDENTITY) flags |= CHUNK_TRANSITION;
     if constexpr (spec::CHECKPOINTS)
         if (cursor.more && cursor.checkpoint.chunk == cursor.step + 1) {
             flags |= CHUNK_CHECKPOINT;
@@ -1193,7 +1283,7 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
     }
 }
 
-enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2 }; /* of the aux warpgroup; the last two + state warpgroup */
+enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2, BAR_CARRY = BAR_VOTE + 2 }; /* TURN, VOTE: + state warpgroup */
 
 /* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
 __device__ __forceinline__ void finish_t(int n, int band)
@@ -1767,14 +1857,14 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
                                              const Place &place)
 {
     const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? p.num_heads : 0);
-    u32 *const word = link_word(p, index, place.group);
+    u32 *const word = item_word(p, index, WORD_LINK + place.group);
     float4 *const state = link_state(p, index, place);
     const bool one = place.warp == 0 && lane_id() == 0;
     const bool agrees = !one || take_ticket(word) != 0;
     __syncwarp(); /* a barrier counts a warp for each time that lanes of it come by */
     const bool second = bar_all(BAR_VOTE + place.group, GROUP, agrees);
     if (second) {
-        while (peek(word) != 4) {
+        while (peek(word) != LINK_MET) {
         }
         acquire();
         if (!same_state(S, state, load_shared_float(kept(place) + KEPT_DECAY), is_true) && lane_id() == 0) {
@@ -1811,27 +1901,263 @@ __device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
     acquire();
 }
 
+/* At the end of a partition after which nothing is guessed: a state, or an addend. By a state warpgroup. */
+__device__ __forceinline__ void leave_at_link(const float (&S)[64], const prefill_params &p, int index, u32 what,
+                                              const Place &place)
+{
+    save_link(S, link_state(p, index, place));
+    release();
+    bar_sync(BAR_VOTE + place.group, GROUP);
+    if (place.warp == 0 && lane_id() == 0) add_to(item_word(p, index, WORD_LINK + place.group), what);
+    __syncwarp();
+}
+
+/* ---- Transitions --------------------------------------------------------------------------------------------------- */
+
+/*
+ * A transition M is run as a state that starts as the identity: this lane's rows of S^T are columns of M. It shrinks where the
+ * delta rule forgets, and nothing is added to it: rows keep their size in a factor of their own, a power of two.
+ *
+ * In memory: what the K ring holds while M is used, four tiles of 64 rows of M, whose columns are divided by these factors: the
+ * high halves of two fp16 numbers for each entry, then the low ones; then the factors.
+ */
+constexpr int TRANSITION = 4 * TILE, TRANSITION_BYTES = TRANSITION + D * 4;
+static_assert(K_STAGES == 4, "the K ring holds a transition");
+
+__device__ __forceinline__ u8 *transition_at(const prefill_params &p, int index)
+{
+    return p.images + (i64)p.num_items * (D * D * 4) + (i64)index * TRANSITION_BYTES;
+}
+
+__device__ __forceinline__ float *transition_factors(const prefill_params &p, int index)
+{
+    return (float *)(transition_at(p, index) + TRANSITION);
+}
+
+__device__ __forceinline__ void begin_transition(float (&S)[64], const prefill_params &p, int index, const Place &place)
+{
+    const int t = lane_id() & 3;
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        S[i] = 8 * (i / 4) + 2 * t + (i & 1) == place.row() + 8 * (i >> 1 & 1) ? 1.0f : 0.0f;
+    float *const factors = transition_factors(p, index) + place.row();
+    if (t == 0) factors[0] = factors[8] = 1.0f;
+    __syncwarp();
+}
+
+/* Rows below 2^-1 grow to between 2^3 and 2^4 (see row_scale()). A row that is zeros stays. */
+__device__ __forceinline__ void keep_size(float (&S)[64], const prefill_params &p, int index, float limit,
+                                          const Place &place)
+{
+    const float2 m = row_max(S);
+    const float lo = quad_max(m.x), hi = quad_max(m.y);
+    if (__all_sync(~0u, lo >= limit && hi >= limit)) return;
+    const float by_lo = row_scale(lo), by_hi = row_scale(hi);
+    scale_rows(S, inverse(by_lo), inverse(by_hi));
+    float *const factors = transition_factors(p, index) + place.row();
+    if ((lane_id() & 3) == 0) {
+        factors[0] *= by_lo;
+        factors[8] *= by_hi;
+    }
+    __syncwarp();
+}
+
+/* x0, x1 as fp16: the nearest, and what that leaves. */
+__device__ __forceinline__ void split_f16(u32 &high, u32 &low, float x0, float x1)
+{
+    high = pack_f16x2(x0, x1);
+    low = pack_f16x2(x0 - f16_lo(high), x1 - f16_hi(high));
+}
+
+__device__ __forceinline__ void leave_transition(float (&S)[64], const prefill_params &p, int index, const Place &place)
+{
+    keep_size(S, p, index, 3e38f, place);
+    const int g = lane_id() >> 2, t = lane_id() & 3;
+    u8 *const to = transition_at(p, index) + place.group * HALF + g * 128 + 4 * t;
+    const int left = ((2 * place.warp) ^ g) * 16, right = left ^ 16; /* pieces of rows that are g modulo 8 */
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+        u8 *const row = to + (n / 8) * TILE + (n % 8) * 1024;
+        u32 high[2], low[2], turned;
+        split_f16(high[0], low[0], S[4 * n], S[4 * n + 1]);
+        split_f16(high[1], low[1], S[4 * n + 2], S[4 * n + 3]);
+        movmatrix_trans(turned, high[0]);
+        *(u32 *)(row + left) = turned;
+        movmatrix_trans(turned, high[1]);
+        *(u32 *)(row + right) = turned;
+        movmatrix_trans(turned, low[0]);
+        *(u32 *)(row + 2 * TILE + left) = turned;
+        movmatrix_trans(turned, low[1]);
+        *(u32 *)(row + 2 * TILE + right) = turned;
+    }
+    release();
+    bar_sync(BAR_VOTE + place.group, GROUP);
+    if (place.warp == 0 && lane_id() == 0) add_to(item_word(p, index, WORD_TRANSITION + place.group), 1);
+    __syncwarp();
+}
+
+/* The rings of tiles, which wait, take transitions, two in turn. By both state warpgroups. */
+__device__ __forceinline__ u32 transition_tiles(int step)
+{
+    static_assert(V_AT + V_STAGES * TILE >= K_AT + 2 * TRANSITION, "two fit");
+    return at(K_AT) + (step & 1) * TRANSITION;
+}
+
+__device__ __forceinline__ void fetch_transition(const prefill_params &p, int index, int step, const Place &place)
+{
+    const int thread = GROUP * place.group + 32 * place.warp + lane_id();
+    const u8 *const from = transition_at(p, index) + 16 * thread;
+    const u32 to = transition_tiles(step) + 16 * thread;
+#pragma unroll 4
+    for (int i = 0; i < TRANSITION; i += 16 * 2 * GROUP)
+        cp_async_16(to + i, from + i, 16);
+    cp_async_commit();
+}
+
+/* x (64 x 64) += S^T tile^T, all fp16. */
+__device__ __forceinline__ void add_product(float (&x)[32], const u32 (&S)[8][4], u32 tile)
+{
+    const u32 b = k_major(tile);
+#pragma unroll
+    for (int s = 0; s < 8; ++s)
+        wgmma_rs_n64_f16(x, S[s], descriptor(b + (((s >> 2) * HALF + (s & 3) * 32) >> 4)), 1);
+}
+
+/* S times M's factors as two fp16 numbers each, high and low, operands A; rows divided by powers of two, which it returns. */
+__device__ __forceinline__ float2 split_state(u32 (&high)[8][4], u32 (&low)[8][4], float (&S)[64], const float *factors)
+{
+    factors += 2 * (lane_id() & 3);
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+        const float2 f = *(const float2 *)(factors + 8 * n);
+        S[4 * n] *= f.x;
+        S[4 * n + 1] *= f.y;
+        S[4 * n + 2] *= f.x;
+        S[4 * n + 3] *= f.y;
+    }
+    const float2 m = row_max(S);
+    const float lo = row_scale(quad_max(m.x)), hi = row_scale(quad_max(m.y));
+    scale_rows(S, inverse(lo), inverse(hi));
+#pragma unroll
+    for (int i = 0; i < 32; ++i)
+        split_f16(high[i / 4][i % 4], low[i / 4][i % 4], S[2 * i], S[2 * i + 1]);
+    return { lo, hi };
+}
+
+/* S = N + M times what was split, M in `tiles`: products of high and low parts but for low times low, 2^-21 of the largest. */
+__device__ __forceinline__ void apply_transition(float (&S)[64], const u32 (&high)[8][4], const u32 (&low)[8][4],
+                                                 float2 scale, u32 tiles, const float4 *addend)
+{
+#pragma unroll
+    for (int half = 0; half < 2; ++half) { /* of M's rows */
+        const u32 tile = tiles + half * TILE;
+        float x[32];
+        clear(x);
+        wgmma_fence();
+        add_product(x, high, tile);
+        add_product(x, low, tile);
+        add_product(x, high, tile + 2 * TILE);
+        wgmma_commit();
+        float4 a[8];
+#pragma unroll
+        for (int n = 0; n < 8; ++n)
+            a[n] = addend[(8 * half + n) * GROUP];
+        wgmma_wait<0>();
+        settled(x);
+        scale_rows(x, scale.x, scale.y);
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+            S[32 * half + 4 * n] = a[n].x + x[4 * n];
+            S[32 * half + 4 * n + 1] = a[n].y + x[4 * n + 1];
+            S[32 * half + 4 * n + 2] = a[n].z + x[4 * n + 2];
+            S[32 * half + 4 * n + 3] = a[n].w + x[4 * n + 3];
+        }
+    }
+}
+
+/*
+ * How many links before that of partition `index` a state lies, once it does, and with it the addends and transitions of all
+ * partitions between. By a warp, a link a lane.
+ */
+__device__ __forceinline__ int links_to_state(const prefill_params &p, int index, int group)
+{
+    for (int first = 0;; first += 32) {
+        const int link = max(index - (first + lane_id()) * p.num_heads, 0), before = max(link - p.num_heads, 0);
+        u32 states, ready;
+        do {
+            const u32 word = peek(item_word(p, link, WORD_LINK + group)),
+                      left = peek(item_word(p, before, WORD_TRANSITION)),
+                      right = peek(item_word(p, before, WORD_TRANSITION + 1));
+            states = __ballot_sync(~0u, word == LINK_STATE);
+            ready = __ballot_sync(~0u, word == LINK_ADDEND && left != 0 && right != 0);
+        } while (~ready & ((states & -states) - 1)); /* nearer than the nearest state */
+        if (states != 0) return first + __ffs((int)states) - 1;
+    }
+}
+
+/* The state before partition `index`: the last one before it that lies at a link, through all partitions between. */
+__device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params &p, int index, const Place &place)
+{
+    const int steps = links_to_state(p, index, place.group), first = index - steps * p.num_heads;
+    acquire();
+    bar_sync(BAR_CARRY, 2 * GROUP); /* both are done with the rings */
+    load_link(S, link_state(p, first, place));
+    if (steps > 0) fetch_transition(p, first, 0, place);
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        const int now = first + step * p.num_heads;
+        u32 high[8][4], low[8][4];
+        const float2 scale = split_state(high, low, S, transition_factors(p, now));
+        cp_async_wait<0>();
+        async_proxy_fence();
+        bar_sync(BAR_CARRY, 2 * GROUP); /* it is there, and nobody reads the last one */
+        if (step + 1 < steps) fetch_transition(p, now + p.num_heads, step + 1, place);
+        apply_transition(S, high, low, scale, transition_tiles(step), link_state(p, now + p.num_heads, place));
+    }
+    arrive_warp(CARRIED);
+}
+
+/* ---- From item to item, continued ---------------------------------------------------------------------------------- */
+
 __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
 {
     const int start = (int)load_shared_u32(entry + ITEM_START), head = (int)load_shared_u32(entry + ITEM_HEAD);
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX);
     if (start == START_KEPT) return;
     clear(S);
     if (start >= 0) load_state(S, initial_state(p, start, head), place.row());
-    if (start == START_LINK) load_link(S, link_state(p, (int)load_shared_u32(entry + ITEM_INDEX), place));
+    if (rarely(start <= START_LINK)) {
+        if (start == START_LINK) load_link(S, link_state(p, index, place));
+        if (start == START_IDENTITY) begin_transition(S, p, index, place);
+        if (start == START_CARRIED) carry_state(S, p, index, place);
+    }
     if (p.partition && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
 
 /* After an item's last chunk, or the last one that it replays. */
-__device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_params &p, u32 entry, bool last,
-                                          const Place &place)
+__device__ __forceinline__ void hand_over(float (&S)[64], const prefill_params &p, u32 entry, bool last, const Place &place)
 {
-    const int to = (int)load_shared_u32(entry + ITEM_END_TO);
+    const int to = (int)load_shared_u32(entry + ITEM_AFTER), index = (int)load_shared_u32(entry + ITEM_INDEX);
     if (!last || to == END_LINK) {
         meet_at_link(S, p, entry, last, place);
+    } else if (to == END_STATE || to == END_ADDEND) {
+        leave_at_link(S, p, index + p.num_heads, to == END_STATE ? (u32)LINK_STATE : (u32)LINK_ADDEND, place);
+    } else if (to == END_TRANSITION) {
+        leave_transition(S, p, index, place);
     } else if (to >= 0 && p.final_state) {
         if (p.partition) await_start(p, entry);
         save_state(S, final_state(p, to, (int)load_shared_u32(entry + ITEM_HEAD)), place.row());
     }
+}
+
+/* After a chunk that is not like the others. */
+__device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_params &p, u32 flags, const Place &place)
+{
+    const u32 entry = entry_of(flags >> ITEM_SHIFT);
+    if (flags & (CHUNK_LAST | CHUNK_REPLAYED))
+        hand_over(S, p, entry, flags & CHUNK_LAST, place);
+    else
+        keep_size(S, p, (int)load_shared_u32(entry + ITEM_INDEX), 0.5f, place);
 }
 
 __device__ __forceinline__ void state_role(const prefill_params &p, const Place &place)
@@ -1852,8 +2178,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
             if (spec::CHECKPOINTS && (now & CHUNK_CHECKPOINT))
                 save_checkpoints(st.S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT),
                                  (int)load_shared_u32(entry_of(now >> ITEM_SHIFT) + ITEM_HEAD), place.row());
-            if (rarely(now & (CHUNK_LAST | CHUNK_REPLAYED)))
-                hand_over(st.S, p, entry_of(now >> ITEM_SHIFT), now & CHUNK_LAST, place);
+            if (rarely(now & (CHUNK_LAST | CHUNK_REPLAYED | CHUNK_TRANSITION))) between_chunks(st.S, p, now, place);
         } while (!(now & CHUNK_LAST));
         if (p.partition) {
             release(); /* what hand_over() stored: the output warp counts the item */
@@ -1871,7 +2196,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4;
     if (threadIdx.x == 0) {
         init_barriers();
-        store_shared(at(REPAIR_AT), 0u);
+        store_shared(at(LISTS_AT), 0u, 0u, 0u, 0u);
     }
     /* Blocks of T and P above the diagonal are never written again. */
     for (int i = threadIdx.x; i < 2 * TP_STAGES * SQUARE / 16; i += spec::THREADS)

@@ -83,6 +83,7 @@
     GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32)                 \
     I32(partition)                                              \
     I32(num_items)                                              \
+    I32(carry)                                                  \
     F32(p_scale)                                                \
     F32(late_scale)                                             \
     MAP(q_map)                                                  \

@@ -74,6 +74,19 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
     return (int32_t)length;
 }
 
+/* With nothing that decays, of sequences of equal length: all of the work three times on all SMs, or once on as many as there
+ * are pairs. */
+bool gdni_partition_carries(const struct gdni_problem *problem, int num_sms, int64_t num_seqs)
+{
+    enum { RUNS = 3 };
+    return RUNS * num_seqs * problem->num_heads <= num_sms;
+}
+
+bool gdni_carry_possible(const struct gdni_problem *problem, int num_sms)
+{
+    return gdni_partition_carries(problem, num_sms, 1);
+}
+
 bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens)
 {
     if (spec->kernel != GDNI_KERNEL_PREFILL_HOPPER || spec->params.partition_chunks == GDNI_PARTITION_NEVER)

@@ -23,6 +23,15 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
 int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens, int64_t num_seqs);
 
+/*
+ * Whether states are carried through partitions whose gates do not decay by transitions, at a price of two more runs of these
+ * partitions; else each waits for the one before it.
+ */
+bool gdni_partition_carries(const struct gdni_problem *problem, int num_sms, int64_t num_seqs);
+
+/* Whether a call of any size does. */
+bool gdni_carry_possible(const struct gdni_problem *problem, int num_sms);
+
 /* Whether any call of up to so many tokens may be cut. */
 bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens);
 

@@ -39,15 +39,16 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
     if (out->size == 0) out->size = ALIGNMENT;
 }
 
-/* Control words as the template lays them out, then a state for each item's link to the one before. */
+/* Control words as the template lays them out, then a state for each item's link to the one before, then transitions. */
 static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_problem *problem, int64_t items,
-                               int64_t num_seqs)
+                               int64_t num_seqs, bool carries)
 {
-    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, LINK_WORDS = 2 };
-    const int64_t state = (int64_t)problem->head_dim_qk * problem->head_dim_v * (int64_t)sizeof(float);
-    out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * num_seqs * problem->num_heads + LINK_WORDS * items);
+    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 };
+    const int64_t row = problem->head_dim_qk * (int64_t)sizeof(float), state = problem->head_dim_v * row;
+    const int64_t transition = carries ? (problem->head_dim_qk + 1) * row : 0; /* and a factor for each column */
+    out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * num_seqs * problem->num_heads + ITEM_WORDS * items);
     out->images_offset = (size_t)round_up((int64_t)out->control_words * 4, ALIGNMENT);
-    out->size = out->images_offset + (size_t)(items * state);
+    out->size = out->images_offset + (size_t)(items * (state + transition));
 }
 
 /* Whether this call is cut depends on more than its size: what one of its size may need is what it needs. */
@@ -58,12 +59,13 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms;
     if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
-        lay_out_partitions(out, problem, most, most / problem->num_heads);
+        lay_out_partitions(out, problem, most, most / problem->num_heads, gdni_carry_possible(problem, num_sms));
         const size_t size = out->size;
-        lay_out_partitions(out, problem, items, num_seqs);
+        lay_out_partitions(out, problem, items, num_seqs, false);
         out->size = size;
     }
     out->partition = partition;
+    out->carry = partition && gdni_partition_carries(problem, num_sms, num_seqs);
     out->num_items = items;
     if (partition) return;
     out->control_words = out->images_offset = 0;

@@ -17,6 +17,7 @@ struct gdni_workspace {
     int64_t image_rows;    /* of a head */
     int32_t num_producers; /* CTAs */
     int32_t partition;     /* chunks; 0: sequences stay whole */
+    bool carry;            /* partitions before which gates do not decay: by transitions; else one after the other */
     int64_t num_items;     /* of the persistent kernel, a bound */
 };
 

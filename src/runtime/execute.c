@@ -260,6 +260,7 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     struct call cut = *call;
     memcpy(&own, params, offsetof(struct gdni_prefill_hopper_params, partition));
     own.partition = call->needs.partition;
+    own.carry = call->needs.carry;
     own.num_items = (int32_t)(own.partition ? call->needs.num_items
                                             : (call->num_seqs > 0 ? call->num_seqs : 1) * plan->problem.num_heads);
     set_scale(&own, plan->problem.io_type, params->scale);
