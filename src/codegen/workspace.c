@@ -50,7 +50,10 @@ static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_pro
     out->size = out->images_offset + (size_t)(items * state);
 }
 
-/* Whether this call is cut depends on more than its size: what one of its size may need is what it needs. */
+/*
+ * Whether this call is cut depends on more than its size, unless that is what the plan rules out: what one of its size may need
+ * is what it needs.
+ */
 static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spec *spec,
                                const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
@@ -61,7 +64,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
         lay_out_partitions(out, problem, most, most / problem->num_heads);
         const size_t size = out->size;
         lay_out_partitions(out, problem, items, num_seqs);
-        out->size = size;
+        if (!problem->batch_invariant) out->size = size;
     }
     out->partition = partition;
     out->num_items = items;
