@@ -1,6 +1,6 @@
 /*
- * test_stress.c - thousands of launches of cut calls while another kernel holds SMs: bits equal each time, never a hang, and the
- * wrong guesses that there are, counted and repaired.
+ * test_stress.c - thousands of launches of cut calls while another kernel holds SMs: bits equal each time, never a hang, and
+ * the wrong guesses that there are, counted and repaired.
  *
  * A round enqueues several calls behind each other, into outputs of their own, half of them with the final state in place of
  * the initial one. A kernel on another stream holds a random number of SMs meanwhile: for a random time, or until the calls
@@ -243,8 +243,8 @@ static struct bits run_once(const struct stress *s, uint32_t flags)
 }
 
 /*
- * (sequence, head) pairs of the last call that had a wrong guess: PAIR_FAILED of the template's control words, which stay in the
- * workspace.
+ * (sequence, head) pairs of the last call that had a wrong guess: PAIR_FAILED of the template's control words, which stay in
+ * the workspace.
  */
 static int repaired_pairs(const struct stress *s, const struct gpu_buffer *workspace)
 {
