@@ -70,10 +70,10 @@ static struct job job_at(int i)
 }
 
 /* Of families that a wrong guess at a cut, or a wrong state after it, would show in. */
-static const char *const cut_families[] = { "v_drop_at_cut", "v_zero_at_cut", "pause_at_cut",     "one_head_decays",
-                                            "long_keys_slow", "repaired_4",   "repaired_16",      "random",
-                                            "no_decay",      "mixed_heads",   "v_zero_after_cut", "h0_1e6",
-                                            "negative_beta", "positive_g" };
+static const char *const cut_families[] = { "v_drop_at_cut",  "v_zero_at_cut", "pause_at_cut",     "one_head_decays",
+                                            "long_keys_slow", "repaired_4",    "repaired_16",      "random",
+                                            "no_decay",       "mixed_heads",   "v_zero_after_cut", "h0_1e6",
+                                            "negative_beta",  "positive_g" };
 enum { NUM_CUT_FAMILIES = sizeof cut_families / sizeof cut_families[0] };
 
 /* i-th point of these x long shape x dtype. The longest first: they take the host longest. */
