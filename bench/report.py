@@ -3,6 +3,7 @@
 
     report.py results/*.jsonl > table.md
     report.py --plot gdn.svg results/2026-11-21_h200.jsonl
+    report.py --plot-lengths lengths.svg r.jsonl          time against T, with and without partitions
 
 A later line replaces an earlier one of the same measurement. Losing rows are shown like the others. Every ratio is of
 lines of the files given: give files of one run on one GPU.
@@ -347,16 +348,58 @@ def plot(lines, path):
     figure.savefig(path)
 
 
+LENGTHS_IMPLS = {OURS: "-", "gdn-jit-whole": "--", "gdn-jit-invariant": ":"}
+
+
+def lengths_curves(results, gates):
+    """[(heads, implementation, [(tokens, ms), ...]), ...] of the rows tagged lengths, as far as they were measured."""
+    curves = []
+    for heads in rows.LENGTHS_HEADS:
+        shown = [r for r in rows.GDN_ROWS if "lengths" in r.tags and (r.hv, r.gates) == (heads, gates)]
+        for name in LENGTHS_IMPLS:
+            points = sorted((r.tokens, time_of(x) / 1e3) for r in shown if (x := results.get(r, name)))
+            if points:
+                curves.append((heads, name, points))
+    return curves
+
+
+def plot_lengths(lines, path):
+    """A panel with decay, one without; a colour a number of heads, a line style an implementation."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    results = Results(lines)
+    figure, axes = pyplot.subplots(1, 2, figsize=(13, 6), sharey=True)
+    for axis, gates, title in zip(axes, ("decay", "zero"), ("gates that decay", "g = 0")):
+        for heads, name, points in lengths_curves(results, gates):
+            color = f"C{rows.LENGTHS_HEADS.index(heads)}"
+            axis.plot(*zip(*points), LENGTHS_IMPLS[name], color=color, marker=".", label=f"{heads} heads, {name}")
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_xlabel("tokens of one sequence")
+        axis.set_title(f"{title}: sustained ms, fp16")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("files", nargs="+")
     p.add_argument("--plot", metavar="FILE", help="svg, png or pdf")
+    p.add_argument("--plot-lengths", metavar="FILE", help="the same: time against T, for 4 to 64 heads")
     args = p.parse_args()
     lines = schema.read(args.files)
     if not lines:
         raise SystemExit("no line in these files")
     if args.plot:
         plot(lines, args.plot)
+    if args.plot_lengths:
+        plot_lengths(lines, args.plot_lengths)
     print(tables(lines))
     return 0
 

@@ -16,6 +16,23 @@ MIXED = (
     37, 54, 156, 449, 1293, 37, 85, 245, 706, 4000, 46, 134, 386, 1112, 37, 73, 184, 607, 1750, 40, 115, 332,
     956, 37, 63, 181, 522, 1504, 37, 99, 285, 822,
 )
+# The packings of 16384 tokens that FlashQLA is profiled with (profile/settings/product.csv there).
+PACKED = (
+    (
+        268, 871, 40, 33, 264, 1316, 410, 409, 115, 94, 276, 786, 1535, 1713, 62, 136, 1098, 1047, 529, 752, 534, 1797,
+        1285, 1014,
+    ),
+    (
+        3393, 703, 57, 1483, 217, 465, 459, 1415, 128, 611, 232, 331, 546, 73, 250, 198, 500, 327, 246, 654, 2257, 1743,
+        96,
+    ),
+    (4096, 2015, 374, 104, 529, 1074, 864, 1392, 1840, 1744, 493, 1359, 128, 372),
+    (177, 3919, 4096, 4096, 517, 366, 127, 2757, 329),
+    (308, 820, 550, 2418, 652, 3444, 314, 1151, 595, 1861, 175, 4096),
+    (4096, 2797, 772, 527, 4096, 4096),
+    (410, 431, 294, 991, 386, 1584, 586, 340, 353, 884, 76, 245, 68, 660, 884, 2258, 1608, 230, 1927, 1065, 421, 683),
+    (2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048),
+)
 BYTES = {"bf16": 2, "fp16": 2, "f32": 4}
 
 
@@ -146,6 +163,8 @@ class ConvRow:
 def name_of(lens, hk, hv):
     if lens == MIXED:
         shape = "mixed32"
+    elif lens in PACKED:
+        shape = f"packed{PACKED.index(lens) + 1}"
     else:
         shape = f"{len(lens)}x{lens[0]}"
     return f"{shape}_{hk}" if hk == hv else f"{shape}_{hk}_{hv}"
@@ -159,10 +178,30 @@ def gdn(lens, hk, hv, dtype, gates, tags, goal=None, over_fla=0.0):
     )
 
 
+LENGTHS_HEADS, LENGTHS_TOKENS = (4, 8, 16, 32, 64), tuple(1024 * 2**i for i in range(8))
+
+
+def with_lengths(listed):
+    """The rows, and one sequence of each length on each number of heads, fp16, with and without decay: where one of
+    those is listed it only gets the tag. report.py --plot-lengths draws them."""
+    wanted = {
+        ((t,), h, h, "fp16", gates): None for gates in ("decay", "zero") for h in LENGTHS_HEADS for t in LENGTHS_TOKENS
+    }
+    for row in listed:
+        spot = (row.lens, row.hk, row.hv, row.dtype, row.gates)
+        if spot in wanted:
+            wanted[spot] = row = dataclasses.replace(row, tags=(*row.tags, "lengths"))
+        yield row
+    for spot, row in wanted.items():
+        if row is None:
+            yield gdn(*spot, "lengths long" if spot[0][0] > 32768 else "lengths")
+
+
 # tags: table = the rows of published tables; hopper = the Hopper kernel's goals; generic = the generic kernel's; conv =
 # what is asked of conv1d-QKV;
-# own = TileOps' own inputs; steady = what a chunk costs on a full GPU; small = seconds in all, to see that it runs
-GDN_ROWS = (
+# own = TileOps' own inputs; packed = FlashQLA's packings; lengths = one sequence, by length and heads; repaired = every
+# partition is computed twice; steady = what a chunk costs on a full GPU; small = seconds in all, to see that it runs
+LISTED = (
     gdn([32768], 16, 16, "fp16", "decay", "table generic", (0.385, 0.19), 1.0),
     gdn([32768], 16, 16, "fp16", "zero", "table", (0.449, 0.36)),
     gdn([32768], 16, 16, "fp16", "mixed", "table", (0.441, 0.28)),
@@ -187,6 +226,12 @@ GDN_ROWS = (
     gdn([32768], 16, 64, "bf16", "mixed", "table", (1.397, 0.80)),
     gdn([32768], 16, 32, "bf16", "decay", "table", (0.690, 0.35)),
     gdn([32768], 16, 32, "bf16", "mixed", "table", (0.752, 0.48)),
+    gdn([32768], 4, 16, "bf16", "decay", "table", (0.386, 0.19)),
+    gdn([32768], 4, 16, "bf16", "mixed", "table", (0.402, 0.24)),
+    gdn([32768], 4, 4, "fp16", "decay", "table"),
+    gdn([32768], 4, 4, "fp16", "zero", "table"),
+    gdn([32768], 64, 64, "bf16", "decay", "table"),
+    gdn([32768], 64, 64, "bf16", "zero", "table"),
     gdn([1024], 16, 64, "bf16", "decay", "table hopper small", (0.053, 0.038)),
     gdn([256], 16, 64, "bf16", "decay", "table hopper generic small", (0.019, 0.0145), 1.0),
     gdn([32768], 132, 132, "bf16", "decay", "hopper steady"),
@@ -198,7 +243,12 @@ GDN_ROWS = (
     gdn([65536], 64, 64, "fp16", "tileops", "own long"),
     gdn([131072], 16, 16, "fp16", "tileops", "own long"),
     gdn([131072], 32, 32, "fp16", "tileops", "own long"),
+    *(gdn(lens, 16, hv, "bf16", "decay", "packed") for hv in (32, 64) for lens in PACKED),
+    gdn([32768], 16, 16, "fp16", "repaired", "repaired"),
+    gdn([32768], 16, 64, "bf16", "repaired", "repaired"),
+    gdn([131072], 16, 16, "fp16", "repaired", "repaired long"),
 )
+GDN_ROWS = tuple(with_lengths(LISTED))
 
 SIZES = ((2048, 2048, 2048), (2048, 2048, 4096), (1024, 1024, 2048), (256, 256, 512), (256, 256, 256), (128, 128, 256))
 SKEWED = (16384,) + (16,) * 63

@@ -6,11 +6,12 @@ import math
 OPS = ("gdn_prefill", "conv1d_qkv", "conv1d_qkv+gdn_prefill", "ceiling")
 IMPLS = (  # in the order of a table's columns
     "fla", "flashqla", "flashinfer", "flashinfer-cp", "tileops", "tokenspeed", "sglang", "gemm", "copy",
-    "bare-launch", "empty-kernel", "empty", "gdn-jit-generic", "gdn-jit-hopper", "gdn-jit",
+    "bare-launch", "empty-kernel", "empty", "gdn-jit-generic", "gdn-jit-hopper", "gdn-jit-whole", "gdn-jit-invariant",
+    "gdn-jit",
 )
 WORDS = {
     "dtype": ("bf16", "fp16", "f32"),
-    "gates": ("decay", "mixed", "zero", "tileops"),
+    "gates": ("decay", "mixed", "zero", "tileops", "repaired"),
     "method": ("graph", "kernel", "host"),
     "l2": ("cold", "warm"),
 }

@@ -150,6 +150,24 @@ class Default(Impl):
         return dict(params=params, nvrtc=self.context.examine()["nvrtc"] or None)
 
 
+class Whole(Default):
+    """What the library chooses where no sequence may be cut, with a workspace."""
+
+    name = "gdn-jit-whole"
+    ops = ("gdn_prefill",)
+    plan_flags = ("GDN_PLAN_WHOLE_SEQUENCES",)
+
+    def label(self, row, variant):
+        return self.name
+
+
+class Invariant(Whole):
+    """One kernel and one length of partitions for all calls."""
+
+    name = "gdn-jit-invariant"
+    plan_flags = ("GDN_PLAN_BATCH_INVARIANT",)
+
+
 class WithoutWorkspace(Default):
     """One kernel, as a call without a workspace runs it: none of few sequences. Rows of another one are Unsupported."""
 

@@ -6,6 +6,8 @@ MODULES = {
     "gdn-jit": "ours:Default",
     "gdn-jit-generic": "ours:Generic",
     "gdn-jit-hopper": "ours:Hopper",
+    "gdn-jit-whole": "ours:Whole",
+    "gdn-jit-invariant": "ours:Invariant",
     "copy": "copy:Copy",
     "fla": "fla:Fla",
     "flashqla": "flashqla:FlashQla",

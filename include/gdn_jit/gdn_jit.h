@@ -434,9 +434,17 @@ enum {
      * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
      * gains up to five times where gates decay, and costs up to half again where few heads do and others do not
      * (docs/prefill_hopper.md); which chunks make a partition depends on num_tokens, num_seqs and the GPU, and so does the
-     * rounding.
+     * rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the environment is this flag for every plan of a context.
      */
-    GDN_PLAN_WHOLE_SEQUENCES = 16u
+    GDN_PLAN_WHOLE_SEQUENCES = 16u,
+    /*
+     * Prefill: a sequence's bits depend on its own tokens, gates and states alone: alone or anywhere in a batch, whatever the
+     * other sequences, num_tokens, num_seqs, the desc's bounds, tuning tables and the number of SMs. One kernel serves all
+     * calls, with the library's own parameters; Hopper's cuts every sequence into partitions of a length that follows from the
+     * heads (a dump has it), for which every call needs the workspace: without one GDN_E_WORKSPACE. With
+     * GDN_PLAN_WHOLE_SEQUENCES nothing is cut and no workspace needed. Not with GDN_PLAN_TUNED_ONLY.
+     */
+    GDN_PLAN_BATCH_INVARIANT = 32u
 };
 
 /*
@@ -481,6 +489,7 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 /*
  * Bytes of device memory, 256-byte aligned, any contents, with which every call within desc's bounds runs its fastest kernel; 0
  * when no kernel of the plan uses any. Prefill of few sequences and heads does: up to 512 MiB, 11 KiB per 64 tokens and head.
+ * So does GDN_PLAN_BATCH_INVARIANT; bounds that would need more than 512 MiB then are GDN_E_UNSUPPORTED.
  */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
@@ -518,8 +527,9 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
  * argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned. The kernel's grid follows from num_tokens and
  * num_seqs, which a captured graph keeps: a replay may use other cu_seqlens within them.
  *
- * workspace 0 with workspace_size 0 is legal: the call then runs a kernel that needs none, within the same error bounds and,
- * for given sequences, with the same bits in every batch (docs/prefill.md, "Prompts in pieces").
+ * workspace 0 with workspace_size 0 is legal, but where GDN_PLAN_BATCH_INVARIANT cuts sequences (GDN_E_WORKSPACE): the call
+ * then runs a kernel that needs none, within the same error bounds and, for given sequences, with the same bits in every batch
+ * (docs/prefill.md, "Prompts in pieces").
  */
 GDN_API gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
                                        size_t workspace_size, gdn_stream stream);

@@ -82,6 +82,8 @@ static void print_variant(const cJSON *v)
         printf(", %lld sequences", (long long)cli_fact_int(v, "max_seqs"));
     putchar('\n');
     printf("  parameters     %s (%s)\n", params, cli_fact_text(v, "params_origin"));
+    if (cJSON_GetObjectItemCaseSensitive(v, "partition_reason"))
+        printf("  partitions     %s\n", cli_fact_text(v, "partition_reason"));
     printf("  threads        %lld of %lld registers each\n", (long long)cli_fact_int(v, "threads"),
            (long long)cli_fact_int(v, "registers"));
     printf("  spills         %lld bytes, local memory %lld bytes\n", (long long)cli_fact_int(v, "spill_bytes"),

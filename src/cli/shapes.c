@@ -40,6 +40,7 @@ static const struct cli_word plan_flag_words[] = { { "generic", GDN_PLAN_GENERIC
                                                    { "heuristic", GDN_PLAN_HEURISTIC },
                                                    { "tuned_only", GDN_PLAN_TUNED_ONLY },
                                                    { "whole_sequences", GDN_PLAN_WHOLE_SEQUENCES },
+                                                   { "batch_invariant", GDN_PLAN_BATCH_INVARIANT },
                                                    { NULL, 0 } };
 static const struct cli_word conv_flag_words[] = { { "silu", GDN_CONV_SILU },
                                                    { "bias", GDN_CONV_BIAS },

@@ -63,6 +63,7 @@ static void prefill_params(struct gdni_params *out, const struct gdni_problem *p
     struct gdni_spec spec;
     gdni_params_initial(out, (int32_t)gdni_kernel_choose(problem, arch, NULL));
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK) out->stages = 2;
+    if (problem->batch_invariant && out->partition_chunks) out->partition_chunks = gdni_partition_fixed(problem);
 }
 
 /*
@@ -89,7 +90,7 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
 {
     static const int32_t blocks[] = { 16, 32 };
     const struct gdni_slot slot = { bucket, seq_class };
-    if (problem->op != GDNI_OP_PREFILL) return false;
+    if (problem->op != GDNI_OP_PREFILL || problem->batch_invariant) return false;
     if (num_sms <= 0) num_sms = arch->default_sms;
     if (is_cut(problem, arch, num_sms, slot)) return false;
     gdni_params_initial(out, GDNI_KERNEL_PREFILL_SPLIT);

@@ -75,7 +75,10 @@ struct gdni_slot {
 void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            int num_sms, int bucket);
 
-/* A better one for calls of few sequences, when there is one. Its results have the bits of gdn_prefill_generic's. */
+/*
+ * A better one for calls of few sequences, when there is one; where the kernel may not depend on the call there is none. Its
+ * results have the bits of gdn_prefill_generic's.
+ */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class);
 

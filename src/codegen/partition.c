@@ -63,22 +63,40 @@ static int64_t by_model(const struct gdni_problem *problem, int64_t tokens_per_c
     return length < chunks ? length : 0;
 }
 
+/*
+ * One length for calls of all sizes. On 132 SMs, of sequences of 1K to 128K tokens alone and in batches, these cost by the
+ * model 1.0 to 1.4 times the best length of each call (geometric mean; at worst 2.3: one sequence of a length and a half or
+ * two). A shorter one costs replays wherever SMs are busy anyway, a longer one leaves SMs idle.
+ */
+int32_t gdni_partition_fixed(const struct gdni_problem *problem)
+{
+    static const struct {
+        int32_t heads, chunks;
+    } rows[] = { { 8, 16 }, { 48, 32 }, { 96, 64 } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i)
+        if (problem->num_heads <= rows[i].heads) return rows[i].chunks;
+    return 128;
+}
+
 int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                               int64_t num_tokens, int64_t num_seqs)
 {
     int64_t length = spec->params.partition_chunks;
     if (problem->whole_sequences || num_seqs < 1 || !gdni_partition_possible(spec, num_tokens)) return 0;
-    if (length == GDNI_PARTITION_MODEL)
-        length = by_model(problem, spec->params.chunk, num_sms, num_tokens, num_seqs);
-    if (length == 0 || !fits(spec, problem, num_sms, length, num_tokens, num_seqs)) return 0;
+    if (length == GDNI_PARTITION_MODEL) length = by_model(problem, spec->params.chunk, num_sms, num_tokens, num_seqs);
+    if (length == 0 || (!problem->batch_invariant && !fits(spec, problem, num_sms, length, num_tokens, num_seqs)))
+        return 0;
     return (int32_t)length;
 }
 
-/* With nothing that decays, of sequences of equal length: all of the work three times on all SMs, or once on as many as there
- * are pairs. */
+/*
+ * With nothing that decays, of sequences of equal length: all of the work three times on all SMs, or once on as many as there
+ * are pairs. Batch-invariant plans go by heads alone.
+ */
 bool gdni_partition_carries(const struct gdni_problem *problem, int num_sms, int64_t num_seqs)
 {
-    enum { RUNS = 3 };
+    enum { RUNS = 3, FIXED_MOST_HEADS = 48 };
+    if (problem->batch_invariant) return problem->num_heads <= FIXED_MOST_HEADS;
     return RUNS * num_seqs * problem->num_heads <= num_sms;
 }
 
@@ -94,4 +112,20 @@ bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens)
     const int64_t least =
         spec->params.partition_chunks == GDNI_PARTITION_MODEL ? 2 * SHORTEST : spec->params.partition_chunks;
     return num_tokens > least * spec->params.chunk;
+}
+
+const char *gdni_partition_reason(const struct gdni_spec *spec, const struct gdni_problem *problem)
+{
+    static const char *const by_whole[] = {
+        [GDNI_WHOLE_BY_FLAG] = "whole sequences: the plan's flag GDN_PLAN_WHOLE_SEQUENCES asks for it",
+        [GDNI_WHOLE_BY_ENVIRONMENT] = "whole sequences: GDN_JIT_WHOLE_SEQUENCES=1 in the environment asks for it",
+    };
+    if (problem->whole_sequences) return by_whole[problem->whole_sequences];
+    if (spec->kernel != GDNI_KERNEL_PREFILL_HOPPER) return "whole sequences: this kernel cuts none";
+    if (problem->batch_invariant)
+        return "partition_chunks from each sequence's start, in every call: the plan's flag GDN_PLAN_BATCH_INVARIANT";
+    if (spec->params.partition_chunks == GDNI_PARTITION_NEVER) return "whole sequences: partition_chunks is 2";
+    if (spec->params.partition_chunks == GDNI_PARTITION_MODEL)
+        return "by tokens, sequences, heads and SMs, in calls that have a workspace";
+    return "partition_chunks, in calls that have a workspace, while there are few enough partitions";
 }

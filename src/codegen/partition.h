@@ -12,12 +12,21 @@
 /* Values of the parameter partition_chunks that are no number of chunks. */
 enum { GDNI_PARTITION_MODEL = 1, GDNI_PARTITION_NEVER = 2 };
 
-/* Most items, a partition and a head each, that a call is cut into, for each SM: bounds the workspace. */
+/* Most items, a partition and a head each, that a call is cut into by the model, for each SM: bounds the workspace. */
 enum { GDNI_ITEMS_PER_SM = 5 };
 
 /* Chunks of a partition; 0: sequences stay whole. */
 int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                               int64_t num_tokens, int64_t num_seqs);
+
+/*
+ * Where nothing but heads may decide (GDN_PLAN_BATCH_INVARIANT): chunks of every partition, a value of partition_chunks. Each
+ * sequence is cut at multiples of it from its own start, in every call.
+ */
+int32_t gdni_partition_fixed(const struct gdni_problem *problem);
+
+/* What cuts the sequences of a plan's calls, or why none is, in a few words; static storage. */
+const char *gdni_partition_reason(const struct gdni_spec *spec, const struct gdni_problem *problem);
 
 /* Items of a call, a bound: rows of partitions (see the template) times heads; with partition 0, sequences times heads. */
 int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,

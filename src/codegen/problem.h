@@ -11,6 +11,9 @@
 
 enum gdni_op { GDNI_OP_PREFILL, GDNI_OP_CONV1D_QKV };
 
+/* Who asks for whole sequences. */
+enum gdni_whole { GDNI_WHOLE_BY_FLAG = 1, GDNI_WHOLE_BY_ENVIRONMENT = 2 };
+
 /* No padding is compared: zeroed before it is filled, so that equal problems are equal bytes. */
 struct gdni_problem {
     int32_t op; /* enum gdni_op */
@@ -29,7 +32,8 @@ struct gdni_problem {
     uint32_t flags;                     /* GDN_PREFILL_* or GDN_CONV_* */
     int32_t x_alignment;                /* conv, bytes */
     int32_t generic;                    /* prefill: no kernel of an arch's own, GDN_PLAN_GENERIC */
-    int32_t whole_sequences;            /* prefill: none is cut, GDN_PLAN_WHOLE_SEQUENCES */
+    int32_t whole_sequences;            /* prefill: none is cut: enum gdni_whole, 0 where they may be */
+    int32_t batch_invariant;            /* prefill: kernel and partitions by shape and arch alone, GDN_PLAN_BATCH_INVARIANT */
     int64_t max_tokens, max_seqs;
 };
 

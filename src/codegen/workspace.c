@@ -51,21 +51,25 @@ static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_pro
     out->size = out->images_offset + (size_t)(items * (state + transition));
 }
 
-/* Whether this call is cut depends on more than its size: what one of its size may need is what it needs. */
+/*
+ * Whether this call is cut depends on more than its size, unless that is what the plan rules out: what one of its size may need
+ * is what it needs.
+ */
 static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spec *spec,
                                const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
     const int32_t partition = gdni_partition_chunks(spec, problem, num_sms, num_tokens, num_seqs);
     const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms;
+    const bool carry = gdni_partition_carries(problem, num_sms, num_seqs);
     if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
         lay_out_partitions(out, problem, most, most / problem->num_heads, gdni_carry_possible(problem, num_sms));
         const size_t size = out->size;
-        lay_out_partitions(out, problem, items, num_seqs, false);
-        out->size = size;
+        lay_out_partitions(out, problem, items, num_seqs, carry);
+        if (!problem->batch_invariant) out->size = size;
     }
     out->partition = partition;
-    out->carry = partition && gdni_partition_carries(problem, num_sms, num_seqs);
+    out->carry = partition && carry;
     out->num_items = items;
     if (partition) return;
     out->control_words = out->images_offset = 0;

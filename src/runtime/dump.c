@@ -8,6 +8,7 @@
 #include "base/give.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
+#include "codegen/partition.h"
 #include "codegen/unit.h"
 #include "runtime/compile.h"
 #include "runtime/context.h"
@@ -177,6 +178,8 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     if (v->spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
         reason = "few (sequence, head) pairs: T and P are made by CTAs of their own, on SMs that had nothing to do";
     gdni_sb_json_text(sb, "kernel_reason", reason);
+    if (v->plan->problem.op == GDNI_OP_PREFILL)
+        gdni_sb_json_text(sb, "partition_reason", gdni_partition_reason(v->spec, &v->plan->problem));
     gdni_sb_str(sb, ", \"params\": ");
     gdni_params_json(sb, &v->spec->params, v->spec->kernel);
     json_chosen_by(sb, v);

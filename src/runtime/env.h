@@ -3,7 +3,8 @@
  *
  *   GDN_JIT_CACHE_DIR, GDN_JIT_BUNDLE_PATH (':'-separated), GDN_JIT_CACHE_MAX_BYTES, GDN_JIT_DISABLE_COMPILE=1,
  *   GDN_JIT_DISABLE_CACHE=1 (memory only, but for what gdn_config names), GDN_JIT_NVRTC, GDN_JIT_LOG=error|warn|info|debug,
- *   GDN_JIT_RECORD, GDN_JIT_TUNING_PATH (':'-separated), GDN_JIT_COMPILE_WAIT_MS; XDG_CACHE_HOME, HOME, XDG_RUNTIME_DIR
+ *   GDN_JIT_RECORD, GDN_JIT_TUNING_PATH (':'-separated), GDN_JIT_COMPILE_WAIT_MS, GDN_JIT_WHOLE_SEQUENCES=1; XDG_CACHE_HOME,
+ *   HOME, XDG_RUNTIME_DIR
  *
  * GDN_JIT_LOG only sets the level of the embedder's callback. A value that cannot be understood is reported and ignored.
  */
@@ -22,7 +23,7 @@ struct gdni_env {
     char *cache_dir, *bundle_path, *nvrtc, *record, *tuning_path, *xdg_cache_home, *xdg_runtime_dir, *home;
     uint64_t cache_max_bytes, compile_wait_ms;
     int log_level; /* GDN_LOG_*; 0 unset */
-    bool disable_compile, disable_cache;
+    bool disable_compile, disable_cache, whole_sequences;
 };
 
 /* Uses secure_getenv. false when out of memory. log may be NULL. */

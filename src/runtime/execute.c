@@ -31,6 +31,13 @@ static gdn_status check_plan(const gdn_plan *plan, int32_t op)
 
 static gdn_status check_workspace(const gdn_plan *plan, gdn_devptr workspace, size_t size)
 {
+    if (!workspace && size == 0 && plan->needs_workspace)
+        return GDN_FAIL(
+            GDN_E_WORKSPACE,
+            "workspace is 0: a plan with GDN_PLAN_BATCH_INVARIANT cuts every sequence of more than %d tokens, "
+            "for which each call needs it: give %zu bytes (gdn_plan_workspace_size), or plan with "
+            "GDN_PLAN_WHOLE_SEQUENCES as well",
+            plan->specs[0].params.partition_chunks * plan->specs[0].params.chunk, plan->workspace_size);
     if (plan->workspace_size == 0 || (!workspace && size == 0)) return GDN_OK;
     if (size < plan->workspace_size || !workspace)
         return GDN_FAIL(

@@ -12,6 +12,7 @@
 #include "base/give.h"
 #include "base/mem.h"
 #include "codegen/key.h"
+#include "codegen/partition.h"
 #include "codegen/unit.h"
 #include "codegen/workspace.h"
 #include "runtime/context.h"
@@ -121,6 +122,22 @@ static size_t workspace_size(const gdn_plan *plan)
     return most;
 }
 
+/* Where bits may not depend on the call, neither may what it is given. */
+static gdn_status size_workspace(gdn_plan *plan)
+{
+    const struct gdni_problem *p = &plan->problem;
+    plan->workspace_size = workspace_size(plan);
+    plan->needs_workspace =
+        p->batch_invariant && !p->whole_sequences && gdni_partition_possible(&plan->specs[0], p->max_tokens);
+    if (!plan->needs_workspace || plan->workspace_size <= GDNI_MOST_WORKSPACE) return GDN_OK;
+    return GDN_FAIL(
+        GDN_E_UNSUPPORTED,
+        "max_tokens is %lld and max_seqs is %lld: with GDN_PLAN_BATCH_INVARIANT and %d heads such calls need "
+        "%zu bytes of workspace, and at most %d are asked for: lower them, or plan with "
+        "GDN_PLAN_WHOLE_SEQUENCES as well",
+        (long long)p->max_tokens, (long long)p->max_seqs, p->num_heads, plan->workspace_size, GDNI_MOST_WORKSPACE);
+}
+
 /* The first of its spec in this context: text is generated and hashed to learn the key. */
 static gdn_status find_by_key(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
 {
@@ -155,7 +172,7 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params 
     GDN_TRY(given ? choose_given(plan, given) : choose_variants(plan, flags));
     /* Before it compiles: also what fails or is killed was asked for. The tuner's candidates were not. */
     if (!given) gdni_record_plan(plan->ctx->record, plan, flags);
-    plan->workspace_size = workspace_size(plan);
+    GDN_TRY(size_workspace(plan));
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
     for (int i = 0; i < plan->num_variants; ++i)
@@ -176,6 +193,15 @@ static void advise(const gdn_plan *plan, uint32_t flags)
     gdni_sb_free(&line);
 }
 
+/* Its switch is a flag of every plan, of the one-call functions' too; what is recorded is made again without it. */
+static uint32_t take_environment(gdn_plan *plan, uint32_t flags)
+{
+    struct gdni_problem *p = &plan->problem;
+    if (!plan->ctx->env.whole_sequences || p->op != GDNI_OP_PREFILL) return flags;
+    if (!p->whole_sequences) p->whole_sequences = GDNI_WHOLE_BY_ENVIRONMENT;
+    return flags | GDN_PLAN_WHOLE_SEQUENCES;
+}
+
 static gdn_status create(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem, uint32_t flags,
                          const struct gdni_params *given, gdn_plan **out)
 {
@@ -184,6 +210,7 @@ static gdn_status create(gdn_ctx *ctx, const gdn_target *target, const struct gd
     plan->ctx = ctx;
     plan->target = *target;
     plan->problem = *problem;
+    flags = take_environment(plan, flags);
     gdn_status status = gdni_arch_find(target->arch, &plan->arch);
     if (status == GDN_OK) status = fill(plan, flags, given);
     if (status == GDN_E_NOT_CACHED && !given) advise(plan, flags);
@@ -220,8 +247,10 @@ gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
     return GDN_OK;
 }
 
-#define ANY_PLAN       ((uint32_t)(GDN_PLAN_CACHED_ONLY | GDN_PLAN_HEURISTIC | GDN_PLAN_TUNED_ONLY))
-#define ANY_PLAN_NAMES "GDN_PLAN_CACHED_ONLY, GDN_PLAN_HEURISTIC, GDN_PLAN_TUNED_ONLY"
+#define ANY_PLAN           ((uint32_t)(GDN_PLAN_CACHED_ONLY | GDN_PLAN_HEURISTIC | GDN_PLAN_TUNED_ONLY))
+#define ANY_PLAN_NAMES     "GDN_PLAN_CACHED_ONLY, GDN_PLAN_HEURISTIC, GDN_PLAN_TUNED_ONLY"
+#define PREFILL_PLAN       (ANY_PLAN | GDN_PLAN_GENERIC | GDN_PLAN_WHOLE_SEQUENCES | GDN_PLAN_BATCH_INVARIANT)
+#define PREFILL_PLAN_NAMES ANY_PLAN_NAMES ", GDN_PLAN_GENERIC, GDN_PLAN_WHOLE_SEQUENCES, GDN_PLAN_BATCH_INVARIANT"
 
 /* Checks what does not depend on the operator; *out is NULL from here on, until there is a plan. */
 static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t known, const char *names, gdn_plan **out)
@@ -271,12 +300,17 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, ANY_PLAN | GDN_PLAN_GENERIC | GDN_PLAN_WHOLE_SEQUENCES,
-                       ANY_PLAN_NAMES ", GDN_PLAN_GENERIC, GDN_PLAN_WHOLE_SEQUENCES are", out));
+    GDN_TRY(check_call(ctx, flags, PREFILL_PLAN, PREFILL_PLAN_NAMES " are", out));
+    if ((flags & GDN_PLAN_TUNED_ONLY) && (flags & GDN_PLAN_BATCH_INVARIANT))
+        return GDN_FAIL(GDN_E_INVALID,
+                        "flags is 0x%x: GDN_PLAN_BATCH_INVARIANT takes nothing from tables, and GDN_PLAN_TUNED_ONLY "
+                        "nothing else: drop one",
+                        flags);
     GDN_TRY(gdni_take_target(&taken, target));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
-    problem.whole_sequences = (flags & GDN_PLAN_WHOLE_SEQUENCES) != 0;
+    problem.whole_sequences = flags & GDN_PLAN_WHOLE_SEQUENCES ? GDNI_WHOLE_BY_FLAG : 0;
+    problem.batch_invariant = (flags & GDN_PLAN_BATCH_INVARIANT) != 0;
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 

@@ -22,6 +22,7 @@ struct gdn_plan {
     struct gdni_choice choice_of_bucket[GDNI_NUM_BUCKETS];      /* what chose them, for the dump */
     struct gdni_choice choice_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES];
     size_t workspace_size;
+    bool needs_workspace; /* without one a call would have other bits, which GDN_PLAN_BATCH_INVARIANT rules out */
     struct gdni_modules *modules;
 };
 

@@ -133,7 +133,8 @@ gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tunin
     struct question q = { .target = target, .arch = arch, .problem = problem };
     *out = (struct gdni_choice){ .by = GDNI_CHOSEN_NONE };
     gdni_tuning_key_of(&q.key, problem, arch, slot);
-    if (!(flags & GDN_PLAN_HEURISTIC) && answer_from_tables(out, tuning, &q)) return GDN_OK;
+    if (!(flags & GDN_PLAN_HEURISTIC) && !problem->batch_invariant && answer_from_tables(out, tuning, &q))
+        return GDN_OK;
     if (!(flags & GDN_PLAN_TUNED_ONLY)) {
         answer_by_model(out, &q);
         return GDN_OK;

@@ -122,7 +122,7 @@ Test(cli_shapes, a_bad_list_is_refused_with_its_reason)
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":[1]}]", "\"flags\" holds no string" },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":1}]", "\"flags\" must be an array" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"plan_flags\":[\"cached\"]}]",
-          "\"plan_flags\" holds \"cached\": must be generic, heuristic, tuned_only or whole_sequences" },
+          "\"plan_flags\" holds \"cached\": must be generic, heuristic, tuned_only, whole_sequences or batch_invariant" },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":7}]", "\"plan_flags\" must be an array" },
         { "[{\"op\":\"gdn_prefill\",\"op\":\"gdn_prefill\"," HEADS "}]", "\"op\" is given twice" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"max_tokens\":4294967296}]", "\"max_tokens\" is 4294967296" },

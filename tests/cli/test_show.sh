@@ -21,6 +21,11 @@ has "$out" "parameters     tile_tokens=16 cta_threads=128 (exact, bucket)"
 run 0 show $conv -g "NVIDIA H200"
 has "$out" "found in: disk"
 lacks "$out" "a call of"
+lacks "$out" "partitions "
+run 0 show $pre -g "NVIDIA H200"
+has "$out" "partitions     by tokens, sequences, heads and SMs, in calls that have a workspace"
+GDN_JIT_WHOLE_SEQUENCES=1 run 0 show $pre -g "NVIDIA H200"
+has "$out" "partitions     whole sequences: GDN_JIT_WHOLE_SEQUENCES=1 in the environment asks for it"
 run 0 show $conv -a sm_90a --tokens 256
 has "$out" "floor: unknown for sm_90a: name a GPU with --gpu"
 

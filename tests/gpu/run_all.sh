@@ -52,6 +52,17 @@ tests() {
         step "test_chunked_$name" "$build/tests/gpu/test_chunked" "${options[@]}" --out "$out" --bounds "$bounds"
         step "test_prefill_$name" "$build/tests/gpu/test_prefill" "${options[@]}" --out "$out" --bounds "$bounds"
     done
+    # The partitions of plans whose bits do not depend on the batch, beside a kernel that holds SMs, and the other kernels' bits.
+    step test_prefill_invariant "$build/tests/gpu/test_prefill" --batch-invariant --out "$out" --bounds "$bounds"
+    for name in default bare generic; do
+        case $name in
+        default) options=() ;;
+        bare) options=(--no-workspace) ;;
+        generic) options=(--generic) ;;
+        esac
+        step "test_batch_invariant_$name" "$build/tests/gpu/test_batch_invariant" "${options[@]}"
+    done
+    step test_stress "$build/tests/gpu/test_stress"
 }
 
 repeats() {
@@ -60,6 +71,8 @@ repeats() {
             --no-workspace --bounds "$bounds"
         step "repeat_split_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
             --num-sms 1000000 --bounds "$bounds"
+        step "repeat_cut_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "$dtype d=128 halves" \
+            --batch-invariant --bounds "$bounds"
         step "repeat_contract_$dtype" "$build/tests/gpu/test_contract" --repeat 300 --filter "$dtype d=128"
         step "repeat_conv1d_$dtype" "$build/tests/gpu/test_conv1d" --repeat 10000 --filter "conv1d halo $dtype"
     done

@@ -1,11 +1,13 @@
 /*
  * test_prefill.c - GDN prefill on the device against the fp64 recurrence: every input family, shape, dtype, head dim and state
- * layout, within the committed error bounds.
+ * layout, within the committed error bounds; and long sequences whose middle, ends or bursts may be cuts of partitions, within
+ * what the emulator reaches on them.
  *
  * Each case runs twice or more: once with a final state of its own, then in place; the bits must be the same. Outputs start
  * as NaN, rows outside every sequence must keep it, and nothing beside a buffer may be written.
  *
  *     test_prefill --filter "no_decay bf16" --out results        test_prefill --filter tails --repeat 1000
+ *     test_prefill --filter halves --params partition_chunks=4   test_prefill --filter halves --batch-invariant
  */
 #include <string.h>
 
@@ -67,12 +69,30 @@ static struct job job_at(int i)
                          dims[i / 2 % 2], layouts[i % 2] };
 }
 
+/* Of families that a wrong guess at a cut, or a wrong state after it, would show in. */
+static const char *const cut_families[] = { "v_drop_at_cut",  "v_zero_at_cut", "pause_at_cut",     "one_head_decays",
+                                            "long_keys_slow", "repaired_4",    "repaired_16",      "random",
+                                            "no_decay",       "mixed_heads",   "v_zero_after_cut", "h0_1e6",
+                                            "negative_beta",  "positive_g" };
+enum { NUM_CUT_FAMILIES = sizeof cut_families / sizeof cut_families[0] };
+
+/* i-th point of these x long shape x dtype. The longest first: they take the host longest. */
+static struct job cut_job_at(int i)
+{
+    static const gdn_dtype dtypes[] = { GDN_BF16, GDN_F16 };
+    const int outer = i / 2;
+    return (struct job){ gdn_family_find(cut_families[outer % NUM_CUT_FAMILIES]),
+                         &gdn_cut_shapes[gdn_num_cut_shapes - 1 - outer / NUM_CUT_FAMILIES], dtypes[i % 2], 128,
+                         GDN_STATE_KV };
+}
+
 static int select_jobs(struct job *jobs)
 {
-    const int all = gdn_num_families * gdn_num_shapes * 8;
+    const int long_ones = NUM_CUT_FAMILIES * gdn_num_cut_shapes * 2;
+    const int all = long_ones + gdn_num_families * gdn_num_shapes * 8;
     int count = 0;
     for (int i = 0; i < all; ++i) {
-        const struct job j = job_at(i);
+        const struct job j = i < long_ones ? cut_job_at(i) : job_at(i - long_ones);
         if (!selected(&j)) continue;
         if (jobs) jobs[count] = j;
         ++count;
@@ -84,6 +104,8 @@ static int select_jobs(struct job *jobs)
 
 static bool find_bound(struct bound_row *out, const struct job *j)
 {
+    for (int i = 0; i < gdn_num_cut_shapes; ++i)
+        if (j->shape == &gdn_cut_shapes[i]) return bounds_measure(out, j->family, j->shape, j->dtype, j->head_dim);
     const struct bound_row *row = bounds_find(&bounds, j->family->name, j->dtype, j->head_dim, j->shape->name);
     if (row) *out = *row;
     return row || bounds_of_family(out, &bounds, j->family->name, j->dtype, j->head_dim);

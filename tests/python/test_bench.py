@@ -76,6 +76,19 @@ class Rows(unittest.TestCase):
             if row.goal:
                 self.assertGreater(row.best_exact / row.goal, 1.0, rows.key(row))
 
+    def test_packings_are_eight_of_16384_tokens(self):
+        self.assertEqual({sum(lens) for lens in rows.PACKED}, {16384})
+        self.assertEqual(len(set(rows.PACKED)), 8)
+        self.assertEqual(len(rows.select("", "packed")), 16)
+        self.assertEqual(rows.name_of(rows.PACKED[7], 16, 32), "packed8_16_32")
+
+    def test_each_length_is_there_once_with_each_number_of_heads(self):
+        found = [(r.tokens, r.hv, r.gates) for r in rows.select("", "lengths")]
+        tokens, heads = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072), (4, 8, 16, 32, 64)
+        self.assertEqual(sorted(found), sorted((t, h, g) for t in tokens for h in heads for g in ("decay", "zero")))
+        goal = next(r for r in rows.select("1x32768_16 fp16 decay") if r.op == "gdn_prefill")
+        self.assertTrue({"table", "lengths"} <= set(goal.tags))
+
     def test_floor_counts_each_byte_once(self):
         row = rows.gdn([1024], 16, 64, "bf16", "decay", "")
         self.assertTrue(row.h0)
@@ -198,6 +211,17 @@ class Report(unittest.TestCase):
         self.assertIn("| flashqla:auto | 2.00 of 2.03: missed |", line)
         line = row_of(report.tables(recorded(sustained_us=180.0)), "| 1x32768_16 fp16 decay")
         self.assertIn("| 2.13 of 2.03: reached |", line)
+
+    def test_curves_by_length_are_of_what_was_measured(self):
+        lines = [
+            dict(LINE, impl=impl, dtype="fp16", gates="decay", case=f"1x{t}_16", median_us=us)
+            for impl, t, us in (("gdn-jit", 4096, 60.0), ("gdn-jit", 1024, 40.0), ("gdn-jit-whole", 4096, 200.0))
+        ]
+        curves = report.lengths_curves(report.Results(lines), "decay")
+        self.assertEqual(
+            curves, [(16, "gdn-jit", [(1024, 0.04), (4096, 0.06)]), (16, "gdn-jit-whole", [(4096, 0.2)])]
+        )
+        self.assertEqual(report.lengths_curves(report.Results(lines), "zero"), [])
 
     def test_losing_rows_are_shown(self):
         text = report.tables(recorded())

@@ -39,6 +39,17 @@ const struct gdn_shape gdn_shapes[] = {
 /* clang-format on */
 const int gdn_num_shapes = sizeof gdn_shapes / sizeof gdn_shapes[0];
 
+/* clang-format off */
+const struct gdn_shape gdn_cut_shapes[] = {
+    /* name          hq hk hv  seqs lens                                         padding uniform */
+    { "halves", 1, 1, 2, 2, { 4096, 6144 }, 0, false },
+    { "ends_at_cuts", 1, 1, 2, 6, { 256, 1024, 2048, 1023, 1025, 3072 }, 0, false },
+    { "four_heads", 1, 1, 4, 2, { 4133, 3000 }, 0, false },
+    { "1_to_300_chunks", 1, 1, 1, 8, { 64, 19200, 1, 1088, 4096, 0, 320, 8230 }, 0, false },
+};
+/* clang-format on */
+const int gdn_num_cut_shapes = sizeof gdn_cut_shapes / sizeof gdn_cut_shapes[0];
+
 const struct gdn_shape *gdn_shape_find(const char *name)
 {
     for (int i = 0; i < gdn_num_shapes; ++i)

@@ -59,6 +59,9 @@ bool gdn_family_has(const struct gdn_family *family, gdn_dtype io_type);
 
 extern const struct gdn_shape gdn_shapes[];
 extern const int gdn_num_shapes;
+/* Of long sequences, for families whose middle, ends or bursts may be cuts; in no table of bounds. */
+extern const struct gdn_shape gdn_cut_shapes[];
+extern const int gdn_num_cut_shapes;
 const struct gdn_shape *gdn_shape_find(const char *name);
 
 struct gdn_case {

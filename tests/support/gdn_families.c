@@ -228,6 +228,36 @@ static void v_cut(struct gdn_case *c, struct rng *rng, double a, double b)
             }
 }
 
+/* Normal, of deviation a, but 0 for b tokens from the middle of each sequence. */
+static void v_gap(struct gdn_case *c, struct rng *rng, double a, double b)
+{
+    const struct rows r = v_rows(c);
+    double x[MAX_DIM];
+    for (int n = 0; n < c->shape->num_seqs; ++n)
+        for (int64_t t = c->cu[n]; t < c->cu[n + 1]; ++t)
+            for (int head = 0; head < r.heads; ++head) {
+                const double past = (double)(t - c->cu[n]) - 0.5 * c->shape->lens[n];
+                for (int i = 0; i < r.dim; ++i)
+                    x[i] = (past >= 0 && past < b ? 0 : a) * rng_normal(rng);
+                put(&r, t * r.heads + head, x);
+            }
+}
+
+/* Normal, of deviation b in the first 64 tokens of each a of a sequence, else 0. */
+static void v_bursts(struct gdn_case *c, struct rng *rng, double a, double b)
+{
+    const struct rows r = v_rows(c);
+    double x[MAX_DIM];
+    for (int n = 0; n < c->shape->num_seqs; ++n)
+        for (int64_t t = c->cu[n]; t < c->cu[n + 1]; ++t)
+            for (int head = 0; head < r.heads; ++head) {
+                const double deviation = (t - c->cu[n]) % (int64_t)a < 64 ? b : 0;
+                for (int i = 0; i < r.dim; ++i)
+                    x[i] = deviation * rng_normal(rng);
+                put(&r, t * r.heads + head, x);
+            }
+}
+
 /* ---- gates ----------------------------------------------------------------------------------------------------- */
 
 static int64_t gate_count(const struct gdn_case *c)
@@ -308,6 +338,27 @@ static void g_every_other_head(struct gdn_case *c, struct rng *rng, double a, do
     for (int64_t i = 0; i < gate_count(c); ++i) {
         const double g = log_sigmoid(rng_normal(rng)) / a;
         c->g[i] = i % c->heads % 2 ? (float)g : 0.0f;
+    }
+}
+
+/* The last head as g_log_sigmoid, the others do not decay. */
+static void g_last_head(struct gdn_case *c, struct rng *rng, double a, double b)
+{
+    (void)b;
+    for (int64_t i = 0; i < gate_count(c); ++i) {
+        const double g = log_sigmoid(rng_normal(rng)) / a;
+        c->g[i] = i % c->heads == c->heads - 1 ? (float)g : 0.0f;
+    }
+}
+
+/* a, but 0 for b tokens around the middle of each sequence. */
+static void g_pause(struct gdn_case *c, struct rng *rng, double a, double b)
+{
+    (void)rng;
+    for (int n = 0; n < c->shape->num_seqs; ++n) {
+        const double middle = c->cu[n] + 0.5 * c->shape->lens[n];
+        for (int64_t i = (int64_t)c->cu[n] * c->heads; i < (int64_t)c->cu[n + 1] * c->heads; ++i)
+            c->g[i] = fabs((double)(i / c->heads) + 0.5 - middle) < 0.5 * b ? 0.0f : (float)a;
     }
 }
 
@@ -446,6 +497,22 @@ const struct gdn_family gdn_families[] = {
       RANDOM_QK, { v_cut, 1, 0.001 }, { g_constant, -0.02, 0 }, BETA, 1, DEFAULT_SCALE },
     { "v_zero_after_cut", "v = 0 from the middle: what is dropped shows",
       RANDOM_QK, { v_cut, 1, 0 }, { g_constant, -0.02, 0 }, BETA, 1, DEFAULT_SCALE },
+    /* Of sequences in partitions: five nats a chunk, so that they are guessed, and the middle may be a cut. */
+    { "v_drop_at_cut", "v falls a thousandfold in the middle, which the replayed state must know",
+      RANDOM_QK, { v_cut, 1, 0.001 }, { g_constant, -0.08, 0 }, BETA, 1, DEFAULT_SCALE },
+    { "v_zero_at_cut", "v = 0 for 512 tokens from the middle: nothing there but what came before",
+      RANDOM_QK, { v_gap, 1, 512 }, { g_constant, -0.08, 0 }, BETA, 1, DEFAULT_SCALE },
+    { "pause_at_cut", "no decay for 100 tokens around the middle",
+      RANDOM_QK, RANDOM_V, { g_pause, -0.08, 100 }, BETA, 1, DEFAULT_SCALE },
+    { "one_head_decays", "the last one",
+      RANDOM_QK, RANDOM_V, { g_last_head, 16, 0 }, BETA, 1, DEFAULT_SCALE },
+    { "long_keys_slow", "beta |k|^2 = 2.5, gates of -0.05: only other keys make it stable",
+      { q_normal, 1, 1 }, { k_normal, 1, 1.5811388 }, RANDOM_V, { g_constant, -0.05, 0 },
+      { beta_constant, 1, 0 }, 1, DEFAULT_SCALE },
+    { "repaired_4", "v = 0 wherever partitions of 4 chunks replay: every guess is wrong",
+      RANDOM_QK, { v_bursts, 4 * 64, 1 }, { g_constant, -0.11, 0 }, BETA, 1, DEFAULT_SCALE },
+    { "repaired_16", "the same of partitions of 16 chunks",
+      RANDOM_QK, { v_bursts, 16 * 64, 1 }, { g_constant, -0.022, 0 }, BETA, 1, DEFAULT_SCALE },
     { "h0_1e6", "an initial state far above what is added",
       RANDOM_QK, RANDOM_V, DECAY, BETA, 1e6, 0x1p-12, true, GDN_FAMILY_BOTH },
     { "scale_zero", "scale 0 is 0, not the default",

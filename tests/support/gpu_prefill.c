@@ -92,6 +92,7 @@ gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *des
     struct gdni_problem problem;
     GDN(gdni_problem_from_prefill(&problem, &wide));
     problem.generic = (gpu_plan_flags & GDN_PLAN_GENERIC) != 0;
+    problem.batch_invariant = (gpu_plan_flags & GDN_PLAN_BATCH_INVARIANT) != 0;
     gpu_force_for(ctx, &target, &problem);
     GDN(gdn_plan_prefill(ctx, &target, &wide, gpu_plan_flags, &plan));
     GDN(gdn_plan_load(plan, device));

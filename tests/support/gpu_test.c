@@ -26,7 +26,8 @@ static const struct option long_options[] = {
     { "device", required_argument, NULL, 'd' }, { "small", no_argument, NULL, 'm' },
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
     { "generic", no_argument, NULL, 'g' },       { "params", required_argument, NULL, 'p' },
-    { "no-workspace", no_argument, NULL, 'w' }, { NULL, 0, NULL, 0 },
+    { "no-workspace", no_argument, NULL, 'w' }, { "batch-invariant", no_argument, NULL, 'i' },
+    { NULL, 0, NULL, 0 },
 };
 
 static void usage(const char *program)
@@ -34,7 +35,8 @@ static void usage(const char *program)
     fprintf(
         stderr,
         "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
-        "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n",
+        "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n"
+        "       [--batch-invariant]\n",
         program);
     exit(2);
 }
@@ -87,7 +89,10 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             gpu_num_sms = parse_int(argv[0], optarg, 1, 1 << 20);
             break;
         case 'g':
-            gpu_plan_flags = GDN_PLAN_GENERIC;
+            gpu_plan_flags |= GDN_PLAN_GENERIC;
+            break;
+        case 'i':
+            gpu_plan_flags |= GDN_PLAN_BATCH_INVARIANT;
             break;
         case 'p':
             gpu_force_params(optarg);

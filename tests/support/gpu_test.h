@@ -40,7 +40,7 @@ extern int gpu_num_sms;
 /* --no-workspace: calls without one run the kernels that need none, whatever the number of sequences. */
 extern bool gpu_no_workspace;
 
-/* --generic: GDN_PLAN_GENERIC for every plan of GDN prefill. */
+/* --generic, --batch-invariant: GDN_PLAN_GENERIC, GDN_PLAN_BATCH_INVARIANT for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;
 
 /* --params name=value,...: see gpu_params.h. */

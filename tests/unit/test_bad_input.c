@@ -696,9 +696,13 @@ Test(bad_input, plans)
     gdn_plan *plan = NULL;
     EXPECT(gdn_plan_prefill(NULL, &target, &p, 0, &plan), GDN_E_INVALID, "ctx is null");
     EXPECT(gdn_plan_prefill(host.ctx, &target, &p, 0, NULL), GDN_E_INVALID, "out is null");
-    EXPECT(gdn_plan_prefill(host.ctx, &target, &p, 0x20, &plan), GDN_E_INVALID, "flags is 0x20", "GDN_PLAN_CACHED_ONLY");
+    EXPECT(gdn_plan_prefill(host.ctx, &target, &p, 0x40, &plan), GDN_E_INVALID, "flags is 0x40", "GDN_PLAN_CACHED_ONLY",
+           "GDN_PLAN_BATCH_INVARIANT");
+    EXPECT(gdn_plan_prefill(host.ctx, &target, &p, GDN_PLAN_BATCH_INVARIANT | GDN_PLAN_TUNED_ONLY, &plan), GDN_E_INVALID,
+           "flags is 0x28", "GDN_PLAN_BATCH_INVARIANT", "GDN_PLAN_TUNED_ONLY", "drop one");
     EXPECT(gdn_plan_conv1d_qkv(NULL, &target, &c, 0, &plan), GDN_E_INVALID, "ctx is null");
     EXPECT(gdn_plan_conv1d_qkv(host.ctx, &target, &c, 2, &plan), GDN_E_INVALID, "flags is 0x2");
+    EXPECT(gdn_plan_conv1d_qkv(host.ctx, &target, &c, GDN_PLAN_BATCH_INVARIANT, &plan), GDN_E_INVALID, "flags is 0x20");
     gdn_plan_destroy(NULL);
     cr_expect_eq(gdn_plan_workspace_size(NULL), 0);
 }

@@ -16,6 +16,7 @@ static const char *const names[] = {
     "GDN_JIT_CACHE_DIR", "GDN_JIT_BUNDLE_PATH", "GDN_JIT_CACHE_MAX_BYTES", "GDN_JIT_DISABLE_COMPILE",
     "GDN_JIT_DISABLE_CACHE", "GDN_JIT_NVRTC", "GDN_JIT_LOG", "XDG_CACHE_HOME", "HOME",
     "GDN_JIT_RECORD", "GDN_JIT_TUNING_PATH", "GDN_JIT_COMPILE_WAIT_MS", "XDG_RUNTIME_DIR",
+    "GDN_JIT_WHOLE_SEQUENCES",
 };
 
 static void clear(void)
@@ -38,7 +39,7 @@ Test(env, nothing_set_is_all_zero, .init = clear)
     cr_assert(!env.record && !env.xdg_runtime_dir && env.compile_wait_ms == 0);
     cr_assert_eq(env.cache_max_bytes, 0u);
     cr_assert_eq(env.log_level, 0);
-    cr_assert(!env.disable_compile && !env.disable_cache);
+    cr_assert(!env.disable_compile && !env.disable_cache && !env.whole_sequences);
 }
 
 Test(env, every_variable_reaches_its_member, .init = clear)
@@ -57,6 +58,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     setenv("GDN_JIT_LOG", "debug", 1);
     setenv("GDN_JIT_DISABLE_COMPILE", "1", 1);
     setenv("GDN_JIT_DISABLE_CACHE", "1", 1);
+    setenv("GDN_JIT_WHOLE_SEQUENCES", "1", 1);
     cr_assert(gdni_env_read(&env, NULL));
     clear(); /* what was read is a copy */
     cr_assert_str_eq(env.cache_dir, "/c");
@@ -70,7 +72,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     cr_assert_eq(env.compile_wait_ms, 600000u);
     cr_assert_eq(env.cache_max_bytes, UINT64_MAX);
     cr_assert_eq(env.log_level, GDN_LOG_DEBUG);
-    cr_assert(env.disable_compile && env.disable_cache);
+    cr_assert(env.disable_compile && env.disable_cache && env.whole_sequences);
     gdni_env_free(&env);
     cr_assert_null(env.cache_dir);
 }
@@ -101,6 +103,7 @@ Test(env, what_cannot_be_understood_is_named_and_ignored, .init = clear)
         { "GDN_JIT_LOG", "5", "error, warn, info or debug" },
         { "GDN_JIT_DISABLE_COMPILE", "yes", "0 or 1" },
         { "GDN_JIT_DISABLE_CACHE", "11", "0 or 1" },
+        { "GDN_JIT_WHOLE_SEQUENCES", "on", "0 or 1" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct store_log kept = { 0 };
@@ -113,7 +116,7 @@ Test(env, what_cannot_be_understood_is_named_and_ignored, .init = clear)
         const char *line = kept.last[GDN_LOG_WARN];
         cr_assert(strstr(line, cases[i].name) && strstr(line, cases[i].value) && strstr(line, cases[i].remedy), "%s", line);
         cr_assert(!env.disable_compile && !env.disable_cache && !env.log_level && !env.cache_max_bytes &&
-                      !env.compile_wait_ms, "%s=%s was used",
+                      !env.compile_wait_ms && !env.whole_sequences, "%s=%s was used",
                   cases[i].name, cases[i].value);
     }
 }
@@ -125,11 +128,12 @@ Test(env, empty_is_unset_and_off_is_off, .init = clear)
     struct gdni_env env;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) setenv(names[i], "", 1);
     setenv("GDN_JIT_DISABLE_COMPILE", "0", 1);
+    setenv("GDN_JIT_WHOLE_SEQUENCES", "0", 1);
     cr_assert(gdni_env_read(&env, &log));
     cr_assert_eq(kept.count[GDN_LOG_WARN], 0);
     cr_assert_null(env.cache_dir);
     cr_assert_null(env.home);
-    cr_assert(!env.disable_compile);
+    cr_assert(!env.disable_compile && !env.whole_sequences);
 }
 
 Test(env, running_out_of_memory_leaves_nothing_behind, .init = clear)

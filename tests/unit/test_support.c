@@ -216,6 +216,8 @@ Test(families, gates_have_the_ranges_they_claim)
     cr_assert_lt(gates_of("fla_fastest").most, -30);
     cr_assert_lt(gates_of("flashqla").least, -40);
     cr_assert_eq(gates_of("flashqla").most, 0);
+    cr_assert(gates_of("pause_at_cut").most == 0 && gates_of("pause_at_cut").least == -0.08f);
+    cr_assert(gates_of("one_head_decays").most == 0 && gates_of("one_head_decays").least < -0.1);
     const struct gates up = gates_of("positive_g");
     cr_assert_gt(up.most, 0.05);
     cr_assert_gt(up.run, 1);
@@ -242,6 +244,12 @@ Test(families, values_have_the_sizes_they_claim)
     cr_assert_gt(largest_v("v_drop_1000", 150, 180), 1);
     cr_assert_gt(largest_v("v_zero_after_cut", 0, 75), 1);
     cr_assert_eq(largest_v("v_zero_after_cut", 75, 150), 0);
+    cr_assert_gt(largest_v("v_drop_at_cut", 0, 75), 1);
+    cr_assert_lt(largest_v("v_drop_at_cut", 75, 150), 0.01);
+    cr_assert_eq(largest_v("v_zero_at_cut", 75, 150), 0);
+    cr_assert_gt(largest_v("repaired_4", 0, 64), 1);
+    cr_assert_eq(largest_v("repaired_4", 64, 150), 0);
+    cr_assert_gt(largest_v("repaired_4", 150, 210), 1, "a sequence begins with a burst");
     cr_assert_gt(largest_v("v_beyond_fp16", 0, 210), 65504);
     cr_assert_eq(largest_v("v_2^40", 0, 210), ldexp(largest_v("random", 0, 210), 40));
 }
