@@ -326,13 +326,17 @@ __device__ __forceinline__ int first_row(const prefill_params &p, int n)
     return (int)(token / (u32)(C * p.partition)) + n;
 }
 
-/* The sequence that has this row, by a warp. */
+/* The sequence that has this row, by a warp: each round looks at 32 sequences a step apart and keeps the steps between two. */
 __device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row, int lane)
 {
-    int n = -1;
+    int n = 0, step = 1;
+    while (step < (p.num_seqs + 31) / 32)
+        step *= 32;
 #pragma unroll 1
-    for (int m = 0; m < p.num_seqs; m += 32)
-        n += __popc(__ballot_sync(~0u, m + lane < p.num_seqs && first_row(p, m + lane) <= row));
+    for (; step > 0; step /= 32) {
+        const i64 m = n + (i64)step * lane;
+        n += step * (__popc(__ballot_sync(~0u, m < p.num_seqs && first_row(p, (int)m) <= row)) - 1);
+    }
     return n;
 }
 
@@ -1781,12 +1785,29 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     return finish_chunk<true>(st, W, p, c, last, tp_full, place);
 }
 
-/* ---- From item to item --------------------------------------------------------------------------------------------- */
+/* ---- Links --------------------------------------------------------------------------------------------------------- */
 
-/* A state warpgroup's half of a link's state, thread by thread. */
-__device__ __forceinline__ float4 *link_state(const prefill_params &p, int index, const Place &place)
+constexpr int TRANSITION = 4 * TILE; /* bytes; the factors of its columns come after it, see Transitions */
+constexpr int LINK_STATE_BYTES = D * D * 4, LINK_TRANSITION_BYTES = TRANSITION + D * 4;
+
+__device__ __forceinline__ i64 link_bytes(const prefill_params &p)
 {
-    return (float4 *)p.images + (2ll * index + place.group) * (16 * GROUP) + 32 * place.warp + lane_id();
+    return p.carry ? LINK_STATE_BYTES + LINK_TRANSITION_BYTES : LINK_STATE_BYTES;
+}
+
+/*
+ * What lies at partition `index`'s link to the one before: a state, and the transition of the partition. A sequence's first
+ * partition has no link: the others take their places as if the first ones of this sequence n and of all before were not there.
+ */
+__device__ __forceinline__ u8 *link_at(const prefill_params &p, int index, int n)
+{
+    return p.images + (index - (n + 1) * (i64)p.num_heads) * link_bytes(p);
+}
+
+/* A state warpgroup's half of the state there, thread by thread. */
+__device__ __forceinline__ float4 *link_state(u8 *link, const Place &place)
+{
+    return (float4 *)link + place.group * (16 * GROUP) + 32 * place.warp + lane_id();
 }
 
 __device__ __forceinline__ void load_link(float (&S)[64], const float4 *from)
@@ -1858,7 +1879,8 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
 {
     const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? p.num_heads : 0);
     u32 *const word = item_word(p, index, WORD_LINK + place.group);
-    float4 *const state = link_state(p, index, place);
+    const int n = (int)load_shared_u32(entry + ITEM_N);
+    float4 *const state = link_state(link_at(p, index, n), place);
     const bool one = place.warp == 0 && lane_id() == 0;
     const bool agrees = !one || take_ticket(word) != 0;
     __syncwarp(); /* a barrier counts a warp for each time that lanes of it come by */
@@ -1868,7 +1890,7 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
         }
         acquire();
         if (!same_state(S, state, load_shared_float(kept(place) + KEPT_DECAY), is_true) && lane_id() == 0) {
-            const int n = (int)load_shared_u32(entry + ITEM_N), head = (int)load_shared_u32(entry + ITEM_HEAD);
+            const int head = (int)load_shared_u32(entry + ITEM_HEAD);
             const int main = (int)load_shared_u32(entry + (is_true ? ITEM_END : ITEM_MAIN));
             raise(pair_word(p, n, head, PAIR_FAILED), FAILED_FIRST - (u32)(main / p.partition));
         }
@@ -1902,10 +1924,11 @@ __device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
 }
 
 /* At the end of a partition after which nothing is guessed: a state, or an addend. By a state warpgroup. */
-__device__ __forceinline__ void leave_at_link(const float (&S)[64], const prefill_params &p, int index, u32 what,
+__device__ __forceinline__ void leave_at_link(const float (&S)[64], const prefill_params &p, u32 entry, u32 what,
                                               const Place &place)
 {
-    save_link(S, link_state(p, index, place));
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + p.num_heads;
+    save_link(S, link_state(link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place));
     release();
     bar_sync(BAR_VOTE + place.group, GROUP);
     if (place.warp == 0 && lane_id() == 0) add_to(item_word(p, index, WORD_LINK + place.group), what);
@@ -1921,40 +1944,33 @@ __device__ __forceinline__ void leave_at_link(const float (&S)[64], const prefil
  * In memory: what the K ring holds while M is used, four tiles of 64 rows of M, whose columns are divided by these factors: the
  * high halves of two fp16 numbers for each entry, then the low ones; then the factors.
  */
-constexpr int TRANSITION = 4 * TILE, TRANSITION_BYTES = TRANSITION + D * 4;
 static_assert(K_STAGES == 4, "the K ring holds a transition");
 
-__device__ __forceinline__ u8 *transition_at(const prefill_params &p, int index)
+__device__ __forceinline__ float *transition_factors(u8 *link)
 {
-    return p.images + (i64)p.num_items * (D * D * 4) + (i64)index * TRANSITION_BYTES;
+    return (float *)(link + LINK_STATE_BYTES + TRANSITION);
 }
 
-__device__ __forceinline__ float *transition_factors(const prefill_params &p, int index)
-{
-    return (float *)(transition_at(p, index) + TRANSITION);
-}
-
-__device__ __forceinline__ void begin_transition(float (&S)[64], const prefill_params &p, int index, const Place &place)
+__device__ __forceinline__ void begin_transition(float (&S)[64], u8 *link, const Place &place)
 {
     const int t = lane_id() & 3;
 #pragma unroll
     for (int i = 0; i < 64; ++i)
         S[i] = 8 * (i / 4) + 2 * t + (i & 1) == place.row() + 8 * (i >> 1 & 1) ? 1.0f : 0.0f;
-    float *const factors = transition_factors(p, index) + place.row();
+    float *const factors = transition_factors(link) + place.row();
     if (t == 0) factors[0] = factors[8] = 1.0f;
     __syncwarp();
 }
 
 /* Rows below 2^-1 grow to between 2^3 and 2^4 (see row_scale()). A row that is zeros stays. */
-__device__ __forceinline__ void keep_size(float (&S)[64], const prefill_params &p, int index, float limit,
-                                          const Place &place)
+__device__ __forceinline__ void keep_size(float (&S)[64], u8 *link, float limit, const Place &place)
 {
     const float2 m = row_max(S);
     const float lo = quad_max(m.x), hi = quad_max(m.y);
     if (__all_sync(~0u, lo >= limit && hi >= limit)) return;
     const float by_lo = row_scale(lo), by_hi = row_scale(hi);
     scale_rows(S, inverse(by_lo), inverse(by_hi));
-    float *const factors = transition_factors(p, index) + place.row();
+    float *const factors = transition_factors(link) + place.row();
     if ((lane_id() & 3) == 0) {
         factors[0] *= by_lo;
         factors[8] *= by_hi;
@@ -1969,11 +1985,11 @@ __device__ __forceinline__ void split_f16(u32 &high, u32 &low, float x0, float x
     low = pack_f16x2(x0 - f16_lo(high), x1 - f16_hi(high));
 }
 
-__device__ __forceinline__ void leave_transition(float (&S)[64], const prefill_params &p, int index, const Place &place)
+__device__ __forceinline__ void leave_transition(float (&S)[64], u8 *link, u32 *word, const Place &place)
 {
-    keep_size(S, p, index, 3e38f, place);
+    keep_size(S, link, 3e38f, place);
     const int g = lane_id() >> 2, t = lane_id() & 3;
-    u8 *const to = transition_at(p, index) + place.group * HALF + g * 128 + 4 * t;
+    u8 *const to = link + LINK_STATE_BYTES + place.group * HALF + g * 128 + 4 * t;
     const int left = ((2 * place.warp) ^ g) * 16, right = left ^ 16; /* pieces of rows that are g modulo 8 */
 #pragma unroll
     for (int n = 0; n < 16; ++n) {
@@ -1992,7 +2008,7 @@ __device__ __forceinline__ void leave_transition(float (&S)[64], const prefill_p
     }
     release();
     bar_sync(BAR_VOTE + place.group, GROUP);
-    if (place.warp == 0 && lane_id() == 0) add_to(item_word(p, index, WORD_TRANSITION + place.group), 1);
+    if (place.warp == 0 && lane_id() == 0) add_to(word, 1);
     __syncwarp();
 }
 
@@ -2003,10 +2019,10 @@ __device__ __forceinline__ u32 transition_tiles(int step)
     return at(K_AT) + (step & 1) * TRANSITION;
 }
 
-__device__ __forceinline__ void fetch_transition(const prefill_params &p, int index, int step, const Place &place)
+__device__ __forceinline__ void fetch_transition(const u8 *link, int step, const Place &place)
 {
     const int thread = GROUP * place.group + 32 * place.warp + lane_id();
-    const u8 *const from = transition_at(p, index) + 16 * thread;
+    const u8 *const from = link + LINK_STATE_BYTES + 16 * thread;
     const u32 to = transition_tiles(step) + 16 * thread;
 #pragma unroll 4
     for (int i = 0; i < TRANSITION; i += 16 * 2 * GROUP)
@@ -2095,24 +2111,26 @@ __device__ __forceinline__ int links_to_state(const prefill_params &p, int index
     }
 }
 
-/* The state before partition `index`: the last one before it that lies at a link, through all partitions between. */
-__device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params &p, int index, const Place &place)
+/* The state before partition `index` of sequence n: the last one before it that lies at a link, through all between. */
+__device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params &p, int index, int n, const Place &place)
 {
-    const int steps = links_to_state(p, index, place.group), first = index - steps * p.num_heads;
+    const int steps = links_to_state(p, index, place.group);
+    const i64 stride = link_bytes(p) * p.num_heads;
+    u8 *link = link_at(p, index - steps * p.num_heads, n);
     acquire();
     bar_sync(BAR_CARRY, 2 * GROUP); /* both are done with the rings */
-    load_link(S, link_state(p, first, place));
-    if (steps > 0) fetch_transition(p, first, 0, place);
+    load_link(S, link_state(link, place));
+    if (steps > 0) fetch_transition(link, 0, place);
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        const int now = first + step * p.num_heads;
         u32 high[8][4], low[8][4];
-        const float2 scale = split_state(high, low, S, transition_factors(p, now));
+        const float2 scale = split_state(high, low, S, transition_factors(link));
         cp_async_wait<0>();
         async_proxy_fence();
         bar_sync(BAR_CARRY, 2 * GROUP); /* it is there, and nobody reads the last one */
-        if (step + 1 < steps) fetch_transition(p, now + p.num_heads, step + 1, place);
-        apply_transition(S, high, low, scale, transition_tiles(step), link_state(p, now + p.num_heads, place));
+        link += stride;
+        if (step + 1 < steps) fetch_transition(link, step + 1, place);
+        apply_transition(S, high, low, scale, transition_tiles(step), link_state(link, place));
     }
     arrive_warp(CARRIED);
 }
@@ -2122,14 +2140,14 @@ __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params
 __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
 {
     const int start = (int)load_shared_u32(entry + ITEM_START), head = (int)load_shared_u32(entry + ITEM_HEAD);
-    const int index = (int)load_shared_u32(entry + ITEM_INDEX);
     if (start == START_KEPT) return;
     clear(S);
     if (start >= 0) load_state(S, initial_state(p, start, head), place.row());
     if (rarely(start <= START_LINK)) {
-        if (start == START_LINK) load_link(S, link_state(p, index, place));
-        if (start == START_IDENTITY) begin_transition(S, p, index, place);
-        if (start == START_CARRIED) carry_state(S, p, index, place);
+        const int index = (int)load_shared_u32(entry + ITEM_INDEX), n = (int)load_shared_u32(entry + ITEM_N);
+        if (start == START_LINK) load_link(S, link_state(link_at(p, index, n), place));
+        if (start == START_IDENTITY) begin_transition(S, link_at(p, index, n), place);
+        if (start == START_CARRIED) carry_state(S, p, index, n, place);
     }
     if (p.partition && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
@@ -2137,13 +2155,15 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
 /* After an item's last chunk, or the last one that it replays. */
 __device__ __forceinline__ void hand_over(float (&S)[64], const prefill_params &p, u32 entry, bool last, const Place &place)
 {
-    const int to = (int)load_shared_u32(entry + ITEM_AFTER), index = (int)load_shared_u32(entry + ITEM_INDEX);
+    const int to = (int)load_shared_u32(entry + ITEM_AFTER);
     if (!last || to == END_LINK) {
         meet_at_link(S, p, entry, last, place);
     } else if (to == END_STATE || to == END_ADDEND) {
-        leave_at_link(S, p, index + p.num_heads, to == END_STATE ? (u32)LINK_STATE : (u32)LINK_ADDEND, place);
+        leave_at_link(S, p, entry, to == END_STATE ? (u32)LINK_STATE : (u32)LINK_ADDEND, place);
     } else if (to == END_TRANSITION) {
-        leave_transition(S, p, index, place);
+        const int index = (int)load_shared_u32(entry + ITEM_INDEX);
+        leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)),
+                         item_word(p, index, WORD_TRANSITION + place.group), place);
     } else if (to >= 0 && p.final_state) {
         if (p.partition) await_start(p, entry);
         save_state(S, final_state(p, to, (int)load_shared_u32(entry + ITEM_HEAD)), place.row());
@@ -2157,7 +2177,7 @@ __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_par
     if (flags & (CHUNK_LAST | CHUNK_REPLAYED))
         hand_over(S, p, entry, flags & CHUNK_LAST, place);
     else
-        keep_size(S, p, (int)load_shared_u32(entry + ITEM_INDEX), 0.5f, place);
+        keep_size(S, link_at(p, (int)load_shared_u32(entry + ITEM_INDEX), (int)load_shared_u32(entry + ITEM_N)), 0.5f, place);
 }
 
 __device__ __forceinline__ void state_role(const prefill_params &p, const Place &place)

@@ -20,6 +20,12 @@ int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_pro
     return rows * problem->num_heads;
 }
 
+int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
+                             int64_t num_tokens)
+{
+    return partition ? num_tokens / ((int64_t)partition * spec->params.chunk) * problem->num_heads : 0;
+}
+
 static bool fits(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t partition,
                  int64_t num_tokens, int64_t num_seqs)
 {

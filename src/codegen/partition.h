@@ -41,6 +41,10 @@ bool gdni_partition_carries(const struct gdni_problem *problem, int num_sms, int
 /* Whether a call of any size does. */
 bool gdni_carry_possible(const struct gdni_problem *problem, int num_sms);
 
+/* Links between them, a bound: no sequence has more than it has whole partitions' lengths. */
+int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
+                             int64_t num_tokens);
+
 /* Whether any call of up to so many tokens may be cut. */
 bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens);
 

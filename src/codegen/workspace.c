@@ -39,16 +39,19 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
     if (out->size == 0) out->size = ALIGNMENT;
 }
 
-/* Control words as the template lays them out, then a state for each item's link to the one before, then transitions. */
+/*
+ * Control words as the template lays them out, then, for each link of a partition to the one before, a state, and where states
+ * are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column.
+ */
 static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_problem *problem, int64_t items,
-                               int64_t num_seqs, bool carries)
+                               int64_t links, int64_t num_seqs, bool carries)
 {
     enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 };
     const int64_t row = problem->head_dim_qk * (int64_t)sizeof(float), state = problem->head_dim_v * row;
-    const int64_t transition = carries ? (problem->head_dim_qk + 1) * row : 0; /* and a factor for each column */
+    const int64_t transition = carries ? (problem->head_dim_qk + 1) * row : 0;
     out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * num_seqs * problem->num_heads + ITEM_WORDS * items);
     out->images_offset = (size_t)round_up((int64_t)out->control_words * 4, ALIGNMENT);
-    out->size = out->images_offset + (size_t)(items * (state + transition));
+    out->size = out->images_offset + (size_t)(links * (state + transition));
 }
 
 /*
@@ -63,9 +66,10 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms;
     const bool carry = gdni_partition_carries(problem, num_sms, num_seqs);
     if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
-        lay_out_partitions(out, problem, most, most / problem->num_heads, gdni_carry_possible(problem, num_sms));
+        lay_out_partitions(out, problem, most, most, most / problem->num_heads, gdni_carry_possible(problem, num_sms));
         const size_t size = out->size;
-        lay_out_partitions(out, problem, items, num_seqs, carry);
+        const int64_t links = gdni_partition_links(spec, problem, partition, num_tokens);
+        lay_out_partitions(out, problem, items, links, num_seqs, carry);
         if (!problem->batch_invariant) out->size = size;
     }
     out->partition = partition;

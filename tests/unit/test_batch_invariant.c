@@ -80,7 +80,7 @@ Test(batch_invariant, every_call_that_could_have_a_longer_sequence_is_cut_at_tha
         }
 }
 
-/* ---- Rows: the template's first_row() and sequence_of_row(), in numbers ---- */
+/* ---- Rows and links: the template's first_row() and sequence_of_row(), in numbers ---- */
 
 static int64_t first_row(const int32_t *cu, int n, int64_t tokens_of_partition)
 {
@@ -106,12 +106,19 @@ static void check_batch(struct rng *rng, const struct gdni_problem *p, const str
     struct gdni_workspace w;
     gdni_workspace_of(&w, spec, p, 132, tokens, seqs);
     cr_assert_eq(w.partition, gdni_partition_fixed(p));
-    cr_assert_geq(w.size, w.images_offset + (size_t)w.num_items * STATE_BYTES, "a state for each item");
+    const int64_t links = gdni_partition_links(spec, p, w.partition, tokens);
+    int64_t next_link = 0;
+    cr_assert_geq(w.size, w.images_offset + (size_t)links * STATE_BYTES, "a state for each link");
     for (int n = 0; n < seqs; ++n) {
         const int64_t rows = rows_of(cu[n + 1] - cu[n], of_partition), end = first_row(cu, n, of_partition) + rows;
         cr_assert(n + 1 == seqs || end <= first_row(cu, n + 1, of_partition), "sequence %d of %d, seed %d", n, seqs,
                   SEED);
         cr_assert_leq(end * p->num_heads, w.num_items, "sequence %d of %d, seed %d", n, seqs, SEED);
+        if (rows < 2) continue;
+        const int64_t first_link = first_row(cu, n, of_partition) + 1 - (n + 1); /* the template's link_state() */
+        cr_assert_geq(first_link, next_link, "sequence %d of %d, seed %d", n, seqs, SEED);
+        next_link = first_link + rows - 1;
+        cr_assert_leq(next_link * p->num_heads, links, "sequence %d of %d, seed %d", n, seqs, SEED);
     }
 }
 
@@ -254,9 +261,9 @@ Test(batch_invariant_plans, bounds_that_would_need_too_much_are_refused_with_wha
     gdn_prefill_desc d = fake_prefill_desc();
     gdn_target target = fake_h200(host.ctx);
     gdn_plan *plan = NULL;
-    d.max_tokens = 32768, d.max_seqs = 100000;
+    d.max_tokens = 1 << 30, d.max_seqs = 7;
     cr_expect_eq(gdn_plan_prefill(host.ctx, &target, &d, GDN_PLAN_BATCH_INVARIANT, &plan), GDN_E_UNSUPPORTED);
-    cr_expect(fake_error_says("max_seqs is 100000") && fake_error_says("GDN_PLAN_WHOLE_SEQUENCES"), "%s",
+    cr_expect(fake_error_says("max_tokens is 1073741824") && fake_error_says("GDN_PLAN_WHOLE_SEQUENCES"), "%s",
               gdn_last_error());
     plan = plan_for("NVIDIA H200", &d, GDN_PLAN_BATCH_INVARIANT | GDN_PLAN_WHOLE_SEQUENCES);
     cr_expect_leq(gdn_plan_workspace_size(plan), 256u, "the counter of items");
@@ -309,7 +316,8 @@ Test(batch_invariant_plans, calls_of_any_batch_send_the_same_length)
         const struct gdni_prefill_hopper_params p = sent(plan, calls[i][0], calls[i][1], size);
         cr_expect_eq(p.partition, 16, "%lld tokens of %lld: %d", (long long)calls[i][0], (long long)calls[i][1],
                      p.partition);
-        cr_expect_leq(p.images + (uint64_t)p.num_items * STATE_BYTES, 0xf00000 + size);
+        const uint64_t links = (uint64_t)calls[i][0] / (16 * CHUNK) * 8;
+        cr_expect_leq(p.images + links * STATE_BYTES, 0xf00000 + size);
     }
     cr_expect_eq(sent(plan, 1024, 8, size).partition, 0, "none of 1024 tokens can be longer than a partition");
     gdn_plan_destroy(plan);
