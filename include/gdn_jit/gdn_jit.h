@@ -103,7 +103,7 @@ typedef struct gdn_config {
     uint64_t cache_max_bytes; /* 0: GDN_JIT_CACHE_MAX_BYTES, else 512 MiB; least recently used entries go first */
     uint32_t flags;           /* GDN_CTX_*; GDN_JIT_DISABLE_COMPILE=1 acts as GDN_CTX_NO_COMPILE */
     const char *nvrtc_path;   /* NULL: GDN_JIT_NVRTC, else libnvrtc.so.13, else libnvrtc.so.12 */
-    const char *driver_path;  /* NULL: libcuda.so.1 */
+    const char *driver_path;  /* NULL: libcuda.so.1. A tuning looks for libnvidia-ml.so.1, clocks' source, beside a path */
     gdn_log_fn log_fn;        /* NULL: silent */
     void *log_user;
     int log_level; /* 0: GDN_JIT_LOG, else GDN_LOG_WARN */

@@ -158,7 +158,13 @@ static void put_date(char out[GDNI_TUNING_DATE])
         snprintf(out, GDNI_TUNING_DATE, "1970-01-01");
 }
 
-/* Clocks stay 0: the driver tells the highest ones only, not those that were seen. */
+/* 0: none was seen. */
+static int32_t middle_clock(const struct gdni_seen *seen)
+{
+    struct gdni_seen sorted = *seen;
+    return (int32_t)gdni_estimate_of(sorted.mhz, sorted.count).median;
+}
+
 static void put_environment(struct gdni_tuning_entry *out, const struct gdni_tune *t, const struct gdni_cuda *cuda)
 {
     const struct gdni_nvrtc_api *nvrtc = NULL;
@@ -167,6 +173,8 @@ static void put_environment(struct gdni_tuning_entry *out, const struct gdni_tun
         snprintf(out->driver, sizeof out->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
     if (gdni_nvrtc_get(t->ctx->nvrtc, &nvrtc) == GDN_OK)
         snprintf(out->nvrtc, sizeof out->nvrtc, "%d.%d", nvrtc->version / 100, nvrtc->version % 100);
+    out->sm_mhz = middle_clock(&t->sm_clocks);
+    out->mem_mhz = middle_clock(&t->mem_clocks);
     put_date(out->date);
     gdni_kernel_code_hash(out->code, (enum gdni_kernel)gdni_tuning_kernel(&out->key, &out->params));
 }

@@ -22,6 +22,13 @@ struct gdni_candidate {
     char reason[GDNI_REASON_TEXT];
 };
 
+/* Clocks seen while measuring, those that were known. */
+enum { GDNI_MAX_CLOCKS = 16 };
+struct gdni_seen {
+    int count;
+    int64_t mhz[GDNI_MAX_CLOCKS];
+};
+
 struct gdni_tune {
     gdn_ctx *ctx;
     gdn_tune_options options; /* defaults filled in */
@@ -38,6 +45,7 @@ struct gdni_tune {
     int best;
     int64_t best_ns, heuristic_ns;
     struct gdni_decision decision;
+    struct gdni_seen sm_clocks, mem_clocks;
 };
 
 bool gdni_candidate_runs(const struct gdni_candidate *candidate);

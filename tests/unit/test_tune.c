@@ -168,6 +168,35 @@ Test(tune, prefill_of_few_sequences_is_tuned_among_both_kernels)
     cr_expect_eq(host.cuda->memory().outside, 0);
 }
 
+/* ---- Where the numbers come from ---- */
+
+static int keep_clocks(void *user, const gdn_tuning_entry *e)
+{
+    int32_t *const mhz = user;
+    if (e->head_dim_qk != 128 || e->num_v_heads != 2 || e->tokens != 1024) return 0; /* a built-in one */
+    mhz[0] = e->sm_mhz, mhz[1] = e->mem_mhz;
+    return 1;
+}
+
+static void expect_clocks(int32_t sm_mhz, int32_t mem_mhz)
+{
+    gdn_tune_result r;
+    int32_t mhz[2] = { -1, -1 };
+    cr_assert_eq(tune_conv(NULL, &r), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_tuning_list(host.ctx, keep_clocks, mhz), GDN_E_CANCELLED, "no entry of the tuning");
+    cr_expect(mhz[0] == sm_mhz && mhz[1] == mem_mhz, "%d and %d MHz, not %d and %d", mhz[0], mhz[1], sm_mhz, mem_mhz);
+}
+
+Test(tune, an_entry_has_the_clocks_that_were_seen_and_zeros_where_they_are_unknown)
+{
+    host.cuda->set_clocks(1665, 3201);
+    expect_clocks(1665, 3201);
+    host.cuda->set_clocks(1710, 0); /* as on a GPU that does not tell its memory's */
+    expect_clocks(1710, 0);
+    host.cuda->fail("cuDeviceGetPCIBusId", 0, 999);
+    expect_clocks(0, 0);
+}
+
 /* ---- What is left out ---- */
 
 Test(tune, a_candidate_that_computes_something_else_never_wins)
