@@ -702,7 +702,7 @@ GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *u
 /*
  * Measures which parameters serve calls of one size best on one GPU. Nothing is tuned unless one of these is called.
  *
- * Candidates are the legal choices for the calls' slot: their bucket of tokens and, for prefill, their class of sequences
+ * Candidates are the legal choices for the calls' slot that launch different things: their bucket of tokens and, for prefill, their class of sequences
  * (up to 1, 2, 4 ... 64 of them; more have no class, and no workspace). The first candidate is what a plan takes without any
  * table. Each goes through up to three steps:
  *   compile   its cubin is found or built
@@ -711,7 +711,8 @@ GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *u
  *   measure   its results on the calls that are timed are held against the first candidate's; then graphs of calls are
  *             replayed, candidates interleaved, with a cold and a warm L2, in a race that halves the field: median against
  *             median, and whoever beats the first candidate by more than 2 % and the noise must do it again in a run of its
- *             own. Else the first candidate stays. docs/tuning.md has the rule.
+ *             own, and must not be slower on smaller and larger calls of the slot, within desc's bounds. Else the first
+ *             candidate stays. docs/tuning.md has the rule.
  * A candidate that does not compile, does not load or computes something else is reported and left out.
  *
  * Everything runs on scratch memory and a stream of its own; no memory of the caller is read or written. A kernel that faults

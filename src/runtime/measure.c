@@ -340,7 +340,7 @@ static gdn_status run_race(struct session *s)
     int rounds = 0;
     for (int i = 0; i < t->num_candidates; ++i)
         runs[i] = gdni_candidate_runs(&t->candidates[i]);
-    gdni_race_begin(&s->race, t->num_candidates, 0, divisor_for(s), runs);
+    gdni_race_begin(&s->race, t->num_candidates, t->incumbent, divisor_for(s), runs);
     while ((rounds = gdni_race_rounds(&s->race)) > 0) {
         for (int r = 0; r < rounds; ++r) {
             GDN_TRY(run_round(s, r));
@@ -350,6 +350,7 @@ static gdn_status run_race(struct session *s)
         gdni_race_next(&s->race);
     }
     gdni_race_decide(&s->race, &t->decision);
+    if (t->decision.heuristic.count) gdni_race_decide_to_stay(&s->race, &t->stay);
     return GDN_OK;
 }
 

@@ -35,6 +35,7 @@ struct gdni_tune {
     gdn_target target;
     const struct gdni_arch *arch;
     struct gdni_problem problem; /* bounds: the call that is timed */
+    int64_t most_tokens;         /* that a call may have */
     union gdni_desc desc;
     struct gdni_slot slot;
     int num_candidates; /* the first is the heuristic's own choice */
@@ -43,8 +44,9 @@ struct gdni_tune {
     struct gdni_lab lab;
     /* for progress */
     int best;
-    int64_t best_ns, heuristic_ns;
-    struct gdni_decision decision;
+    int64_t best_ns;
+    int incumbent; /* who stays on a tie: the heuristic's choice, but where a winner is tried elsewhere in its slot */
+    struct gdni_decision decision, stay; /* stay: what it is when the winner must not win */
     struct gdni_seen sm_clocks, mem_clocks;
 };
 
