@@ -217,8 +217,21 @@ static long long max_seqs_of(const char *at, const char *end)
     return member && member < end ? atoll(member + 12) : INT64_MAX;
 }
 
+/* {"kernel": "gdn_prefill_hopper", "chunk": ...}: the "kernel" that stands before "params", and what is in those. */
+static char *params_with_kernel(const char *json, const char *params)
+{
+    static const char member[] = "\"kernel\": \"";
+    const char *kernel = NULL, *open = strchr(params, '{'), *close = strchr(params, '}');
+    char *text = bench_alloc(strlen(params) + 128);
+    for (const char *at = strstr(json, member); at && at < params; at = strstr(at + 1, member))
+        kernel = at + sizeof member - 1;
+    sprintf(text, "{%s%.*s\", %.*s", member, kernel ? (int)strcspn(kernel, "\"") : 0, kernel ? kernel : "",
+            (int)(close - open), open + 1);
+    return text;
+}
+
 /*
- * The dump lists, for each variant, "params", "buckets" (the token counts up to which it is chosen) and, where it is for
+ * The dump lists, for each variant, "kernel", "params", "buckets" (the token counts up to which it is chosen) and, where it is for
  * calls of few sequences, "max_seqs". Of those that fit, the fewest sequences win.
  */
 char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs)
@@ -227,14 +240,19 @@ char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs)
     long long least = -1;
     for (char *at = strstr(json, "\"params\": {"), *next; at; at = next) {
         next = strstr(at + 1, "\"params\": {");
-        const char *buckets = strstr(at, "\"buckets\": ["), *open = strchr(at, '{'), *close = strchr(at, '}');
+        const char *buckets = strstr(at, "\"buckets\": ["), *close = strchr(at, '}');
         const long long seqs = max_seqs_of(at, next ? next : at + strlen(at));
         if (!buckets || !close || last_of(strchr(buckets, '[')) != max_tokens || seqs < num_seqs) continue;
         if (found && seqs >= least) continue;
         free(found);
-        found = strndup(open, (size_t)(close - open) + 1);
+        found = params_with_kernel(json, at);
         least = seqs;
     }
     free(json);
     return found ? found : strdup("{}");
+}
+
+const char *bench_impl(const char *params)
+{
+    return strstr(params, "\"gdn_prefill_generic\"") ? "gdn-jit-generic" : "gdn-jit";
 }

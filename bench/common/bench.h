@@ -71,10 +71,13 @@ struct bench_line bench_line_init(void);
 void bench_write(const struct bench_options *options, gdn_ctx *ctx, const struct bench_line *line);
 
 /*
- * Parameters, as a JSON object, of the variant that calls of max_tokens (the plan's bound) and num_seqs use, given a workspace;
- * the caller frees it.
+ * Kernel and parameters, as a JSON object, of the variant that calls of max_tokens (the plan's bound) and num_seqs use, given a
+ * workspace; the caller frees it.
  */
 char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs);
+
+/* The field `impl` of a row with such parameters: the generic kernel has a name of its own. */
+const char *bench_impl(const char *params);
 
 /* A dump as one string; the caller frees it. */
 char *bench_dump(const gdn_plan *plan, gdn_dump_kind kind);
