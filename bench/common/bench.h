@@ -37,6 +37,18 @@ struct bench_times {
 /* The graph holds `calls` calls of what is measured. */
 struct bench_times bench_graph(const struct bench_options *options, cu_graph_exec graph, int calls, gdn_stream stream);
 
+/*
+ * Several graphs in turns, one sample of 2 ms each a round, every round beginning with another one: for times that are compared
+ * with each other. No sustained figure.
+ */
+struct bench_interleaved;
+struct bench_interleaved *bench_interleaved_new(int most_graphs, int rounds);
+/* Each call of the graph is one of what is measured. Graphs are numbered from 0 in the order in which they come. */
+void bench_interleaved_add(struct bench_interleaved *b, cu_graph_exec graph, int calls);
+void bench_interleaved_run(struct bench_interleaved *b, const struct bench_options *options, gdn_stream stream);
+struct bench_times bench_interleaved_times(const struct bench_interleaved *b, int graph);
+void bench_interleaved_free(struct bench_interleaved *b);
+
 /* Median and median absolute deviation; sorts values. */
 void bench_median(double *values, int count, double *median, double *mad);
 
@@ -60,6 +72,7 @@ struct bench_line {
     int h0;                                            /* -1: not written */
     const char *state_dtype, *layout, *gates, *params; /* params: a JSON object */
     const char *features;                              /* a JSON list */
+    const char *variant;                               /* of several rows that are otherwise alike */
     const char *method, *l2;
     struct bench_times times;
     double ratio_to_copy;
