@@ -1,6 +1,7 @@
 /*
- * tuned_gain.c - what measured tables gain on calls that were not tuned: of each entry for this GPU, calls of other sizes in its
- * slot, once with the parameters that tables choose and once with the model's, in turns, by CUDA-graph replay.
+ * tuned_gain.c - what measured tables gain on calls that were not tuned: of each entry for this GPU, calls of other
+ * sizes in its slot, once with the parameters that tables choose and once with the model's, in turns, by CUDA-graph
+ * replay.
  *
  *     GDN_JIT_TUNING_PATH=h200.json tuned_gain --out held_out.jsonl --commit ID      (else: the built-in tables)
  *     tuning_report.py --held-out held_out.jsonl h200.json                           geometric mean, worst, table

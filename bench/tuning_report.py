@@ -120,7 +120,7 @@ def noise(line):
 
 
 def held_out(lines):
-    """Of each call that bench/tuned_gain timed: heuristic / tuned, means of cold and warm, and how far both may be off."""
+    """Of each call that bench/tuned_gain timed: heuristic / tuned, means of cold and warm, and the noise of both."""
     calls = {}
     for line in lines:
         if line.get("variant") in ("tuned", "heuristic", "same"):

@@ -293,8 +293,8 @@ static char *params_with_kernel(const char *json, const char *params)
 }
 
 /*
- * The dump lists, for each variant, "kernel", "params", "buckets" (the token counts up to which it is chosen) and, where it is for
- * calls of few sequences, "max_seqs". Of those that fit, the fewest sequences win.
+ * The dump lists, for each variant, "kernel", "params", "buckets" (the token counts up to which it is chosen) and, where
+ * it is for calls of few sequences, "max_seqs". Of those that fit, the fewest sequences win.
  */
 char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs)
 {

@@ -702,9 +702,9 @@ GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *u
 /*
  * Measures which parameters serve calls of one size best on one GPU. Nothing is tuned unless one of these is called.
  *
- * Candidates are the legal choices for the calls' slot that launch different things: their bucket of tokens and, for prefill, their class of sequences
- * (up to 1, 2, 4 ... 64 of them; more have no class, and no workspace). The first candidate is what a plan takes without any
- * table. Each goes through up to three steps:
+ * Candidates are the legal choices for the calls' slot, which is their bucket of tokens and, for prefill, their class of
+ * sequences (up to 1, 2, 4 ... 64 of them; more have no class); of those that launch the same, one. The first candidate is what
+ * a plan takes without any table. Each goes through up to three steps:
  *   compile   its cubin is found or built
  *   check     its results on an awkward call (lengths around a chunk, empty and inert sequences, forked slots, decays from none
  *             to total), and the bytes of every input after it, are held against the host reference

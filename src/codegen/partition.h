@@ -23,7 +23,7 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
 int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens, int64_t num_seqs);
 
-/* What the model expects of a call of sequences of equal length: chunks' worth of work of the busiest SM. partition 0: whole. */
+/* What the model expects of a call of equal sequences: chunks' worth of work of the busiest SM. partition 0: whole. */
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int32_t partition, int64_t num_tokens, int64_t num_seqs);
 

@@ -201,7 +201,7 @@ Test(tune, prefill_of_few_sequences_is_tuned_among_both_kernels)
     const gdn_tune_options o = options_with(&events);
     cr_assert_eq(gdn_tune_prefill(host.ctx, &d, &o, &r), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(r.num_failed, 0, "%s", events.message);
-    cr_expect_eq(r.num_candidates, 9, "stages of the one kernel, and stages and blocks of the other; producers come to as many");
+    cr_expect_eq(r.num_candidates, 9, "3 stages of one kernel; 3 stages and 2 blocks of the other, equal producers");
     cr_expect_str_eq(r.params, r.heuristic_params); /* all take the same time */
     cr_expect(strstr(r.heuristic_params, "\"cta_kinds\": 2"), "%s", r.heuristic_params);
     cr_expect_eq(host.cuda->memory().outside, 0);
