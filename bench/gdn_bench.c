@@ -269,7 +269,7 @@ static void gdn_args_free(gdn_prefill_args *a)
 static struct bench_line gdn_line(const struct gdn_data *d)
 {
     struct bench_line line = bench_line_init();
-    line.op = "gdn_prefill", line.impl = "gdn-jit-generic", line.name = d->row->name;
+    line.op = "gdn_prefill", line.name = d->row->name;
     line.dtype = d->row->dtype == GDN_BF16 ? "bf16" : "fp16";
     line.num_seqs = d->num_seqs, line.tokens = line.capacity = d->tokens;
     line.hq = line.hk = d->row->hq, line.hv = d->row->hv, line.dk = line.dv = DIM;
@@ -303,7 +303,7 @@ static void run_gdn_row(const struct gdn_row *row)
     const int sets = bench_rotation(cost.bytes);
     for (int i = 0; i < sets; ++i)
         args[i] = gdn_args_for(&d);
-    line.l2 = "cold", line.params = params;
+    line.l2 = "cold", line.params = params, line.impl = bench_impl(params);
     time_gdn(plan, args, sets, &line);
     CU(cuMemcpyDtoH(d.o, args[0].o, (size_t)d.tokens * (size_t)row->hv * DIM * 2));
     CU(cuMemcpyDtoH(d.state, args[0].final_state, (size_t)d.num_seqs * (size_t)row->hv * DIM * DIM * 4));

@@ -210,7 +210,7 @@ static void run(const char *shape, int32_t seqs, int32_t len, const struct featu
     for (int i = 0; i < sets; ++i)
         args[i] = args_for(f, seqs, len);
     snprintf(list, sizeof list, "[\"final_state\",\"%s\"]", f->name);
-    line.op = "gdn_prefill", line.impl = "gdn-jit", line.name = shape, line.dtype = "bf16";
+    line.op = "gdn_prefill", line.impl = bench_impl(params), line.name = shape, line.dtype = "bf16";
     fill_starts(starts, seqs, len);
     line.num_seqs = seqs, line.tokens = line.capacity = tokens, line.cu_seqlens = starts;
     line.hq = line.hk = HK, line.hv = HV, line.dk = line.dv = DIM, line.h0 = 1;

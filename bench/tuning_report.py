@@ -4,10 +4,11 @@
     tuning_report.py tuning/sm_90a/nvidia_h200.json > table.md
     tuning_report.py --plot tuned.svg h200.json          (needs matplotlib)
     tuning_report.py --against second.json first.json    whether two tunings of one GPU agree
+    tuning_report.py --held-out gain.jsonl h200.json     what bench/tuned_gain measured on calls that were not tuned
 
 Of every slot: what the model would have chosen and how long that takes, what was chosen, how far its samples spread.
 Gain is (heuristic - tuned) / heuristic, of the run that decided: it flatters a little, since a winner is also a lucky
-one.
+one. --held-out does not: other calls, other lengths, other code that takes the times. With it --plot shows both.
 """
 
 import argparse
@@ -58,7 +59,8 @@ def geometric_mean(values):
 def print_table(table, slots, out):
     out.write(f"{table['gpu']}, {table['num_sms']} SMs, {table['arch']}; space {table['space']}\n")
     for run in table["runs"]:
-        made_with = f"driver {run['driver']}, NVRTC {run['nvrtc']}, kernel {run['code']}"
+        clocks = f", {run['sm_mhz']} and {run['mem_mhz']} MHz" if run["sm_mhz"] else ""
+        made_with = f"driver {run['driver']}, NVRTC {run['nvrtc']}, kernel {run['code']}{clocks}"
         out.write(f"run {run['id']}: {run['date']}, {made_with}\n")
     last = None
     for slot in slots:
@@ -113,7 +115,60 @@ def compare(first, second, out):
     return bool(both) and len(apart) <= 0.05 * len(both)
 
 
-def plot(table, slots, path):
+def noise(line):
+    return line["mad_us"] / line["median_us"]
+
+
+def held_out(lines):
+    """Of each call that bench/tuned_gain timed: heuristic / tuned, means of cold and warm, and the noise of both."""
+    calls = {}
+    for line in lines:
+        if line.get("variant") in ("tuned", "heuristic", "same"):
+            calls.setdefault((line["case"], line["dtype"]), {})[line["variant"], line["l2"]] = line
+    rows = []
+    for (case, dtype), times in calls.items():
+        row = {"case": case, "dtype": dtype, "same": ("same", "cold") in times, "ratio": 1.0, "noise": 0.0}
+        us = {}
+        for variant in ("same",) if row["same"] else ("tuned", "heuristic"):
+            missing = [l2 for l2 in ("cold", "warm") if (variant, l2) not in times]
+            if missing:
+                sys.exit(f"{case}, {dtype}: no {missing[0]} line of the variant {variant}: the run was cut short")
+            pair = [times[variant, l2] for l2 in ("cold", "warm")]
+            us[variant] = sum(line["median_us"] for line in pair) / 2
+            row["noise"] += sum(map(noise, pair)) / 2
+        row["tuned_us"] = us.get("tuned", us.get("same"))
+        row["heuristic_us"] = us.get("heuristic", us.get("same"))
+        row["ratio"] = row["heuristic_us"] / row["tuned_us"]
+        rows.append(row)
+    return rows
+
+
+def print_held_out(rows, out):
+    """True when no call is slower than with the heuristic's choice by more than the tie band."""
+    if not rows:
+        out.write("No call of bench/tuned_gain.\n")
+        return False
+    changed = sorted((row for row in rows if not row["same"]), key=lambda row: row["ratio"])
+    slower = [row for row in changed if row["ratio"] < 1 / (1 + max(TIE, row["noise"]))]
+    out.write("| call | dtype | heuristic us | tuned us | heuristic / tuned | noise |\n|---|---|---:|---:|---:|---:|\n")
+    for row in changed:
+        out.write(f"| {row['case']} | {row['dtype']} | {row['heuristic_us']:.2f} | {row['tuned_us']:.2f} "
+                  f"| {row['ratio']:.3f} | {100 * row['noise']:.1f} % |\n")
+    worst = f"{changed[0]['ratio']:.3f} ({changed[0]['case']}, {changed[0]['dtype']})" if changed else "1.000"
+    out.write(
+        f"\n{len(rows)} calls that were not tuned; {len(rows) - len(changed)} run alike; "
+        f"{sum(row['ratio'] > 1 + TIE for row in changed)} faster and {len(slower)} slower by more than the tie band; "
+        f"geometric mean of heuristic / tuned {geometric_mean([row['ratio'] for row in rows]):.3f}; worst {worst}\n"
+    )
+    return not slower
+
+
+def read_lines(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(text) for text in file if text.strip()]
+
+
+def plot(table, slots, path, rows=()):
     try:
         import matplotlib
     except ImportError:
@@ -125,7 +180,9 @@ def plot(table, slots, path):
     heights = [100 * gain(slot) for slot in ordered]
     spreads = [100 * slot["mad_ns"] / slot["heuristic_ns"] for slot in ordered]
     colours = ["tab:blue" if slot["problem"].startswith("conv1d") else "tab:orange" for slot in ordered]
-    figure, axes = plt.subplots(figsize=(10, 4.5), layout="constrained")
+    figure, grid = plt.subplots(2 if rows else 1, figsize=(10, 8.5 if rows else 4.5), layout="constrained",
+                                squeeze=False)
+    axes, *more = grid[:, 0]
     axes.bar(range(len(ordered)), heights, yerr=spreads, color=colours, width=0.9, ecolor="0.3", capsize=1)
     axes.axhspan(-100 * TIE, 100 * TIE, color="0.85", zorder=0)
     axes.set_xlabel("slots, by gain")
@@ -133,7 +190,21 @@ def plot(table, slots, path):
     axes.set_title(f"{table['gpu']}: tuned against heuristic (bars: MAD; grey: tie band)")
     axes.legend(handles=[plt.Rectangle((0, 0), 1, 1, color=c) for c in ("tab:blue", "tab:orange")],
                 labels=["conv1d-QKV", "GDN prefill"], frameon=False)
+    for below in more:
+        plot_held_out(below, rows)
     figure.savefig(path)
+
+
+def plot_held_out(axes, rows):
+    ordered = sorted(rows, key=lambda row: row["ratio"])
+    gains = [100 * (1 - 1 / row["ratio"]) for row in ordered]
+    colours = ["tab:blue" if row["case"].startswith("conv") else "tab:orange" for row in ordered]
+    axes.bar(range(len(ordered)), gains, yerr=[100 * row["noise"] for row in ordered], color=colours, width=0.9,
+             ecolor="0.3", capsize=1)
+    axes.axhspan(-100 * TIE, 100 * TIE, color="0.85", zorder=0)
+    axes.set_xlabel("calls that were not tuned, by gain")
+    axes.set_ylabel("time saved against the heuristic, %")
+    axes.set_title(f"held out: geometric mean of heuristic / tuned {geometric_mean([r['ratio'] for r in rows]):.3f}")
 
 
 def main(arguments):
@@ -141,10 +212,14 @@ def main(arguments):
     parser.add_argument("file")
     parser.add_argument("--plot", metavar="FILE", help="an image of the gains")
     parser.add_argument("--against", metavar="FILE", help="another tuning of the same GPU; exit 1 when they disagree")
+    parser.add_argument("--held-out", metavar="FILE", help="results of bench/tuned_gain; exit 1 when a call is slower")
     options = parser.parse_args(arguments)
     table, slots = read(options.file)
+    rows = held_out(read_lines(options.held_out)) if options.held_out else []
     if options.plot:
-        plot(table, slots, options.plot)
+        plot(table, slots, options.plot, rows)
+    if options.held_out and not options.against:
+        return 0 if print_held_out(rows, sys.stdout) else 1
     if options.against:
         return 0 if compare(slots, read(options.against)[1], sys.stdout) else 1
     if not options.plot:

@@ -150,6 +150,68 @@ struct bench_times bench_graph(const struct bench_options *options, cu_graph_exe
     return times;
 }
 
+struct bench_interleaved {
+    int count, rounds;
+    struct {
+        cu_graph_exec graph;
+        int calls, launches;
+        double *values; /* of `rounds` samples */
+    } graphs[];
+};
+
+struct bench_interleaved *bench_interleaved_new(int most_graphs, int rounds)
+{
+    struct bench_interleaved *b = bench_alloc(sizeof *b + (size_t)most_graphs * sizeof b->graphs[0]);
+    b->count = 0;
+    b->rounds = rounds;
+    return b;
+}
+
+void bench_interleaved_add(struct bench_interleaved *b, cu_graph_exec graph, int calls)
+{
+    const int i = b->count++;
+    b->graphs[i].graph = graph;
+    b->graphs[i].calls = calls;
+    b->graphs[i].values = bench_alloc((size_t)b->rounds * sizeof(double));
+}
+
+void bench_interleaved_run(struct bench_interleaved *b, const struct bench_options *options, gdn_stream stream)
+{
+    const double sample_us = options->quick ? 500.0 : 2000.0;
+    cu_event events[2];
+    CU(cuEventCreate(&events[0], 0));
+    CU(cuEventCreate(&events[1], 0));
+    for (int i = 0; i < b->count; ++i) {
+        time_replays(b->graphs[i].graph, 2, stream, events);
+        const double one = time_replays(b->graphs[i].graph, 1, stream, events);
+        b->graphs[i].launches = launches_for(sample_us, one);
+    }
+    for (int round = 0; round < b->rounds; ++round)
+        for (int k = 0; k < b->count; ++k) {
+            const int i = (k + round) % b->count, launches = b->graphs[i].launches;
+            const double us = time_replays(b->graphs[i].graph, launches, stream, events);
+            b->graphs[i].values[round] = us / launches / b->graphs[i].calls;
+        }
+    CU(cuEventDestroy(events[0]));
+    CU(cuEventDestroy(events[1]));
+}
+
+struct bench_times bench_interleaved_times(const struct bench_interleaved *b, int graph)
+{
+    struct bench_times times = { .samples = b->rounds };
+    double values[MAX_SAMPLES];
+    memcpy(values, b->graphs[graph].values, (size_t)b->rounds * sizeof values[0]);
+    bench_median(values, b->rounds, &times.median_us, &times.mad_us);
+    return times;
+}
+
+void bench_interleaved_free(struct bench_interleaved *b)
+{
+    for (int i = 0; i < b->count; ++i)
+        free(b->graphs[i].values);
+    free(b);
+}
+
 int bench_rotation(double bytes)
 {
     const double sets = ceil(L2_TIMES_FOUR / fmax(bytes, 1.0));
@@ -217,9 +279,22 @@ static long long max_seqs_of(const char *at, const char *end)
     return member && member < end ? atoll(member + 12) : INT64_MAX;
 }
 
+/* {"kernel": "gdn_prefill_hopper", "chunk": ...}: the "kernel" that stands before "params", and what is in those. */
+static char *params_with_kernel(const char *json, const char *params)
+{
+    static const char member[] = "\"kernel\": \"";
+    const char *kernel = NULL, *open = strchr(params, '{'), *close = strchr(params, '}');
+    char *text = bench_alloc(strlen(params) + 128);
+    for (const char *at = strstr(json, member); at && at < params; at = strstr(at + 1, member))
+        kernel = at + sizeof member - 1;
+    sprintf(text, "{%s%.*s\", %.*s", member, kernel ? (int)strcspn(kernel, "\"") : 0, kernel ? kernel : "",
+            (int)(close - open), open + 1);
+    return text;
+}
+
 /*
- * The dump lists, for each variant, "params", "buckets" (the token counts up to which it is chosen) and, where it is for
- * calls of few sequences, "max_seqs". Of those that fit, the fewest sequences win.
+ * The dump lists, for each variant, "kernel", "params", "buckets" (the token counts up to which it is chosen) and, where
+ * it is for calls of few sequences, "max_seqs". Of those that fit, the fewest sequences win.
  */
 char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs)
 {
@@ -227,14 +302,19 @@ char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs)
     long long least = -1;
     for (char *at = strstr(json, "\"params\": {"), *next; at; at = next) {
         next = strstr(at + 1, "\"params\": {");
-        const char *buckets = strstr(at, "\"buckets\": ["), *open = strchr(at, '{'), *close = strchr(at, '}');
+        const char *buckets = strstr(at, "\"buckets\": ["), *close = strchr(at, '}');
         const long long seqs = max_seqs_of(at, next ? next : at + strlen(at));
         if (!buckets || !close || last_of(strchr(buckets, '[')) != max_tokens || seqs < num_seqs) continue;
         if (found && seqs >= least) continue;
         free(found);
-        found = strndup(open, (size_t)(close - open) + 1);
+        found = params_with_kernel(json, at);
         least = seqs;
     }
     free(json);
     return found ? found : strdup("{}");
+}
+
+const char *bench_impl(const char *params)
+{
+    return strstr(params, "\"gdn_prefill_generic\"") ? "gdn-jit-generic" : "gdn-jit";
 }

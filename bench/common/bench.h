@@ -37,6 +37,18 @@ struct bench_times {
 /* The graph holds `calls` calls of what is measured. */
 struct bench_times bench_graph(const struct bench_options *options, cu_graph_exec graph, int calls, gdn_stream stream);
 
+/*
+ * Several graphs in turns, one sample of 2 ms each a round, every round beginning with another one: for times that are compared
+ * with each other. No sustained figure.
+ */
+struct bench_interleaved;
+struct bench_interleaved *bench_interleaved_new(int most_graphs, int rounds);
+/* Each call of the graph is one of what is measured. Graphs are numbered from 0 in the order in which they come. */
+void bench_interleaved_add(struct bench_interleaved *b, cu_graph_exec graph, int calls);
+void bench_interleaved_run(struct bench_interleaved *b, const struct bench_options *options, gdn_stream stream);
+struct bench_times bench_interleaved_times(const struct bench_interleaved *b, int graph);
+void bench_interleaved_free(struct bench_interleaved *b);
+
 /* Median and median absolute deviation; sorts values. */
 void bench_median(double *values, int count, double *median, double *mad);
 
@@ -60,6 +72,7 @@ struct bench_line {
     int h0;                                            /* -1: not written */
     const char *state_dtype, *layout, *gates, *params; /* params: a JSON object */
     const char *features;                              /* a JSON list */
+    const char *variant;                               /* of several rows that are otherwise alike */
     const char *method, *l2;
     struct bench_times times;
     double ratio_to_copy;
@@ -71,10 +84,13 @@ struct bench_line bench_line_init(void);
 void bench_write(const struct bench_options *options, gdn_ctx *ctx, const struct bench_line *line);
 
 /*
- * Parameters, as a JSON object, of the variant that calls of max_tokens (the plan's bound) and num_seqs use, given a workspace;
- * the caller frees it.
+ * Kernel and parameters, as a JSON object, of the variant that calls of max_tokens (the plan's bound) and num_seqs use, given a
+ * workspace; the caller frees it.
  */
 char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs);
+
+/* The field `impl` of a row with such parameters: the generic kernel has a name of its own. */
+const char *bench_impl(const char *params);
 
 /* A dump as one string; the caller frees it. */
 char *bench_dump(const gdn_plan *plan, gdn_dump_kind kind);

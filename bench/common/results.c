@@ -86,6 +86,7 @@ static void put_shape(FILE *f, const struct bench_line *line)
     put_int(f, "capacity", line->capacity);
     put_string(f, "gates", line->gates);
     put_json(f, "features", line->features);
+    put_string(f, "variant", line->variant);
     put_json(f, "params", line->params);
 }
 
@@ -160,6 +161,7 @@ static void print_line(const struct bench_line *line)
     printf("%-11s %-16s %-34s %-5s %-7s %-5s %10.2f us", line->op, line->impl, line->name,
            line->dtype ? line->dtype : "", line->gates ? line->gates : "", line->l2 ? line->l2 : "",
            line->times.median_us);
+    if (line->variant) printf("  %s", line->variant);
     if (line->times.sustained_us > 0.0) printf("  sustained %10.2f", line->times.sustained_us);
     if (line->ratio_to_copy > 0.0) printf("  %5.1f %% of copy", 100.0 * line->ratio_to_copy);
     if (!isnan(line->err_o)) printf("  err o %.1e", line->err_o);

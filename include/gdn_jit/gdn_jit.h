@@ -103,7 +103,7 @@ typedef struct gdn_config {
     uint64_t cache_max_bytes; /* 0: GDN_JIT_CACHE_MAX_BYTES, else 512 MiB; least recently used entries go first */
     uint32_t flags;           /* GDN_CTX_*; GDN_JIT_DISABLE_COMPILE=1 acts as GDN_CTX_NO_COMPILE */
     const char *nvrtc_path;   /* NULL: GDN_JIT_NVRTC, else libnvrtc.so.13, else libnvrtc.so.12 */
-    const char *driver_path;  /* NULL: libcuda.so.1 */
+    const char *driver_path;  /* NULL: libcuda.so.1. A tuning looks for libnvidia-ml.so.1, clocks' source, beside a path */
     gdn_log_fn log_fn;        /* NULL: silent */
     void *log_user;
     int log_level; /* 0: GDN_JIT_LOG, else GDN_LOG_WARN */
@@ -712,16 +712,17 @@ GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *u
 /*
  * Measures which parameters serve calls of one size best on one GPU. Nothing is tuned unless one of these is called.
  *
- * Candidates are the legal choices for the calls' slot: their bucket of tokens and, for prefill, their class of sequences
- * (up to 1, 2, 4 ... 64 of them; more have no class, and no workspace). The first candidate is what a plan takes without any
- * table. Each goes through up to three steps:
+ * Candidates are the legal choices for the calls' slot, which is their bucket of tokens and, for prefill, their class of
+ * sequences (up to 1, 2, 4 ... 64 of them; more have no class); of those that launch the same, one. The first candidate is what
+ * a plan takes without any table. Each goes through up to three steps:
  *   compile   its cubin is found or built
  *   check     its results on an awkward call (lengths around a chunk, empty and inert sequences, forked slots, decays from none
  *             to total), and the bytes of every input after it, are held against the host reference
  *   measure   its results on the calls that are timed are held against the first candidate's; then graphs of calls are
  *             replayed, candidates interleaved, with a cold and a warm L2, in a race that halves the field: median against
  *             median, and whoever beats the first candidate by more than 2 % and the noise must do it again in a run of its
- *             own. Else the first candidate stays. docs/tuning.md has the rule.
+ *             own, and must not be slower on smaller and larger calls of the slot, within desc's bounds. Else the first
+ *             candidate stays. docs/tuning.md has the rule.
  * A candidate that does not compile, does not load or computes something else is reported and left out.
  *
  * Everything runs on scratch memory and a stream of its own; no memory of the caller is read or written. A kernel that faults

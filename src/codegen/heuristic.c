@@ -77,7 +77,8 @@ static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *a
     struct gdni_spec spec;
     struct gdni_params usual;
     prefill_params(&usual, problem, arch);
-    return gdni_spec_build(&spec, problem, arch, &usual) == GDN_OK && tokens / seqs >= LEAST_CHUNKS * spec.params.chunk &&
+    return gdni_spec_build(&spec, problem, arch, &usual) == GDN_OK &&
+           tokens / seqs >= LEAST_CHUNKS * spec.params.chunk &&
            gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0;
 }
 
@@ -191,6 +192,8 @@ static int64_t prefill_cost(const struct gdni_spec *spec, const struct gdni_prob
     const int64_t chunks = divide_up(divide_up(tokens, seqs), spec->params.chunk);
     const int64_t ctas = seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
     gdni_workspace_of(&needs, spec, problem, num_sms, tokens, seqs);
+    if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
+        return gdni_partition_cost(spec, problem, num_sms, needs.partition, tokens, seqs) * chunk_ns(spec);
     const int64_t waves = divide_up(ctas + needs.num_producers, resident_ctas(spec, num_sms));
     const int64_t recurrence = waves * chunks * chunk_ns(spec);
     const int64_t images =
@@ -213,15 +216,30 @@ static int64_t conv_cost(const struct gdni_spec *spec, const struct gdni_problem
 struct ranked {
     struct gdni_params params;
     int64_t cost;
+    int changed; /* parameters that are not at their default */
 };
 
-/* Keeps the order of equal costs. */
+static bool goes_before(const struct ranked *a, const struct ranked *b)
+{
+    return a->cost < b->cost || (a->cost == b->cost && a->changed < b->changed);
+}
+
+/* Keeps the order of equals. */
 static void insert(struct ranked *list, int count, const struct ranked *one)
 {
     int at = count;
-    for (; at > 0 && list[at - 1].cost > one->cost; --at)
+    for (; at > 0 && goes_before(one, &list[at - 1]); --at)
         list[at] = list[at - 1];
     list[at] = *one;
+}
+
+static int count_changed(const struct gdni_params *params, int32_t kernel)
+{
+    struct gdni_param_row row;
+    int changed = 0;
+    for (int i = 0; gdni_param_at(kernel, i, &row); ++i)
+        changed += gdni_param_get(params, &row) != row.initial;
+    return changed;
 }
 
 /* The choice after this one, the last parameter fastest; false after the last. */
@@ -270,16 +288,17 @@ static int rank_kernel(struct ranked *list, int count, int32_t kernel, const str
         if (build_usable(&spec, &one.params, problem, arch, num_sms, slot) != GDN_OK) continue;
         const bool prefill = problem->op == GDNI_OP_PREFILL;
         one.cost = prefill ? prefill_cost(&spec, problem, num_sms, slot) : conv_cost(&spec, problem, num_sms, slot);
+        one.changed = count_changed(&one.params, kernel);
         if (memcmp(&one.params, first, sizeof *first) == 0) one.cost = -1;
-        if (count < GDNI_MAX_CANDIDATES) insert(list, count++, &one);
+        if (count < GDNI_MAX_CHOICES) insert(list, count++, &one);
     } while (next_choice(&one.params, kernel));
     return count;
 }
 
-int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
-                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
+int gdni_params_choices(struct gdni_params out[GDNI_MAX_CHOICES], const struct gdni_problem *problem,
+                        const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {
-    struct ranked list[GDNI_MAX_CANDIDATES + 1];
+    struct ranked list[GDNI_MAX_CHOICES + 1];
     struct gdni_params first;
     if (num_sms <= 0) num_sms = arch->default_sms;
     const int32_t own = (int32_t)gdni_kernel_choose(problem, arch, NULL);
@@ -289,5 +308,54 @@ int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const st
         count = rank_kernel(list, count, GDNI_KERNEL_PREFILL_SPLIT, &first, problem, arch, num_sms, slot);
     for (int i = 0; i < count; ++i)
         out[i] = list[i].params;
+    return count;
+}
+
+/* ---- Choices that a call cannot tell apart ---- */
+
+/* All that a launch is made of: the code, and what run-time parameters came to for this call. */
+struct launch {
+    struct gdni_spec spec;
+    struct gdni_workspace needs;
+};
+
+static void describe_launch(struct launch *out, const struct gdni_params *params, const struct gdni_problem *problem,
+                            const struct gdni_arch *arch, int num_sms)
+{
+    struct gdni_param_row row;
+    memset(out, 0, sizeof *out);
+    if (gdni_spec_build(&out->spec, problem, arch, params) != GDN_OK) return;
+    gdni_workspace_of(&out->needs, &out->spec, problem, num_sms, problem->max_tokens, problem->max_seqs);
+    out->needs.size = 0; /* how much of it there is changes nothing */
+    for (int i = 0; gdni_param_at(out->spec.kernel, i, &row); ++i)
+        if (row.when == GDNI_RUN_TIME) gdni_param_set(&out->spec.params, &row, 0);
+}
+
+/* Whether one of list[0 .. count - 1] makes the same launch. */
+static bool launches_alike(const struct launch *one, const struct gdni_params *list, int count,
+                           const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms)
+{
+    struct launch other;
+    for (int i = 0; i < count; ++i) {
+        describe_launch(&other, &list[i], problem, arch, num_sms);
+        if (memcmp(&one->spec, &other.spec, sizeof one->spec) == 0 &&
+            memcmp(&one->needs, &other.needs, sizeof one->needs) == 0)
+            return true;
+    }
+    return false;
+}
+
+int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
+                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
+{
+    struct gdni_params choices[GDNI_MAX_CHOICES];
+    struct launch one;
+    int count = 0;
+    if (num_sms <= 0) num_sms = arch->default_sms;
+    const int num_choices = gdni_params_choices(choices, problem, arch, num_sms, slot);
+    for (int i = 0; i < num_choices && count < GDNI_MAX_CANDIDATES; ++i) {
+        describe_launch(&one, &choices[i], problem, arch, num_sms);
+        if (!launches_alike(&one, out, count, problem, arch, num_sms)) out[count++] = choices[i];
+    }
     return count;
 }

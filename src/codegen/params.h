@@ -92,7 +92,16 @@ gdn_status gdni_params_usable(const struct gdni_params *params, const struct gdn
 
 /*
  * Every usable choice for a slot, the heuristic's answer first, then by what the model expects of them, best first; equal ones
- * in the order of params.def. At most GDNI_MAX_CANDIDATES. num_sms 0: of the arch's common GPU.
+ * by how many parameters differ from their default, then in the order of params.def. num_sms 0: of the arch's common GPU.
+ */
+enum { GDNI_MAX_CHOICES = 128 };
+int gdni_params_choices(struct gdni_params out[GDNI_MAX_CHOICES], const struct gdni_problem *problem,
+                        const struct gdni_arch *arch, int num_sms, struct gdni_slot slot);
+
+/*
+ * What a tuner tries for the problem's largest call, which has a workspace: of choices that launch the same code with the same
+ * numbers the first. A partition longer than the sequences is no partition, and 2 producers are 2 whatever asked for them. At
+ * most GDNI_MAX_CANDIDATES, which is more than any kernel's choices come to.
  */
 enum { GDNI_MAX_CANDIDATES = 64 };
 int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,

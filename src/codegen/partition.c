@@ -33,19 +33,19 @@ static bool fits(const struct gdni_spec *spec, const struct gdni_problem *proble
            (int64_t)GDNI_ITEMS_PER_SM * num_sms;
 }
 
-/* Of sequences of `chunks` chunks each, in `parts` partitions, in chunks of the busiest SM. */
-static int64_t cost(int64_t pairs, int64_t chunks, int64_t parts, int num_sms)
+/* Of sequences of `chunks` chunks each, in partitions of `length`, in chunks of the busiest SM. */
+static int64_t cost(int64_t pairs, int64_t chunks, int64_t length, int num_sms)
 {
-    const int64_t length = divide_up(chunks, parts), waves = divide_up(pairs * divide_up(chunks, length), num_sms);
-    return parts == 1 ? waves * chunks : waves * (length + REPLAY + SWITCH) + SETUP;
+    const int64_t waves = divide_up(pairs * divide_up(chunks, length), num_sms);
+    return length >= chunks ? waves * chunks : waves * (length + REPLAY + SWITCH) + SETUP;
 }
 
 /* The best number of chunks for sequences of equal length; `chunks` where whole ones are no worse. */
 static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
 {
-    int64_t best = chunks, least = cost(pairs, chunks, 1, num_sms);
+    int64_t best = chunks, least = cost(pairs, chunks, chunks, num_sms);
     for (int64_t parts = 2; divide_up(chunks, parts) >= SHORTEST; ++parts) {
-        const int64_t now = cost(pairs, chunks, parts, num_sms);
+        const int64_t now = cost(pairs, chunks, divide_up(chunks, parts), num_sms);
         if (pairs * parts > (int64_t)GDNI_ITEMS_PER_SM * num_sms) break;
         if (now >= least) continue;
         least = now;
@@ -109,6 +109,13 @@ bool gdni_partition_carries(const struct gdni_problem *problem, int num_sms, int
 bool gdni_carry_possible(const struct gdni_problem *problem, int num_sms)
 {
     return gdni_partition_carries(problem, num_sms, 1);
+}
+
+int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                            int32_t partition, int64_t num_tokens, int64_t num_seqs)
+{
+    const int64_t chunks = divide_up(divide_up(num_tokens, num_seqs), spec->params.chunk);
+    return cost(num_seqs * problem->num_heads, chunks, partition ? partition : chunks, num_sms);
 }
 
 bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens)

@@ -45,6 +45,10 @@ bool gdni_carry_possible(const struct gdni_problem *problem, int num_sms);
 int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens);
 
+/* What the model expects of a call of equal sequences: chunks' worth of work of the busiest SM. partition 0: whole. */
+int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                            int32_t partition, int64_t num_tokens, int64_t num_seqs);
+
 /* Whether any call of up to so many tokens may be cut. */
 bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens);
 

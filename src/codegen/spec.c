@@ -117,14 +117,15 @@ static void derive_split(struct gdni_spec *s)
 static void derive_hopper(struct gdni_spec *s)
 {
     enum { WARPGROUP = 128, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
+    enum { SM_REGISTERS = 65536 / WARPGROUP, PRODUCER_REGISTERS = 64, STATE_WARPGROUPS = 2 };
     enum { GATES = 1536, DIAGONALS = 8 * 16 * 20 * (int32_t)sizeof(float), SCALES = 8 * 32 * 8, BARRIERS = 512, ORDER = 512 };
     const int32_t tile = s->params.chunk * s->dk * 2, square = s->params.chunk * s->params.chunk * 2;
     s->threads = 4 * WARPGROUP;
     s->smem_bytes = (K_STAGES + Q_STAGES + V_STAGES) * tile + 2 * TP_STAGES * square + 2 * square + tile + DIAGONALS +
                     GATE_STAGES * GATES + SCALES + BARRIERS + ORDER;
-    s->producer_registers = 64;
-    s->state_registers = 184;
-    s->aux_registers = 80;
+    s->producer_registers = PRODUCER_REGISTERS;
+    s->state_registers = s->params.state_registers;
+    s->aux_registers = SM_REGISTERS - PRODUCER_REGISTERS - STATE_WARPGROUPS * s->state_registers;
 }
 
 /*

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "codegen/problem.h"
 #include "runtime/cache.h"
+#include "runtime/clocks.h"
 #include "runtime/driver.h"
 #include "runtime/guard.h"
 #include "runtime/nvrtc.h"
@@ -68,6 +69,7 @@ static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
            (ctx->cache = gdni_cache_create(cfg, &ctx->env, &ctx->log, &ctx->counters)) != NULL &&
            (ctx->registry = gdni_registry_create()) != NULL &&
            (ctx->driver = gdni_driver_create(cfg->driver_path)) != NULL &&
+           (ctx->clocks = gdni_clocks_create(cfg->driver_path)) != NULL &&
            (ctx->guard = gdni_guard_create(cfg->compile_wait_ms, &ctx->env, &ctx->log)) != NULL &&
            (ctx->record = gdni_record_create(cfg->record_path ? cfg->record_path : ctx->env.record, &ctx->log)) !=
                NULL &&
@@ -98,6 +100,7 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
     gdni_record_destroy(ctx->record);
     gdni_tuning_destroy(ctx->tuning);
     gdni_guard_destroy(ctx->guard);
+    gdni_clocks_destroy(ctx->clocks);
     gdni_driver_destroy(ctx->driver);
     gdni_registry_destroy(ctx->registry);
     gdni_cache_destroy(ctx->cache);

@@ -12,6 +12,7 @@
 #include "runtime/log.h"
 
 struct gdni_driver;   /* driver.h: libcuda, opened at first use */
+struct gdni_clocks;   /* clocks.h: libnvidia-ml, opened by the first tuning */
 struct gdni_nvrtc;    /* nvrtc.h: libnvrtc, opened at first use */
 struct gdni_cache;    /* cache.h: directory and bundles; decided at creation */
 struct gdni_registry; /* registry.h: programs in memory, single flight */
@@ -34,6 +35,7 @@ struct gdn_ctx {
     struct gdni_cache *cache;
     struct gdni_registry *registry;
     struct gdni_driver *driver;
+    struct gdni_clocks *clocks;
     struct gdni_guard *guard;
     struct gdni_record *record;
     struct gdni_tuning *tuning;

@@ -72,6 +72,7 @@ struct gdni_launch_config {
        const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle,     \
        int l2_promotion, int oob_fill))                                                                                \
     /* of the tuner alone */                                                                                           \
+    X(cuDeviceGetPCIBusId, (char *bus_id, int len, gdni_cudevice device))                                              \
     X(cuMemGetInfo, (size_t * free_bytes, size_t *total_bytes))                                                        \
     X(cuMemAlloc, (gdn_devptr * address, size_t bytes))                                                                \
     X(cuMemFree, (gdn_devptr address))                                                                                 \

@@ -192,12 +192,18 @@ void gdni_lab_graph_destroy(struct gdni_lab *lab, gdni_cuexec exec)
     if (exec && !lab->lost) lab->cuda->cuGraphExecDestroy(exec);
 }
 
+gdn_status gdni_lab_start(struct gdni_lab *lab, gdni_cuexec exec, int replays)
+{
+    for (int i = 0; i < replays; ++i)
+        LAB_TRY(cuGraphLaunch, (exec, lab->stream));
+    return GDN_OK;
+}
+
 gdn_status gdni_lab_time(struct gdni_lab *lab, gdni_cuexec exec, int replays, int64_t *ns)
 {
     float milliseconds = 0;
     LAB_TRY(cuEventRecord, (lab->events[0], lab->stream));
-    for (int i = 0; i < replays; ++i)
-        LAB_TRY(cuGraphLaunch, (exec, lab->stream));
+    GDN_TRY(gdni_lab_start(lab, exec, replays));
     LAB_TRY(cuEventRecord, (lab->events[1], lab->stream));
     GDN_TRY(wait_for(lab, lab->events[1]));
     LAB_TRY(cuEventElapsedTime, (&milliseconds, lab->events[0], lab->events[1]));

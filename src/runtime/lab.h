@@ -52,6 +52,9 @@ gdn_status gdni_lab_capture_begin(struct gdni_lab *lab);
 gdn_status gdni_lab_capture_end(struct gdni_lab *lab, gdni_cuexec *out);
 void gdni_lab_graph_destroy(struct gdni_lab *lab, gdni_cuexec exec);
 
+/* `replays` of a graph, of which none need have begun when this returns. */
+gdn_status gdni_lab_start(struct gdni_lab *lab, gdni_cuexec exec, int replays);
+
 /* Nanoseconds of `replays` of a graph, one after the other. */
 gdn_status gdni_lab_time(struct gdni_lab *lab, gdni_cuexec exec, int replays, int64_t *ns);
 

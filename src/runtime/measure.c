@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "runtime/clocks.h"
+#include "runtime/context.h"
 #include "runtime/tune.h"
 
 enum { ALIGNMENT = 256, MAX_SETS = 512, SAMPLE_NS = 1000000, SHORT_CALL_NS = 200000, CALLS_OF_SHORT = 8 };
@@ -306,6 +308,31 @@ static void note_leader(struct session *s)
     t->best_ns = e.median;
 }
 
+static void note_clock(struct gdni_seen *seen, int32_t mhz)
+{
+    if (mhz > 0 && seen->count < GDNI_MAX_CLOCKS) seen->mhz[seen->count++] = mhz;
+}
+
+/*
+ * The clocks that the leader runs at, which are not those of an idle GPU, nor the highest. Between stages, under a load of its
+ * own: a time that is taken meanwhile would be that of the question too.
+ */
+static gdn_status see_clocks(struct session *s)
+{
+    enum { LOAD_SAMPLES = 10 };
+    struct gdni_tune *t = s->t;
+    if (t->best < 0) return GDN_OK;
+    const struct entrant *e = &s->entrants[t->best];
+    GDN_TRY(gdni_tune_begin(t, GDN_TUNE_MEASURE, t->best));
+    gdn_status status = gdni_lab_start(&t->lab, e->warm, LOAD_SAMPLES * e->replays);
+    const struct gdni_mhz now = gdni_clocks_now(t->ctx->clocks, t->lab.cuda, t->lab.device);
+    if (status == GDN_OK) status = gdni_lab_wait(&t->lab);
+    if (status != GDN_OK) return gdni_tune_end(t, GDN_TUNE_MEASURE, t->best, status);
+    note_clock(&t->sm_clocks, now.sm);
+    note_clock(&t->mem_clocks, now.mem);
+    return GDN_OK;
+}
+
 static gdn_status run_race(struct session *s)
 {
     struct gdni_tune *t = s->t;
@@ -313,15 +340,17 @@ static gdn_status run_race(struct session *s)
     int rounds = 0;
     for (int i = 0; i < t->num_candidates; ++i)
         runs[i] = gdni_candidate_runs(&t->candidates[i]);
-    gdni_race_begin(&s->race, t->num_candidates, 0, divisor_for(s), runs);
+    gdni_race_begin(&s->race, t->num_candidates, t->incumbent, divisor_for(s), runs);
     while ((rounds = gdni_race_rounds(&s->race)) > 0) {
         for (int r = 0; r < rounds; ++r) {
             GDN_TRY(run_round(s, r));
             note_leader(s);
         }
+        GDN_TRY(see_clocks(s));
         gdni_race_next(&s->race);
     }
     gdni_race_decide(&s->race, &t->decision);
+    if (t->decision.heuristic.count) gdni_race_decide_to_stay(&s->race, &t->stay);
     return GDN_OK;
 }
 

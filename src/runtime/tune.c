@@ -158,7 +158,13 @@ static void put_date(char out[GDNI_TUNING_DATE])
         snprintf(out, GDNI_TUNING_DATE, "1970-01-01");
 }
 
-/* Clocks stay 0: the driver tells the highest ones only, not those that were seen. */
+/* 0: none was seen. */
+static int32_t middle_clock(const struct gdni_seen *seen)
+{
+    struct gdni_seen sorted = *seen;
+    return (int32_t)gdni_estimate_of(sorted.mhz, sorted.count).median;
+}
+
 static void put_environment(struct gdni_tuning_entry *out, const struct gdni_tune *t, const struct gdni_cuda *cuda)
 {
     const struct gdni_nvrtc_api *nvrtc = NULL;
@@ -167,6 +173,8 @@ static void put_environment(struct gdni_tuning_entry *out, const struct gdni_tun
         snprintf(out->driver, sizeof out->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
     if (gdni_nvrtc_get(t->ctx->nvrtc, &nvrtc) == GDN_OK)
         snprintf(out->nvrtc, sizeof out->nvrtc, "%d.%d", nvrtc->version / 100, nvrtc->version % 100);
+    out->sm_mhz = middle_clock(&t->sm_clocks);
+    out->mem_mhz = middle_clock(&t->mem_clocks);
     put_date(out->date);
     gdni_kernel_code_hash(out->code, (enum gdni_kernel)gdni_tuning_kernel(&out->key, &out->params));
 }
@@ -211,6 +219,61 @@ static gdn_status compile_all(struct gdni_tune *t)
     return GDN_OK;
 }
 
+/* ---- Elsewhere in the slot ---- */
+
+/*
+ * Other calls that the slot's choice will serve: one near its least tokens and one of the most. 0 where that is the call that
+ * was timed, as good as: less than a quarter away.
+ */
+static void other_sizes(const struct gdni_tune *t, int64_t sizes[2])
+{
+    enum { LEAST_PER_SEQ = 64 };
+    const int64_t tokens = t->problem.max_tokens, edge = gdni_bucket_edge(t->slot.bucket);
+    const int64_t below = t->slot.bucket > 0 ? gdni_bucket_edge(t->slot.bucket - 1) : 0;
+    const int64_t least = t->problem.max_seqs * LEAST_PER_SEQ;
+    sizes[0] = below ? below + below / 4 : edge / 4;
+    if (sizes[0] < least) sizes[0] = least;
+    if (sizes[0] * 5 > tokens * 4) sizes[0] = 0;
+    sizes[1] = edge < t->most_tokens ? edge : t->most_tokens;
+    if (sizes[1] > 2 * tokens) sizes[1] = 2 * tokens;
+    if (sizes[1] * 4 < tokens * 5) sizes[1] = 0;
+}
+
+/* Whether the winner is no slower than the heuristic's choice on a call of another size. Too large a call is not tried. */
+static gdn_status holds_at(struct gdni_tune *t, int64_t tokens, int winner, bool *holds)
+{
+    const int64_t timed = t->problem.max_tokens;
+    bool skipped[GDNI_MAX_CANDIDATES];
+    for (int i = 0; i < t->num_candidates; ++i) {
+        skipped[i] = t->candidates[i].skipped;
+        t->candidates[i].skipped = skipped[i] || (i != 0 && i != winner);
+    }
+    t->problem.max_tokens = tokens;
+    t->incumbent = winner;
+    const gdn_status status = gdni_tune_measure(t);
+    *holds = status != GDN_OK || t->decision.winner == winner;
+    t->problem.max_tokens = timed;
+    t->incumbent = 0;
+    for (int i = 0; i < t->num_candidates; ++i)
+        t->candidates[i].skipped = skipped[i];
+    return status == GDN_E_NOMEM && !t->lab.lost ? GDN_OK : status;
+}
+
+/* A choice serves every call of its slot: who beats the heuristic's on one of them must not lose to it on others. */
+static gdn_status measure(struct gdni_tune *t)
+{
+    int64_t sizes[2];
+    bool holds = true;
+    GDN_TRY(gdni_tune_measure(t));
+    const struct gdni_decision won = t->decision, stay = t->stay;
+    if (won.verdict != GDNI_VERDICT_FASTER) return GDN_OK;
+    other_sizes(t, sizes);
+    for (int i = 0; i < 2 && holds; ++i)
+        if (sizes[i]) GDN_TRY(holds_at(t, sizes[i], won.winner, &holds));
+    t->decision = holds ? won : stay;
+    return GDN_OK;
+}
+
 static gdn_status run_on_device(struct gdni_tune *t)
 {
     const struct gdni_cuda *cuda = NULL;
@@ -221,7 +284,7 @@ static gdn_status run_on_device(struct gdni_tune *t)
     gdn_status status = GDN_OK;
     if (t->options.steps & GDN_TUNE_CHECK) status = gdni_tune_check(t);
     if (status == GDN_OK && t->options.steps & GDN_TUNE_MEASURE) {
-        status = gdni_tune_measure(t);
+        status = measure(t);
         if (status == GDN_OK) status = record(t, cuda);
     }
     gdni_lab_close(&t->lab);
@@ -309,6 +372,7 @@ static gdn_status take_size(struct gdni_tune *t)
         return GDN_FAIL(GDN_E_INVALID, "options.num_tokens, num_seqs are %lld, %lld: desc's bounds are %lld and %lld",
                         (long long)o->num_tokens, (long long)o->num_seqs, (long long)p->max_tokens,
                         (long long)p->max_seqs);
+    t->most_tokens = p->max_tokens;
     if (o->num_tokens) p->max_tokens = o->num_tokens;
     if (o->num_seqs) p->max_seqs = o->num_seqs;
     if (p->max_tokens < p->max_seqs || p->max_seqs < 1)

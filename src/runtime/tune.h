@@ -22,12 +22,20 @@ struct gdni_candidate {
     char reason[GDNI_REASON_TEXT];
 };
 
+/* Clocks seen while measuring, those that were known. */
+enum { GDNI_MAX_CLOCKS = 16 };
+struct gdni_seen {
+    int count;
+    int64_t mhz[GDNI_MAX_CLOCKS];
+};
+
 struct gdni_tune {
     gdn_ctx *ctx;
     gdn_tune_options options; /* defaults filled in */
     gdn_target target;
     const struct gdni_arch *arch;
     struct gdni_problem problem; /* bounds: the call that is timed */
+    int64_t most_tokens;         /* that a call may have */
     union gdni_desc desc;
     struct gdni_slot slot;
     int num_candidates; /* the first is the heuristic's own choice */
@@ -36,8 +44,10 @@ struct gdni_tune {
     struct gdni_lab lab;
     /* for progress */
     int best;
-    int64_t best_ns, heuristic_ns;
-    struct gdni_decision decision;
+    int64_t best_ns;
+    int incumbent; /* who stays on a tie: the heuristic's choice, but where a winner is tried elsewhere in its slot */
+    struct gdni_decision decision, stay; /* stay: what it is when the winner must not win */
+    struct gdni_seen sm_clocks, mem_clocks;
 };
 
 bool gdni_candidate_runs(const struct gdni_candidate *candidate);

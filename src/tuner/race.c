@@ -204,11 +204,11 @@ static enum gdni_verdict verdict_of(const struct gdni_race *race, int winner)
     return race->favourite >= 0 && race->favourite != h ? GDNI_VERDICT_UNCONFIRMED : GDNI_VERDICT_TIE;
 }
 
-void gdni_race_decide(const struct gdni_race *race, struct gdni_decision *out)
+static void describe(const struct gdni_race *race, int winner, enum gdni_verdict verdict, struct gdni_decision *out)
 {
     memset(out, 0, sizeof *out);
-    out->winner = pick(race);
-    out->verdict = verdict_of(race, out->winner);
+    out->winner = winner;
+    out->verdict = verdict;
     fastest(race, &out->fastest);
     if (race->heuristic >= 0 && has_times(race, race->heuristic)) out->heuristic = time_of(race, race->heuristic);
     if (out->winner < 0) return;
@@ -216,6 +216,17 @@ void gdni_race_decide(const struct gdni_race *race, struct gdni_decision *out)
     out->time = time_of(race, out->winner);
     out->cold = estimate_of(r->cold_ns, r->cold_ns, r->count);
     out->warm = estimate_of(r->warm_ns, r->warm_ns, r->count);
+}
+
+void gdni_race_decide(const struct gdni_race *race, struct gdni_decision *out)
+{
+    const int winner = pick(race);
+    describe(race, winner, verdict_of(race, winner), out);
+}
+
+void gdni_race_decide_to_stay(const struct gdni_race *race, struct gdni_decision *out)
+{
+    describe(race, race->heuristic, GDNI_VERDICT_ELSEWHERE, out);
 }
 
 const char *gdni_verdict_text(enum gdni_verdict verdict)
@@ -226,6 +237,7 @@ const char *gdni_verdict_text(enum gdni_verdict verdict)
         [GDNI_VERDICT_TIE] = "none is faster by more than the tie band",
         [GDNI_VERDICT_FASTER] = "faster, and again in a run of its own",
         [GDNI_VERDICT_UNCONFIRMED] = "a run of its own did not show the gain again",
+        [GDNI_VERDICT_ELSEWHERE] = "faster, but slower on other calls of the slot",
         [GDNI_VERDICT_REPLACED] = "the heuristic's choice failed",
     };
     return texts[verdict];

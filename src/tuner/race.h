@@ -42,6 +42,7 @@ enum gdni_verdict {
     GDNI_VERDICT_TIE,         /* nothing is faster than the heuristic's choice by more than the tie band: it stays */
     GDNI_VERDICT_FASTER,      /* the winner beats the heuristic's choice, again in a run of its own */
     GDNI_VERDICT_UNCONFIRMED, /* a gain that the run of its own did not show again: the heuristic's choice stays */
+    GDNI_VERDICT_ELSEWHERE,   /* a gain, but slower than the heuristic's choice on other calls of the slot: that stays */
     GDNI_VERDICT_REPLACED     /* the heuristic's choice failed: the first of the fastest that did not */
 };
 const char *gdni_verdict_text(enum gdni_verdict verdict);
@@ -72,5 +73,7 @@ void gdni_race_next(struct gdni_race *race);
 int gdni_race_leader(const struct gdni_race *race, struct gdni_estimate *out);
 /* After the last stage. */
 void gdni_race_decide(const struct gdni_race *race, struct gdni_decision *out);
+/* The same race, but the heuristic's choice stays, because a winner elsewhere did not. It must have run to the end. */
+void gdni_race_decide_to_stay(const struct gdni_race *race, struct gdni_decision *out);
 
 #endif

@@ -1,6 +1,13 @@
 # One function per kind of test folder.
 include_guard()
 
+# The fake driver answers as libnvidia-ml too, opened by that name.
+function(gdn_also_nvml library)
+    add_custom_command(TARGET ${library} POST_BUILD VERBATIM
+                       COMMAND ${CMAKE_COMMAND} -E create_symlink "$<TARGET_FILE_NAME:${library}>"
+                               "$<TARGET_FILE_DIR:${library}>/libnvidia-ml.so.1")
+endfunction()
+
 # What every test program sees: the library's internals, the support code, the fake driver.
 function(gdn_test_program name)
     add_executable(${name} ${ARGN})
@@ -216,6 +223,7 @@ function(gdn_cli_gpu)
     target_compile_options(fake_gpu PRIVATE ${GDN_C_WARNINGS})
     set_target_properties(fake_gpu PROPERTIES C_VISIBILITY_PRESET default OUTPUT_NAME cuda SUFFIX .so.1
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cli/gpu)
+    gdn_also_nvml(fake_gpu)
 endfunction()
 
 # cli/test_*.c: Criterion executables over the tool's parts. cli/test_*.sh: scripts that run the tool, whose path is in

@@ -119,6 +119,8 @@ static struct {
     struct allocation *allocations;
     struct fake_memory memory;
     size_t free_memory;
+    unsigned sm_mhz, mem_mhz;
+    int nvml_users;
 } fake;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `fake` */
@@ -213,6 +215,17 @@ static gdni_curesult fake_cuDeviceGetName(char *name, int len, gdni_cudevice dev
     const int ordinal = ordinal_of(device);
     if (result == OK && ordinal < 0) result = INVALID_DEVICE;
     if (result == OK) snprintf(name, (size_t)len, "%s", fake.devices[ordinal].name);
+    LEAVE();
+}
+
+enum { FIRST_BUS = 0x1b }; /* of ordinal 0: neither an ordinal nor a CUdevice */
+
+static gdni_curesult fake_cuDeviceGetPCIBusId(char *bus_id, int len, gdni_cudevice device)
+{
+    ENTER("cuDeviceGetPCIBusId");
+    const int ordinal = ordinal_of(device);
+    if (result == OK && (ordinal < 0 || len < 13)) result = INVALID_DEVICE;
+    if (result == OK) snprintf(bus_id, (size_t)len, "0000:%02X:00.0", (unsigned)(FIRST_BUS + ordinal));
     LEAVE();
 }
 
@@ -887,6 +900,56 @@ static gdni_curesult fake_cuGetErrorString(gdni_curesult code, const char **text
 
 #define EXPORTED __attribute__((visibility("default")))
 
+/* ---- NVML: the same library, opened as libnvidia-ml.so.1 ---- */
+
+enum { NVML_UNINITIALIZED = 1, NVML_INVALID_ARGUMENT = 2, NVML_NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6 };
+
+EXPORTED int nvmlInit_v2(void);
+EXPORTED int nvmlShutdown(void);
+EXPORTED int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **device);
+EXPORTED int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz);
+
+int nvmlInit_v2(void)
+{
+    pthread_mutex_lock(&lock);
+    ++fake.nvml_users;
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+
+int nvmlShutdown(void)
+{
+    pthread_mutex_lock(&lock);
+    const int result = fake.nvml_users > 0 ? OK : NVML_UNINITIALIZED;
+    fake.nvml_users -= result == OK;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **device)
+{
+    unsigned domain, bus;
+    pthread_mutex_lock(&lock);
+    int result = fake.nvml_users ? OK : NVML_UNINITIALIZED;
+    const bool known = sscanf(bus_id, "%x:%x:00.0", &domain, &bus) == 2 && domain == 0 && bus >= FIRST_BUS &&
+                       bus < FIRST_BUS + (unsigned)fake.num_devices;
+    if (result == OK && !known) result = NVML_NOT_FOUND;
+    if (result == OK) *device = &fake.devices[bus - FIRST_BUS];
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz)
+{
+    pthread_mutex_lock(&lock);
+    const unsigned slower = device ? 15 * (unsigned)((struct fake_device *)device - fake.devices) : 0;
+    const unsigned now = kind == 1 && fake.sm_mhz ? fake.sm_mhz - slower : kind == 2 ? fake.mem_mhz : 0;
+    const int result = !device ? NVML_INVALID_ARGUMENT : now ? OK : NVML_NOT_SUPPORTED;
+    if (result == OK) *mhz = now;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
 /* ---- The one entry point that a host looks up by name ---- */
 
 static const struct {
@@ -938,6 +1001,7 @@ static void reset(void)
     }
     pthread_mutex_unlock(&lock);
     fake.free_memory = (size_t)4 << 30;
+    fake.sm_mhz = 1980, fake.mem_mhz = 3201;
     depth = floor_depth = 0;
     set_devices(1);
 }
@@ -1083,6 +1147,14 @@ static int graph_kernels(void)
     return fake.graph_kernels;
 }
 
+static void set_clocks(unsigned sm_mhz, unsigned mem_mhz)
+{
+    pthread_mutex_lock(&lock);
+    fake.sm_mhz = sm_mhz;
+    fake.mem_mhz = mem_mhz;
+    pthread_mutex_unlock(&lock);
+}
+
 EXPORTED extern const struct fake_controls fake_controls;
 const struct fake_controls fake_controls = {
     .reset = reset,
@@ -1105,4 +1177,5 @@ const struct fake_controls fake_controls = {
     .set_free_memory = set_free_memory,
     .memory = memory,
     .graph_kernels = graph_kernels,
+    .set_clocks = set_clocks,
 };

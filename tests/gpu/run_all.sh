@@ -107,6 +107,7 @@ bench() {
     step gdn_bench "$build/bench/gdn_bench" --out "$out/bench.jsonl" --commit "$commit"
     step prefill_features "$build/bench/prefill_features" --out "$out/bench.jsonl" --commit "$commit"
     step programmatic_launch "$build/bench/programmatic_launch" --out "$out/bench.jsonl" --commit "$commit"
+    step tuned_gain "$build/bench/tuned_gain" --out "$out/tuned_gain.jsonl" --commit "$commit"
 }
 
 for part; do

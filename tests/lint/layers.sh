@@ -85,7 +85,7 @@ only 'getenv|secure_getenv|setenv|putenv' 'src/runtime/env\.c' 'the environment 
 only 'malloc|calloc|realloc|reallocarray|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf|vasprintf' \
     'src/(base|cli)/mem\.c' 'allocate through src/base/mem.h (in the tool: src/cli/mem.c)'
 only 'cJSON_[A-Za-z]+' 'src/(base/json\.c|cli/.*)' 'JSON is read through src/base/json.h (in the tool: src/cli/json.h)'
-only 'dlopen|dlmopen' 'src/runtime/(driver|nvrtc)\.c' 'libraries are opened in src/runtime/driver.c and nvrtc.c'
+only 'dlopen|dlmopen' 'src/runtime/(clocks|driver|nvrtc)\.c' 'libraries are opened in src/runtime/clocks.c, driver.c and nvrtc.c'
 only 'printf|fprintf|vprintf|vfprintf|dprintf|vdprintf|puts|fputs|putchar|fputc|putc|perror|psignal' 'src/cli/.*' \
     'the library never prints: fail with GDN_FAIL or log with gdni_log()'
 only 'abort|assert|exit|_exit|_Exit|quick_exit|raise|__builtin_trap|errx?|warnx?' 'src/cli/.*' \

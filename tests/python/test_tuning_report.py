@@ -26,6 +26,42 @@ def table(*slots):
                           "slots": list(slots)}]}
 
 
+def times(case, variant, cold, warm, mad=0.05):
+    return [{"case": case, "dtype": "bf16", "variant": variant, "l2": l2, "median_us": us, "mad_us": mad * us}
+            for l2, us in (("cold", cold), ("warm", warm))]
+
+
+class HeldOut(unittest.TestCase):
+    def report_of(self, *lines):
+        out = io.StringIO()
+        good = tuning_report.print_held_out(tuning_report.held_out([x for pair in lines for x in pair]), out)
+        return good, out.getvalue()
+
+    def test_geometric_mean_is_over_all_calls_and_the_worst_is_named(self):
+        good, text = self.report_of(
+            times("gdn_a", "tuned", 9, 7), times("gdn_a", "heuristic", 12, 8), times("conv_b", "same", 30, 10),
+            times("gdn_c", "tuned", 20, 20, 0), times("gdn_c", "heuristic", 19.8, 19.8, 0))
+        self.assertTrue(good)
+        self.assertIn("| gdn_a | bf16 | 10.00 | 8.00 | 1.250 | 10.0 % |", text)
+        self.assertNotIn("| conv_b", text)
+        mean = (1.25 * 1 * 0.99) ** (1 / 3)
+        self.assertIn("3 calls that were not tuned; 1 run alike; 1 faster and 0 slower by more than the tie band; "
+                      f"geometric mean of heuristic / tuned {mean:.3f}; worst 0.990 (gdn_c, bf16)", text)
+
+    def test_a_call_that_is_slower_by_more_than_band_and_noise_fails(self):
+        slow = times("gdn_c", "tuned", 20, 20, 0), times("gdn_c", "heuristic", 19.5, 19.5, 0)
+        self.assertFalse(self.report_of(*slow)[0])
+        self.assertIn("0 faster and 1 slower", self.report_of(*slow)[1])
+        noisy = times("gdn_c", "tuned", 20, 20, 0.02), times("gdn_c", "heuristic", 19.5, 19.5, 0.02)
+        self.assertTrue(self.report_of(*noisy)[0])
+        self.assertFalse(self.report_of()[0], "nothing was measured")
+
+    def test_a_run_that_was_cut_short_is_no_result(self):
+        with self.assertRaises(SystemExit) as refused:
+            self.report_of(times("gdn_c", "tuned", 20, 20), times("gdn_c", "heuristic", 20, 20)[:1])
+        self.assertIn("gdn_c, bf16: no warm line of the variant heuristic", str(refused.exception))
+
+
 class Report(unittest.TestCase):
     def slots_of(self, content):
         with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:

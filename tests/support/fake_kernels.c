@@ -11,10 +11,21 @@
 #include "codegen/kernel_params.h"
 #include "rng.h"
 
+static int64_t tokens_of(const struct fake_launch *launch)
+{
+    struct gdni_prefill_params p;
+    struct gdni_conv1d_params c;
+    memcpy(&p, launch->params, sizeof p);
+    memcpy(&c, launch->params, sizeof c);
+    return strstr(launch->kernel, "prefill") ? p.num_tokens : c.num_tokens;
+}
+
 static const struct fake_kernel_row *row_of(const struct fake_kernels *k, const struct fake_launch *launch)
 {
-    for (int i = 0; i < k->num_rows; ++i)
-        if (k->rows[i].smem == launch->smem) return &k->rows[i];
+    for (int i = 0; i < k->num_rows; ++i) {
+        const struct fake_kernel_row *row = &k->rows[i];
+        if (row->smem == launch->smem && (!row->most_tokens || tokens_of(launch) <= row->most_tokens)) return row;
+    }
     return NULL;
 }
 

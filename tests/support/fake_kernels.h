@@ -12,9 +12,10 @@
 
 enum { FAKE_KERNEL_ROWS = 16 };
 
-/* Launches of so much dynamic shared memory, which tells candidates of one kernel apart. */
+/* Launches of so much dynamic shared memory, which tells candidates of one kernel apart. The first row that fits counts. */
 struct fake_kernel_row {
     unsigned smem;
+    int64_t most_tokens; /* of such calls only; 0: any */
     int64_t ns;      /* FAKE_HANGS, FAKE_FAULTS too */
     bool wrong;      /* one element of its output is another one */
     bool overwrites; /* writes a byte of an input */

@@ -66,9 +66,9 @@ static bool is_wanted(const struct gdni_tuning_entry *e)
 /* Adds the slot's first choice with the forced values. */
 static void force_slot(struct gdni_tuning_table *table, const struct gdni_problem *problem, struct gdni_slot slot)
 {
-    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    struct gdni_params list[GDNI_MAX_CHOICES];
     struct gdni_tuning_entry e = tuning_conv(0); /* whose measurements nobody looks at */
-    const int count = gdni_params_candidates(list, problem, table->arch, table->num_sms, slot);
+    const int count = gdni_params_choices(list, problem, table->arch, table->num_sms, slot);
     gdni_tuning_key_of(&e.key, problem, table->arch, slot);
     for (int i = 0; i < count; ++i) {
         e.params = list[i];

@@ -10,7 +10,7 @@
 
 /*
  * --params "stages=4,block_dv=16": what plans made from here on take, in each slot where there is a usable choice with these
- * values, the first of gdni_params_candidates(). NULL: the plans' own. Exits on a text that is no such list.
+ * values, the first of gdni_params_choices(). NULL: the plans' own. Exits on a text that is no such list.
  */
 void gpu_force_params(const char *text);
 

@@ -283,7 +283,7 @@ Test(params, the_hash_of_the_space_is_this_one)
 {
     char hash[GDNI_SPACE_HEX];
     gdni_space_hash(hash);
-    cr_expect_str_eq(hash, "61296b0df16753da");
+    cr_expect_str_eq(hash, "71cf939d4d1400a6");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -327,15 +327,15 @@ Test(params, the_manual_page_names_every_parameter_and_its_legal_values)
 
 /* ---- Candidates ---- */
 
-static int candidates_of(const struct gdni_problem *p, const char *arch_name, struct gdni_slot slot,
-                         struct gdni_params out[GDNI_MAX_CANDIDATES])
+static int choices_of(const struct gdni_problem *p, const char *arch_name, struct gdni_slot slot,
+                      struct gdni_params out[GDNI_MAX_CHOICES])
 {
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find(arch_name, &arch), GDN_OK);
-    return gdni_params_candidates(out, p, arch, 0, slot);
+    return gdni_params_choices(out, p, arch, 0, slot);
 }
 
-Test(candidates, the_heuristics_answer_comes_first_all_are_usable_and_none_comes_twice)
+Test(choices, the_heuristics_answer_comes_first_all_are_usable_and_none_comes_twice)
 {
     struct gdni_problem problems[] = { prefill_problem(), few_heads(8), few_heads(8), conv_problem(16) };
     problems[2].generic = 1;
@@ -344,11 +344,11 @@ Test(candidates, the_heuristics_answer_comes_first_all_are_usable_and_none_comes
             for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
                 for (int c = GDNI_ANY_SEQS; c < (i < 3 ? GDNI_NUM_SEQ_CLASSES : 0); ++c) {
                     const struct gdni_slot slot = { bucket, c };
-                    struct gdni_params list[GDNI_MAX_CANDIDATES], first;
-                    const int count = candidates_of(&problems[i], gdni_arch_at(a)->name, slot, list);
+                    struct gdni_params list[GDNI_MAX_CHOICES], first;
+                    const int count = choices_of(&problems[i], gdni_arch_at(a)->name, slot, list);
                     if (c < 0 || !gdni_params_heuristic_few(&first, &problems[i], gdni_arch_at(a), 0, bucket, c))
                         gdni_params_heuristic(&first, &problems[i], gdni_arch_at(a), 0, bucket);
-                    cr_assert(count > 0 && count < GDNI_MAX_CANDIDATES, "%d", count);
+                    cr_assert(count > 0 && count < GDNI_MAX_CHOICES, "%d", count);
                     cr_expect_eq(memcmp(&list[0], &first, sizeof first), 0, "problem %zu, bucket %d, class %d", i, bucket, c);
                     for (int k = 0; k < count; ++k) {
                         cr_expect_eq(gdni_params_usable(&list[k], &problems[i], gdni_arch_at(a), 0, slot), GDN_OK);
@@ -357,7 +357,7 @@ Test(candidates, the_heuristics_answer_comes_first_all_are_usable_and_none_comes
                 }
 }
 
-Test(candidates, are_the_product_of_what_the_arch_can_hold)
+Test(choices, are_the_product_of_what_the_arch_can_hold)
 {
     static const struct {
         const char *arch;
@@ -370,28 +370,28 @@ Test(candidates, are_the_product_of_what_the_arch_can_hold)
         { "sm_90a", { 7, 0 }, 3 },               /* split would need too much workspace */
     };
     struct gdni_problem p = few_heads(16);
-    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    struct gdni_params list[GDNI_MAX_CHOICES];
     p.generic = 1;
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
-        if (i < 3) cr_expect_eq(candidates_of(&p, wanted[i].arch, wanted[i].slot, list), wanted[i].count, "row %zu", i);
+        if (i < 3) cr_expect_eq(choices_of(&p, wanted[i].arch, wanted[i].slot, list), wanted[i].count, "row %zu", i);
     struct gdni_problem longer = p;
     longer.max_tokens = 1 << 22;
-    cr_expect_eq(candidates_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
+    cr_expect_eq(choices_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
     p.generic = 0;
-    cr_expect_eq(candidates_of(&p, "sm_90a", wanted[0].slot, list), 3 * 8,
-                 "Hopper's own: when a counter deals items out, and into what it cuts sequences");
+    cr_expect_eq(choices_of(&p, "sm_90a", wanted[0].slot, list), 2 * 3 * 8,
+                 "Hopper's own: registers, when a counter deals items out, and into what it cuts sequences");
     const struct gdni_problem conv = conv_problem(16);
-    cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[0].slot, list), 3 * 3);
-    cr_expect_eq(candidates_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
+    cr_expect_eq(choices_of(&conv, "sm_90a", wanted[0].slot, list), 3 * 3);
+    cr_expect_eq(choices_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
 }
 
-Test(candidates, the_model_ranks_measured_orders_rightly)
+Test(choices, the_model_ranks_measured_orders_rightly)
 {
     /* H200, docs/prefill_split.md: 16 heads, 1 x 32768: 32 columns 802 us, 16 columns 1294; generic 1520. */
     struct gdni_problem p = few_heads(16);
-    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    struct gdni_params list[GDNI_MAX_CHOICES];
     p.generic = 1;
-    const int count = candidates_of(&p, "sm_90a", (struct gdni_slot){ 4, 0 }, list);
+    const int count = choices_of(&p, "sm_90a", (struct gdni_slot){ 4, 0 }, list);
     int first_16 = count, first_32 = count, first_generic = count;
     for (int i = count - 1; i >= 0; --i) {
         if (list[i].block_dv == 16) first_16 = i;
@@ -400,6 +400,96 @@ Test(candidates, the_model_ranks_measured_orders_rightly)
     }
     cr_expect(first_32 < first_16 && first_16 < first_generic, "32: %d, 16: %d, generic: %d", first_32, first_16,
               first_generic);
+}
+
+/* ---- Candidates: choices that a call of so many tokens and sequences can tell apart ---- */
+
+enum { H200_SMS = 132 };
+
+/* What of a launch run-time parameters decide. */
+struct effect {
+    int32_t kernel, block_dv, stages, state_registers, producers, partition;
+    size_t control_words;
+};
+
+static struct effect effect_of(const struct gdni_params *params, const struct gdni_problem *p)
+{
+    const struct gdni_arch *arch = NULL;
+    struct gdni_spec spec;
+    struct gdni_workspace w;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    cr_assert_eq(gdni_spec_build(&spec, p, arch, params), GDN_OK, "%s", gdni_error_text());
+    gdni_workspace_of(&w, &spec, p, H200_SMS, p->max_tokens, p->max_seqs);
+    return (struct effect){ spec.kernel,     params->block_dv, params->stages,  params->state_registers,
+                            w.num_producers, w.partition,      w.control_words };
+}
+
+static bool same_effect(const struct effect *a, const struct effect *b)
+{
+    return a->kernel == b->kernel && a->block_dv == b->block_dv && a->stages == b->stages &&
+           a->state_registers == b->state_registers && a->producers == b->producers && a->partition == b->partition &&
+           a->control_words == b->control_words;
+}
+
+static int candidates_of_call(int heads, int64_t tokens, int64_t seqs, struct gdni_problem *p,
+                              struct gdni_params out[GDNI_MAX_CANDIDATES])
+{
+    const struct gdni_arch *arch = NULL;
+    const int seq_class = gdni_seq_class_of(seqs);
+    *p = few_heads(heads);
+    p->max_tokens = tokens, p->max_seqs = seqs;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    const struct gdni_slot slot = { gdni_bucket_of(tokens), seq_class < GDNI_NUM_SEQ_CLASSES ? seq_class : GDNI_ANY_SEQS };
+    const int count = gdni_params_candidates(out, p, arch, H200_SMS, slot);
+    struct gdni_params choices[GDNI_MAX_CHOICES];
+    const int num_choices = gdni_params_choices(choices, p, arch, H200_SMS, slot);
+    for (int i = 0; i < num_choices; ++i) {
+        const struct effect wanted = effect_of(&choices[i], p);
+        int met = 0;
+        for (int k = 0; k < count; ++k) {
+            const struct effect e = effect_of(&out[k], p);
+            met += same_effect(&wanted, &e);
+        }
+        cr_expect_eq(met, 1, "%d heads, %lld x %lld, choice %d: %d candidates launch the same", heads, (long long)tokens,
+                     (long long)seqs, i, met);
+    }
+    cr_expect_eq(memcmp(&out[0], &choices[0], sizeof out[0]), 0, "the heuristic's own comes first");
+    return count;
+}
+
+/* Of the partitions that the Hopper candidates lead to, the one at `partition_chunks`; -1: it is not among them. */
+static int32_t partition_at(const struct gdni_params *list, int count, const struct gdni_problem *p, int32_t chunks)
+{
+    for (int i = 0; i < count; ++i)
+        if (list[i].partition_chunks == chunks) return effect_of(&list[i], p).partition;
+    return -1;
+}
+
+Test(candidates, one_for_each_launch_and_none_twice)
+{
+    static const int heads[] = { 4, 16, 64 };
+    static const int64_t seqs[] = { 1, 4, 16, 128 };
+    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    struct gdni_problem p;
+    for (int h = 0; h < 3; ++h)
+        for (int64_t tokens = 128; tokens <= 32768; tokens *= 4)
+            for (int n = 0; n < 4; ++n)
+                if (tokens >= seqs[n] * 64) {
+                    const int count = candidates_of_call(heads[h], tokens, seqs[n], &p, list);
+                    cr_expect(count > 1 && count < GDNI_MAX_CANDIDATES, "%d", count);
+                }
+}
+
+Test(candidates, whole_sequences_are_tried_where_the_model_cuts_and_are_the_models_own_where_it_does_not)
+{
+    struct gdni_params list[GDNI_MAX_CANDIDATES];
+    struct gdni_problem p;
+    int count = candidates_of_call(16, 32768, 1, &p, list);
+    cr_expect_gt(partition_at(list, count, &p, GDNI_PARTITION_MODEL), 0);
+    cr_expect_eq(partition_at(list, count, &p, GDNI_PARTITION_NEVER), 0, "16 heads leave most SMs idle, whole or not");
+    count = candidates_of_call(64, 8192, 128, &p, list); /* one chunk a sequence, and no class: what remains is registers */
+    cr_expect_eq(partition_at(list, count, &p, GDNI_PARTITION_NEVER), -1);
+    cr_expect_eq(count, 2);
 }
 
 Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refuses)
