@@ -75,7 +75,10 @@ struct gdni_slot {
 void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            int num_sms, int bucket);
 
-/* A better one for calls of few sequences, when there is one. Its results have the bits of gdn_prefill_generic's. */
+/*
+ * A better one for calls of few sequences, when there is one: the kernel with two kinds of CTAs, which has the bits of
+ * gdn_prefill_generic, or the problem's own with narrower blocks of columns, which has its own bits.
+ */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class);
 
@@ -91,7 +94,7 @@ gdn_status gdni_params_usable(const struct gdni_params *params, const struct gdn
  * Every usable choice for a slot, the heuristic's answer first, then by what the model expects of them, best first; equal ones
  * in the order of params.def. At most GDNI_MAX_CANDIDATES. num_sms 0: of the arch's common GPU.
  */
-enum { GDNI_MAX_CANDIDATES = 64 };
+enum { GDNI_MAX_CANDIDATES = 96 };
 int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
                            const struct gdni_arch *arch, int num_sms, struct gdni_slot slot);
 

@@ -55,6 +55,9 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
 /* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
 int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
 
+/* Blocks of block_dv value columns that all heads of a sequence have: what CTAs of the recurrence share out. */
+int64_t gdni_spec_parts(const struct gdni_spec *spec, const struct gdni_problem *problem);
+
 /* CTAs of a prefill call on a GPU of num_sms (conv: conv_launch.h). GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,
                           int64_t num_seqs, int num_sms, uint32_t grid[3]);

@@ -32,20 +32,22 @@ enum { ALIGNMENT = 256 };
 static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_spec *spec,
                                  const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
-    const int64_t items = num_seqs * problem->num_heads;
-    const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * problem->num_heads;
+    const int64_t parts = gdni_spec_parts(spec, problem), items = num_seqs * parts;
+    const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * parts;
     if (num_seqs < 2 || items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
     out->control_words = 1;
     if (out->size == 0) out->size = ALIGNMENT;
 }
 
 /* Control words as the template lays them out, then a state for each item's link to the one before. */
-static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_problem *problem, int64_t items,
-                               int64_t num_seqs)
+static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec,
+                               const struct gdni_problem *problem, int64_t items, int64_t num_seqs)
 {
-    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, LINK_WORDS = 2 };
-    const int64_t state = (int64_t)problem->head_dim_qk * problem->head_dim_v * (int64_t)sizeof(float);
-    out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * num_seqs * problem->num_heads + LINK_WORDS * items);
+    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, WARPGROUP_COLUMNS = 64 };
+    const int64_t state = (int64_t)spec->dk * spec->params.block_dv * (int64_t)sizeof(float);
+    const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem),
+                  link_words = spec->params.block_dv / WARPGROUP_COLUMNS;
+    out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * pairs + link_words * items);
     out->images_offset = (size_t)round_up((int64_t)out->control_words * 4, ALIGNMENT);
     out->size = out->images_offset + (size_t)(items * state);
 }
@@ -58,9 +60,9 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms;
     if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
-        lay_out_partitions(out, problem, most, most / problem->num_heads);
+        lay_out_partitions(out, spec, problem, most, most / gdni_spec_parts(spec, problem));
         const size_t size = out->size;
-        lay_out_partitions(out, problem, items, num_seqs);
+        lay_out_partitions(out, spec, problem, items, num_seqs);
         out->size = size;
     }
     out->partition = partition;
@@ -79,8 +81,8 @@ static void workspace_of_images(struct gdni_workspace *out, const struct gdni_sp
     out->control_words = (size_t)(1 + images);
     out->images_offset = (size_t)round_up((1 + images) * 4, ALIGNMENT);
     out->size = out->images_offset + (size_t)(images * gdni_prefill_image_bytes(spec));
-    out->num_producers = num_producers(num_seqs * heads * (spec->dv / spec->params.block_dv),
-                                       spec->params.ctas_per_producer, num_sms, images);
+    out->num_producers =
+        num_producers(num_seqs * gdni_spec_parts(spec, problem), spec->params.ctas_per_producer, num_sms, images);
 }
 
 void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,

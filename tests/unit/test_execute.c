@@ -287,12 +287,19 @@ static struct gdni_prefill_hopper_params run_hopper(gdn_plan *plan, const gdn_pr
     return params;
 }
 
-/* The fake driver keeps a map's dims in its first bytes. */
+/* The fake driver keeps a map's dims in its first bytes, its box from byte 64 on. */
 static uint64_t map_dim(const struct gdni_tensor_map *map, int i)
 {
     uint64_t dim;
     memcpy(&dim, map->bytes + 8 * i, sizeof dim);
     return dim;
+}
+
+static uint32_t map_box(const struct gdni_tensor_map *map, int i)
+{
+    uint32_t size;
+    memcpy(&size, map->bytes + 64 + 4 * i, sizeof size);
+    return size;
 }
 
 Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
@@ -303,13 +310,14 @@ Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
     const struct gdni_prefill_params wanted = run_prefill(&a);
     const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
     cr_expect(same_bytes(&p, &wanted, offsetof(struct gdni_prefill_hopper_params, num_items)));
-    cr_expect_eq(p.num_items, 3 * 8);
-    cr_expect_eq(last_launch().grid[0], 3u * 8, "an item a CTA while they are fewer than SMs");
+    cr_expect_eq(p.num_items, 3 * 8 * 2, "halves of heads");
+    cr_expect_eq(last_launch().grid[0], 3u * 8 * 2, "an item a CTA while they are fewer than SMs");
     cr_expect_eq(host.cuda->calls("cuTensorMapEncodeTiled"), 4);
     cr_expect_eq(map_dim(&p.q_map, 1), 96u, "tokens");
     cr_expect_eq(map_dim(&p.q_map, 3), 4u, "q heads");
     cr_expect_eq(map_dim(&p.o_map, 3), 8u, "state heads");
     cr_expect_eq(map_dim(&p.k_map, 4), 1u, "one batch");
+    cr_expect(map_box(&p.k_map, 2) == 2 && map_box(&p.v_map, 2) == 1, "halves of V's columns, all of K's");
     gdn_plan_destroy(plan);
 }
 
@@ -333,6 +341,7 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
         cr_expect_eq(p.control, given ? 0xf00000u : 0u);
         cr_expect_eq(host.cuda->calls("cuMemsetD32Async") - memsets, given);
         cr_expect_eq(launch.grid[0], 132u, "CTAs walk 320 items");
+        cr_expect_eq(map_box(&p.v_map, 2), 2u, "all columns of a head");
     }
     gdn_plan_destroy(plan);
 }
