@@ -59,6 +59,8 @@ constexpr bool BETA_IN_T = spec::IO_BF16;
  * harmless.
  */
 constexpr bool LATE_SCALE = !spec::IO_BF16;
+/* Q S right behind K S, so that it is done when W is: a lone state warpgroup has the 32 registers for it. */
+constexpr bool EARLY_Q = STATE_GROUPS == 1;
 
 static_assert(!spec::QK_L2NORM, "the generic kernel's");
 static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
@@ -1673,8 +1675,8 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
 }
 
 /*
- * One chunk, whose table and K tile are there. Returns its flags. Q S is issued only when K S has become W: 32
- * registers less at the peak. Whether W fits fp16 is found out while Q S runs.
+ * One chunk, whose table and K tile are there. Returns its flags. With two warpgroups Q S is issued only when K S has become W:
+ * 32 registers less at the peak. Whether W fits fp16 is found out while Q S runs.
  */
 __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, const Clock &c, const Place &place)
 {
@@ -1684,6 +1686,10 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     pack_state(st, place);
     take_turn(place.group);
     issue_keys(x, st.packed, c.k());
+    if constexpr (EARLY_Q) {
+        mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
+        issue_keys(st.O, st.packed, c.q());
+    }
     const u32 now = load_shared_u32(table + FLAGS);
     const bool last = now & CHUNK_LAST;
     const float decay = load_shared_float(table + DECAY_ALL);
@@ -1695,19 +1701,21 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     for (int i = 0; i < 64; ++i)
         st.S[i] *= decay;
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
-    mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
+    if constexpr (!EARLY_Q) mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
     const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
-    wgmma_wait<0>();
+    wgmma_wait<EARLY_Q ? 1 : 0>();
     settled(x);
     residual(x, c.v() + place.group * HALF, table, place.warp);
     pack_f16_rows(W, x);
-    /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
-    u32 any = 0;
+    if constexpr (!EARLY_Q) {
+        /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
+        u32 any = 0;
 #pragma unroll
-    for (int i = 0; i < 16; ++i)
-        any |= W[i / 4][i % 4];
-    if (rarely(any == 0)) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4()); /* complete already */
-    issue_keys(st.O, st.packed, c.q());
+        for (int i = 0; i < 16; ++i)
+            any |= W[i / 4][i % 4];
+        if (rarely(any == 0)) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4()); /* complete already */
+        issue_keys(st.O, st.packed, c.q());
+    }
     /* One way for the whole warpgroup, whose warps must execute the same products. */
     const bool usual =
         bar_all(BAR_VOTE + place.group, GROUP,
