@@ -156,6 +156,7 @@ __device__ __forceinline__ u32 bar(int index)
 
 __device__ __forceinline__ void init_barriers()
 {
+#pragma unroll /* their counts as constants: worked out by one thread they took longer than the instructions */
     for (int i = 0; i < NUM_BARRIERS; ++i) {
         int warps = 1;                                /* the one that loads; O_EMPTY: that stores */
         if (i >= K_EMPTY && i < GATE_FULL) warps = STATE_WARPS;
