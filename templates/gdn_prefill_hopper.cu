@@ -1254,6 +1254,9 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
     float kk[32], qk[32];
     Clock c = { 0, 0, 0 };
+    /* Blocks of T and P above the diagonal are never written again; who writes the others meets the rest before it. */
+    for (int i = 32 * band + lane_id(); i < 2 * TP_STAGES * SQUARE / 16; i += GROUP)
+        store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
     for (bool waits = false;; c.advance()) { /* T of chunk c.n - 1 is still to be made */
         if (rarely(!begin_aux(kk, c))) break;
         const int slot = c.n & 1;
@@ -1910,9 +1913,6 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         init_barriers();
         store_shared(at(REPAIR_AT), 0u);
     }
-    /* Blocks of T and P above the diagonal are never written again. */
-    for (int i = threadIdx.x; i < 2 * TP_STAGES * SQUARE / 16; i += spec::THREADS)
-        store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
     wait_for_previous_kernel();
     sort_sequences(p);
     async_proxy_fence();
