@@ -600,6 +600,15 @@ __device__ __forceinline__ Tiles tiles_of(u32 course, int step)
              { token, v % PARTS, v / PARTS, batch } };
 }
 
+/* The maps come while the first item is looked for; a call without tokens has none. By one lane. */
+__device__ __forceinline__ void prefetch_maps(const prefill_params &p)
+{
+    tma_prefetch_map(&p.k_map);
+    tma_prefetch_map(&p.q_map);
+    tma_prefetch_map(&p.v_map);
+    tma_prefetch_map(&p.o_map);
+}
+
 /* By one lane. */
 __device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, const TileAt &from)
 {
@@ -1913,6 +1922,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         init_barriers();
         store_shared(at(REPAIR_AT), 0u);
     }
+    if (threadIdx.x == 32 && p.num_tokens > 0) prefetch_maps(p);
     wait_for_previous_kernel();
     sort_sequences(p);
     async_proxy_fence();
