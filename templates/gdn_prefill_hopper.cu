@@ -1886,11 +1886,11 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
     State st;
     Clock c = { 0, 0, 0 };
     if (place.group == 1) pass_turn(1);
-    for (;;) {
+    for (u32 number = 0;;) {
+        mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
+        if ((int)load_shared_u32(entry_of(number) + ITEM_N) < 0) break;
+        begin_item(st.S, p, entry_of(number), place); /* a CTA's first one while its table and tiles are on their way */
         mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
-        const u32 first = load_shared_u32(c.table() + FLAGS);
-        if (first & CHUNK_END) break;
-        begin_item(st.S, p, entry_of(first >> ITEM_SHIFT), place); /* there since the gate warps have it */
         mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
         u32 now;
         do {
@@ -1908,6 +1908,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
             release(); /* what hand_over() stored: the output warp counts the item */
             arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1));
         }
+        number = (now >> ITEM_SHIFT) + 1;
     }
     if (place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
 }
