@@ -1297,8 +1297,8 @@ __device__ __forceinline__ void load_state(float (&S)[64], const StateAt<const v
 #pragma unroll
     for (int n = 0; n < 16; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            S[4 * n + i] = from.load(8 * n + 2 * t + (i & 1), dv + 8 * (i >> 1));
+        for (int i = 0; i < 4; i += 2)
+            from.load_pair(S[4 * n + i], S[4 * n + i + 1], 8 * n + 2 * t, dv + 4 * i);
 }
 
 __device__ __forceinline__ void save_state(const float (&S)[64], const StateAt<void> &to, int dv)
@@ -1307,8 +1307,8 @@ __device__ __forceinline__ void save_state(const float (&S)[64], const StateAt<v
 #pragma unroll
     for (int n = 0; n < 16; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            to.store(8 * n + 2 * t + (i & 1), dv + 8 * (i >> 1), S[4 * n + i]);
+        for (int i = 0; i < 4; i += 2)
+            to.store_pair(8 * n + 2 * t, dv + 4 * i, S[4 * n + i], S[4 * n + i + 1]);
 }
 
 /* To the slots of every checkpoint that stands at the same token as `row`. */
