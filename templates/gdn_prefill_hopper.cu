@@ -722,7 +722,8 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             known = false;
             step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
             end = (int)load_shared_u32(entry_of(number) + ITEM_END);
-            take = max(end - LOOK_AHEAD, step); /* no earlier, so that the longest wait for nobody */
+            /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
+            take = max(end - LOOK_AHEAD, min(step + 1, end - 1));
         }
     }
 }
