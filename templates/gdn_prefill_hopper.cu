@@ -1853,7 +1853,7 @@ __device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
 {
     const u32 *const word = pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_PART),
                                       PAIR_STARTED);
-    while (peek(word) != 2) {
+    while (peek(word) != (u32)STATE_GROUPS) {
     }
     acquire();
 }
