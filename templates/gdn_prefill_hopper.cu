@@ -1,17 +1,17 @@
 /*
  * gdn_prefill_hopper.cu - chunked gated delta rule, forward, exact; Hopper (sm_90a): wgmma, TMA, warp-specialised, persistent.
  *
- * A CTA walks items (sequence, state head), each in chunks of C = 64 tokens. With c_i the cumulated log2 decay inside the
- * chunk, e_i = 2^c_i, d_i = 2^(c_63 - c_i), G_ij = 2^(c_i - c_j) for i >= j:
+ * A CTA walks items (sequence, state head; or half of its value columns), each in chunks of C = 64 tokens. With c_i the
+ * cumulated log2 decay inside the chunk, e_i = 2^c_i, d_i = 2^(c_63 - c_i), G_ij = 2^(c_i - c_j) for i >= j:
  *
  *     T  = (I + tril(beta_i G_ij (K K^T)_ij, -1))^-1 diag(beta)        P  = tril(G_ij (Q K^T)_ij)
  *     W  = V - e K S                                                   V' = T W       (fp16 I/O: beta in W, not in T)
  *     O  = scale (e Q S + P V')                                        S <- e_63 S + K^T (d V')
  *
- * Four warpgroups, joined by mbarriers:
+ * Three or four warpgroups, joined by mbarriers:
  *     producer   warp 0: K, Q, V tiles by TMA; warps 1, 2: gate tables, and the 16 x 16 diagonal blocks of the inverse; warp 3:
  *                O tiles to memory
- *     2 state    64 value columns each: S^T (64 x 128, fp32) stays in registers for the whole item; packed accumulators are the
+ *     1, 2 state 64 value columns each: S^T (64 x 128, fp32) stays in registers for the whole item; packed accumulators are the
  *                A operands of every product
  *     aux        T and P, one to two chunks ahead of the state warpgroups
  *
@@ -44,6 +44,8 @@ constexpr int C = spec::CHUNK, D = 128;
 constexpr int K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4;
 constexpr int GROUP = 128; /* threads of a warpgroup */
 constexpr int GATE_WARPS = 2;
+constexpr int STATE_GROUPS = spec::BLOCK_DV / 64, STATE_WARPS = 4 * STATE_GROUPS; /* 64 value columns a warpgroup */
+constexpr int PARTS = D / spec::BLOCK_DV; /* of a head's value columns, an item each */
 constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the next one is taken */
 
 /*
@@ -57,30 +59,35 @@ constexpr bool BETA_IN_T = spec::IO_BF16;
  * harmless.
  */
 constexpr bool LATE_SCALE = !spec::IO_BF16;
+/* Q S right behind K S, so that it is done when W is: a lone state warpgroup has the 32 registers for it. */
+constexpr bool EARLY_Q = STATE_GROUPS == 1;
 
 static_assert(!spec::QK_L2NORM, "the generic kernel's");
 static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
-static_assert(spec::THREADS == 4 * GROUP, "host and device agree on the roles");
+static_assert(STATE_GROUPS == 1 || STATE_GROUPS == 2, "a state warpgroup has 64 columns of two in a V tile");
+static_assert(!spec::CARRIES || PARTS == 1, "a transition takes all value columns");
+static_assert(spec::THREADS == (2 + STATE_GROUPS) * GROUP, "host and device agree on the roles");
 
 /* ---- Shared memory ------------------------------------------------------------------------------------------------- */
 
 constexpr int TILE = C * D * 2, HALF = TILE / 2, SQUARE = C * C * 2;
+constexpr int V_TILE = STATE_GROUPS * HALF;
 constexpr int K_AT = 0;
 constexpr int Q_AT = K_AT + K_STAGES * TILE;
 constexpr int V_AT = Q_AT + Q_STAGES * TILE;
-constexpr int T_AT = V_AT + V_STAGES * TILE;
+constexpr int T_AT = V_AT + V_STAGES * V_TILE;
 constexpr int P_AT = T_AT + TP_STAGES * SQUARE;
 constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: L below the diagonal, then D L; D^T on it */
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
 constexpr int DIAGONAL_STRIDE = 20;             /* floats: conflict-free transposed stores, 16-byte rows */
 constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
-constexpr int DIAGONAL_AT = O_AT + 2 * HALF; /* [chunk & 1][band] */
+constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
 /* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses. */
 constexpr int KEPT_AT = GATE_AT + GATE - 32, COURSE_AT = KEPT_AT + GATE;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
-constexpr int BAR_AT = SCALE_AT + 8 * 32 * 8;
+constexpr int BAR_AT = SCALE_AT + STATE_WARPS * 32 * 8;
 constexpr int ITEM_SLOTS = 8, ENTRY = 32;
 constexpr int ITEM_AT = BAR_AT + 480; /* what all roles know of an item, ENTRY bytes each */
 constexpr int V_WAITS_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's place in its map */
@@ -134,8 +141,8 @@ enum {
     TP_FULL = GATE_EMPTY + GATE_STAGES,
     TP_EMPTY = TP_FULL + TP_STAGES,
     O_FULL = TP_EMPTY + TP_STAGES, /* [state warpgroup] */
-    O_EMPTY = O_FULL + 2,
-    DIAGONAL_FULL = O_EMPTY + 2, /* blocks to invert, chunks in turn */
+    O_EMPTY = O_FULL + STATE_GROUPS,
+    DIAGONAL_FULL = O_EMPTY + STATE_GROUPS, /* blocks to invert, chunks in turn */
     DIAGONAL_DONE = DIAGONAL_FULL + 2,
     ITEM_DONE = DIAGONAL_DONE + 2, /* items in turn: their states are handed over */
     TAIL = ITEM_DONE + 2,          /* a tail chunk's tiles, before their rest is cleared */
@@ -153,18 +160,19 @@ __device__ __forceinline__ u32 bar(int index)
 
 __device__ __forceinline__ void init_barriers()
 {
+#pragma unroll /* their counts as constants: worked out by one thread they took longer than the instructions */
     for (int i = 0; i < NUM_BARRIERS; ++i) {
         int warps = 1;                                /* the one that loads; O_EMPTY: that stores */
-        if (i >= K_EMPTY && i < GATE_FULL) warps = 8; /* state warps */
-        if (i >= GATE_EMPTY && i < TP_FULL) warps = 8;
+        if (i >= K_EMPTY && i < GATE_FULL) warps = STATE_WARPS;
+        if (i >= GATE_EMPTY && i < TP_FULL) warps = STATE_WARPS;
         if (i >= TP_FULL && i < TP_EMPTY) warps = 4; /* aux warps */
-        if (i >= TP_EMPTY && i < O_FULL) warps = 8;
+        if (i >= TP_EMPTY && i < O_FULL) warps = STATE_WARPS;
         if (i >= O_FULL && i < O_EMPTY) warps = 4;              /* one state warpgroup's warps */
         if (i >= DIAGONAL_FULL && i < DIAGONAL_DONE) warps = 4; /* aux warps */
         if (i >= DIAGONAL_DONE && i < ITEM_DONE) warps = 2;     /* gate warps */
-        if (i >= ITEM_DONE && i < TAIL) warps = 8;              /* state warps */
+        if (i >= ITEM_DONE && i < TAIL) warps = STATE_WARPS;
         const bool lanes = i >= GATE_FULL && i < GATE_EMPTY;    /* a gate warp's lanes, each for its tokens */
-        if (i == CARRIED) warps = 8; /* state warps */
+        if (i == CARRIED) warps = STATE_WARPS;
         mbar_init(bar(i), lanes ? 32 : i >= TAIL && i < CARRIED ? 1 : warps * ARRIVALS_PER_WARP);
     }
     mbar_init_fence();
@@ -185,7 +193,7 @@ struct Clock {
     }
     __device__ __forceinline__ u32 v() const
     {
-        return at(V_AT) + (n & 1) * TILE;
+        return at(V_AT) + (n & 1) * V_TILE;
     }
     __device__ __forceinline__ u32 table() const
     {
@@ -223,15 +231,21 @@ static_assert(K_STAGES == 4 && GATE_STAGES == 4 && V_STAGES == 2 && TP_STAGES ==
 /* ---- Items --------------------------------------------------------------------------------------------------------- */
 
 /*
- * Chunks of one sequence and state head, from a state to a state. Either all of them, or a partition: p.partition chunks, and
- * before them as many as it takes to replay the state that they start from.
+ * Chunks of one sequence and part of a state head, from a state to a state. Either all of them, or a partition: p.partition
+ * chunks, and before them as many as it takes to replay the state that they start from. Parts are numbered through all heads,
+ * so that those of one k head are worked on side by side.
  */
 struct Item : Sequence {
-    int n, head;    /* the sequence; -1: no more items */
+    int n, part;    /* the sequence; -1: no more items */
     int begin, end; /* its chunks; an empty sequence has one where its state is to be copied */
     int main;       /* chunks before it are there for the state alone: their O and checkpoints are another item's */
     int index;      /* in the order of items; of partitions also the link to the one before, see "Partitions" */
     int start;      /* a line of initial_state, or START_* */
+
+    __device__ __forceinline__ int head() const
+    {
+        return part / PARTS;
+    }
 };
 /* KEPT: what the CTA's last item ended with. LINK: what lies at the link. IDENTITY, CARRIED: see Carrying. */
 enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3, START_IDENTITY = -4, START_CARRIED = -5 };
@@ -241,9 +255,26 @@ enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3, START_IDENTITY = -4, 
  * AFTER: a line of final_state, or what comes after a partition: the next item goes on (KEPT), there is a guess to meet at the
  * link (LINK), the state is left there (STATE); the rest: see Carrying.
  */
-enum { ITEM_N = 0, ITEM_HEAD = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
+enum { ITEM_N = 0, ITEM_PART = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
 enum { ITEM_INDEX = 28 };
 enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
+
+__device__ __forceinline__ int parts_of_heads(const prefill_params &p)
+{
+    return p.num_heads * PARTS;
+}
+
+/* See Carrying. */
+__device__ __forceinline__ bool carries(const prefill_params &p)
+{
+    return spec::CARRIES && p.carry;
+}
+
+/* The first value column of a part, in its head. */
+__device__ __forceinline__ int column_of(int part)
+{
+    return part % PARTS * spec::BLOCK_DV;
+}
 
 /* With more items than CTAs the longest come first, so that the last to end are short. */
 __device__ __forceinline__ bool sorted(const prefill_params &p)
@@ -297,9 +328,9 @@ __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence
  * set aside.
  *
  * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
- * whatever the lengths; an item is a row and a head. Control words: the ticket; PAIR_WORDS of each (sequence, head); ITEM_WORDS
+ * whatever the lengths; an item is a row and a part. Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS
  * of each item: for each state warpgroup how far the link to the partition before it is, and its transition; LATER's list. At
- * the link, in p.images, lies a state or the addend of the partition before it; behind all of these, the transitions.
+ * the link, in p.images, lies a state or the addend of the partition before it, and the transition of the one behind it.
  */
 enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
 enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_NEXT = 3 };
@@ -309,14 +340,14 @@ enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
 constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */
 constexpr float ENOUGH_DECAY = -20.0f * LOG2E;
 
-__device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int head, int which)
+__device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int part, int which)
 {
-    return p.control + PAIRS_AT + PAIR_WORDS * (n * p.num_heads + head) + which;
+    return p.control + PAIRS_AT + PAIR_WORDS * (n * parts_of_heads(p) + part) + which;
 }
 
 __device__ __forceinline__ u32 *item_word(const prefill_params &p, int index, int which)
 {
-    return p.control + PAIRS_AT + PAIR_WORDS * p.num_seqs * p.num_heads + ITEM_WORDS * index + which;
+    return p.control + PAIRS_AT + PAIR_WORDS * p.num_seqs * parts_of_heads(p) + ITEM_WORDS * index + which;
 }
 
 /* Calls that are cut have few tokens enough for 32 bits: a division of 64 is a call, and registers. */
@@ -352,7 +383,7 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
     float sum = 0.0f;
 #pragma unroll 1
     for (int before = 0; before < most; before += BATCH) {
-        GateReader reader(p, item, item.head, (boundary - before) * C + 2 * lane);
+        GateReader reader(p, item, item.head(), (boundary - before) * C + 2 * lane);
         RawGate raw[BATCH][2];
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
@@ -379,8 +410,8 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
  */
 __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, int lane)
 {
-    const int row = item.index / p.num_heads;
-    item.head = item.index - row * p.num_heads;
+    const int row = item.index / parts_of_heads(p);
+    item.part = item.index - row * parts_of_heads(p);
     item.n = row;
     if (p.partition)
         item.n = sequence_of_row(p, row, lane);
@@ -447,19 +478,19 @@ __device__ __forceinline__ Item item_set_aside(const prefill_params &p, int lane
 }
 
 /*
- * Partition `item` follows the CTA's last item. guessed: so is the state before it; else the gates leave too much. True: item is
- * what the CTA does next for it.
+ * Partition `item` follows the CTA's last item. guessed: so is the state before it; else the gates leave too much. True: item
+ * is what the CTA does next for it.
  */
 __device__ __forceinline__ bool follow_up(Item &item, const prefill_params &p, u32 last, bool guessed, int lane)
 {
     const bool addend = (int)load_shared_u32(last + ITEM_AFTER) == END_ADDEND;
     const bool carried = (int)load_shared_u32(last + ITEM_START) == START_CARRIED;
-    if (!guessed && !p.carry) {
+    if (!guessed && !carries(p)) {
         item.start = START_KEPT;
         return true;
     }
     if (!guessed && addend) { /* its transition is wanted too */
-        item.index -= p.num_heads;
+        item.index -= parts_of_heads(p);
         item.end = item.main = item.begin;
         item.begin -= p.partition;
         item.start = START_IDENTITY;
@@ -497,7 +528,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         item.start = START_ZEROS;
         item.begin -= replayed;
         if (replayed > 0) return item;
-        if (!p.carry) continue; /* who has the partition before it goes on */
+        if (!carries(p)) continue; /* who has the partition before it goes on */
         set_aside(p, index, lane);
         if (!ends_inside(p, item)) continue;
         item.main = item.end;
@@ -509,11 +540,11 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
 /* The state that it starts from comes to L2 while the item before it is worked on. By one lane. */
 __device__ __forceinline__ void prefetch_state(const prefill_params &p, const Item &item)
 {
-    constexpr int BYTES = D * D * (spec::STATE_TYPE == TYPE_F32 ? 4 : 2);
+    constexpr int BYTES = spec::STATE_TYPE == TYPE_F32 ? 4 : 2, COLUMNS = spec::STATE_KV ? D : spec::BLOCK_DV;
     if (item.start < 0) return;
-    const StateAt<const void> state = initial_state(p, item.from, item.head);
-    const u8 *const first = (const u8 *)state.base + state.offset * (BYTES / (D * D));
-    if ((u64)first % 16 == 0) bulk_prefetch(first, BYTES);
+    const StateAt<const void> state = initial_state(p, item.from, item.head());
+    const u8 *const first = (const u8 *)state.base + state.index(0, COLUMNS < D ? column_of(item.part) : 0) * BYTES;
+    if ((u64)first % 16 == 0) bulk_prefetch(first, D * COLUMNS * BYTES);
 }
 
 /* What its state is for, a line of final_state or END_*, as far as is known yet. */
@@ -534,7 +565,7 @@ __device__ __forceinline__ void publish(const prefill_params &p, const Item &ite
         const u32 entry = entry_of(number);
         if (item.n >= 0 && item.start == START_KEPT) /* nobody is that far: its last tile is not announced yet */
             store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
-        store_shared(entry, (u32)item.n, (u32)item.head, (u32)item.start, (u32)after_item(p, item));
+        store_shared(entry, (u32)item.n, (u32)item.part, (u32)item.start, (u32)after_item(p, item));
         store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
         if (item.n >= 0) prefetch_state(p, item);
@@ -550,7 +581,7 @@ __device__ __forceinline__ Item published(const prefill_params &p, int number)
     Item item;
     item.n = (int)load_shared_u32(entry + ITEM_N);
     if (item.n < 0) return item;
-    item.head = (int)load_shared_u32(entry + ITEM_HEAD);
+    item.part = (int)load_shared_u32(entry + ITEM_PART);
     item.start = (int)load_shared_u32(entry + ITEM_START);
     item.begin = (int)load_shared_u32(entry + ITEM_BEGIN);
     item.main = (int)load_shared_u32(entry + ITEM_MAIN);
@@ -576,11 +607,11 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
     __syncwarp();
     if (lane != 0) return;
     if (partitions > 1 && item.start != START_LINK && item.main < item.end &&
-        take_ticket(pair_word(p, item.n, item.head, PAIR_DONE)) == (u32)partitions - 1) {
+        take_ticket(pair_word(p, item.n, item.part, PAIR_DONE)) == (u32)partitions - 1) {
         acquire();
-        if (peek(pair_word(p, item.n, item.head, PAIR_FAILED)) != 0) {
-            *pair_word(p, item.n, item.head, PAIR_NEXT) = load_shared_u32(at(LISTS_AT) + REPAIRS);
-            store_shared(at(LISTS_AT) + REPAIRS, (u32)(item.n * p.num_heads + item.head + 1));
+        if (peek(pair_word(p, item.n, item.part, PAIR_FAILED)) != 0) {
+            *pair_word(p, item.n, item.part, PAIR_NEXT) = load_shared_u32(at(LISTS_AT) + REPAIRS);
+            store_shared(at(LISTS_AT) + REPAIRS, (u32)(item.n * parts_of_heads(p) + item.part + 1));
         }
     }
     mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
@@ -596,13 +627,13 @@ __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, 
     const int pair = (int)load_shared_u32(at(LISTS_AT) + REPAIRS) - 1;
     __syncwarp();
     if (pair < 0) return item;
-    item.n = pair / p.num_heads;
-    item.head = pair - item.n * p.num_heads;
+    item.n = pair / parts_of_heads(p);
+    item.part = pair - item.n * parts_of_heads(p);
     (Sequence &)item = find_sequence(p, item.n);
-    const int first = (int)(FAILED_FIRST - peek(pair_word(p, item.n, item.head, PAIR_FAILED)));
-    if (lane == 0) store_shared(at(LISTS_AT) + REPAIRS, *pair_word(p, item.n, item.head, PAIR_NEXT));
+    const int first = (int)(FAILED_FIRST - peek(pair_word(p, item.n, item.part, PAIR_FAILED)));
+    if (lane == 0) store_shared(at(LISTS_AT) + REPAIRS, *pair_word(p, item.n, item.part, PAIR_NEXT));
     async_proxy_fence(); /* O's rows are written once more */
-    item.index = (first_row(p, item.n) + first) * p.num_heads + item.head;
+    item.index = (first_row(p, item.n) + first) * parts_of_heads(p) + item.part;
     item.begin = item.main = first * p.partition;
     item.end = chunks_of(p, item);
     item.start = START_LINK;
@@ -611,12 +642,12 @@ __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, 
 
 /* A tile's place in its tensor map. */
 struct TileAt {
-    int token, head, batch;
+    int token, half, head, batch;
 };
 
 /*
  * What the tile warp needs of an item, a course: in shared memory, since its registers are wanted for finding the next one.
- * FOLLOWING: index of the partition after it in its sequence, or -1.
+ * V: its head times PARTS, and the part of it. FOLLOWING: index of the partition after it in its sequence, or -1.
  */
 enum { COURSE_TOKEN = 0, COURSE_BATCH = 4, COURSE_Q = 8, COURSE_K = 12, COURSE_V = 16, COURSE_LEN = 20 };
 enum { COURSE_INDEX = 24, COURSE_FOLLOWING = 28 };
@@ -630,21 +661,22 @@ __device__ __forceinline__ u32 course_of(int number)
 __device__ __forceinline__ void set_course(const prefill_params &p, const Item &item, int number)
 {
     const u32 course = course_of(number);
-    store_shared(course, (u32)item.first, (u32)item.batch, (u32)head_of(item.head, p.q_div, p.q_mod),
-                 (u32)head_of(item.head, p.k_div, p.k_mod));
     const bool transition = item.start == START_IDENTITY; /* V is zeros: of a head that there is not */
-    store_shared(course + 16, (u32)(transition ? -1 : head_of(item.head, p.v_div, p.v_mod)), (u32)item.len, (u32)item.index,
-                 ends_inside(p, item) && !transition ? (u32)(item.index + p.num_heads) : (u32)-1);
+    store_shared(course, (u32)item.first, (u32)item.batch, (u32)head_of(item.head(), p.q_div, p.q_mod),
+                 (u32)head_of(item.head(), p.k_div, p.k_mod));
+    store_shared(course + 16, (u32)(transition ? -1 : head_of(item.head(), p.v_div, p.v_mod) * PARTS + item.part % PARTS),
+                 (u32)item.len, (u32)item.index,
+                 ends_inside(p, item) && !transition ? (u32)(item.index + parts_of_heads(p)) : (u32)-1);
 }
 
 /* ---- Producer: tiles ----------------------------------------------------------------------------------------------- */
 
-/* Rows from `rows` on of a tile become zeros. */
-__device__ __forceinline__ void clear_rest(u32 tile, int rows, int lane)
+/* Rows from `rows` on of a tile of so many bytes become zeros. */
+template <int BYTES> __device__ __forceinline__ void clear_rest(u32 tile, int rows, int lane)
 {
     for (int i = rows * 8 + lane; i < C * 8; i += 32) {
         store_shared(tile + 16 * i, 0, 0, 0, 0);
-        store_shared(tile + HALF + 16 * i, 0, 0, 0, 0);
+        if (BYTES > HALF) store_shared(tile + HALF + 16 * i, 0, 0, 0, 0);
     }
 }
 
@@ -656,21 +688,32 @@ __device__ __forceinline__ Tiles tiles_of(u32 course, int step)
 {
     const int token = (int)load_shared_u32(course + COURSE_TOKEN) + step * C;
     const int batch = (int)load_shared_u32(course + COURSE_BATCH);
-    return { { token, (int)load_shared_u32(course + COURSE_Q), batch },
-             { token, (int)load_shared_u32(course + COURSE_K), batch },
-             { token, (int)load_shared_u32(course + COURSE_V), batch } };
+    const int v = (int)load_shared_u32(course + COURSE_V);
+    return { { token, 0, (int)load_shared_u32(course + COURSE_Q), batch },
+             { token, 0, (int)load_shared_u32(course + COURSE_K), batch },
+             { token, v % PARTS, v / PARTS, batch } };
+}
+
+/* The maps come while the first item is looked for; a call without tokens has none. By one lane. */
+__device__ __forceinline__ void prefetch_maps(const prefill_params &p)
+{
+    tma_prefetch_map(&p.k_map);
+    tma_prefetch_map(&p.q_map);
+    tma_prefetch_map(&p.v_map);
+    tma_prefetch_map(&p.o_map);
 }
 
 /* By one lane. */
 __device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, const TileAt &from)
 {
-    tma_load(to, map, bar, from.token, from.head, from.batch);
+    tma_load(to, map, bar, from.token, from.half, from.head, from.batch);
 }
 
+template <int BYTES>
 __device__ __forceinline__ void load_whole_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
 {
     if (lane == 0) {
-        mbar_arrive_expect(full, TILE);
+        mbar_arrive_expect(full, BYTES);
         load_tile(to, map, full, from);
     } else if (ARRIVALS_PER_WARP == 32) {
         mbar_arrive(full);
@@ -684,7 +727,7 @@ __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &
 {
     if (rows > 0) {
         if (lane == 0) {
-            mbar_arrive_expect(bar(TAIL), 3 * TILE);
+            mbar_arrive_expect(bar(TAIL), 2 * TILE + V_TILE);
             load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
             load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
             load_tile(c.v(), &p.v_map, bar(TAIL), from.v);
@@ -692,9 +735,9 @@ __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &
         mbar_wait(bar(TAIL), parity);
         parity ^= 1;
     }
-    clear_rest(c.k(), rows, lane);
-    clear_rest(c.q(), rows, lane);
-    clear_rest(c.v(), rows, lane);
+    clear_rest<TILE>(c.k(), rows, lane);
+    clear_rest<TILE>(c.q(), rows, lane);
+    clear_rest<V_TILE>(c.v(), rows, lane);
     async_proxy_fence();
     mbar_arrive_warp(bar(K_FULL + (c.n & 3)), lane);
     mbar_arrive_warp(bar(Q_FULL + c.q_slot), lane);
@@ -707,8 +750,9 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n, int lane)
 {
     const u32 from = at(V_WAITS_AT);
     mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
-    load_whole_tile(at(V_AT) + (n & 1) * TILE, &p.v_map, bar(V_FULL + (n & 1)),
-                    { (int)load_shared_u32(from), (int)load_shared_u32(from + 4), (int)load_shared_u32(from + 8) }, lane);
+    const TileAt v = { (int)load_shared_u32(from), PARTS > 1 ? (int)load_shared_u32(from + 12) : 0,
+                       (int)load_shared_u32(from + 4), (int)load_shared_u32(from + 8) };
+    load_whole_tile<V_TILE>(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v, lane);
 }
 
 /*
@@ -740,13 +784,13 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 c
     const int rows = min((int)load_shared_u32(course + COURSE_LEN) - step * C, C);
     const Tiles from = tiles_of(course, step);
     mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
-    if (rows == C) load_whole_tile(c.k(), &p.k_map, bar(K_FULL + (n & 3)), from.k, lane);
+    if (rows == C) load_whole_tile<TILE>(c.k(), &p.k_map, bar(K_FULL + (n & 3)), from.k, lane);
     mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
-    if (rows == C) load_whole_tile(c.q(), &p.q_map, bar(Q_FULL + c.q_slot), from.q, lane);
+    if (rows == C) load_whole_tile<TILE>(c.q(), &p.q_map, bar(Q_FULL + c.q_slot), from.q, lane);
     if (v_waits) load_v(p, n - 1, lane);
     v_waits = rows == C;
     if (v_waits) {
-        if (lane == 0) store_shared(at(V_WAITS_AT), (u32)from.v.token, (u32)from.v.head, (u32)from.v.batch, 0u);
+        if (lane == 0) store_shared(at(V_WAITS_AT), (u32)from.v.token, (u32)from.v.head, (u32)from.v.batch, (u32)from.v.half);
         __syncwarp();
         return;
     }
@@ -773,8 +817,9 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             known = false;
             step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
             end = (int)load_shared_u32(entry_of(number) + ITEM_END);
-            take = max(end - LOOK_AHEAD, step); /* no earlier, so that the longest wait for nobody */
-            if (rarely((int)load_shared_u32(entry_of(number) + ITEM_START) == START_CARRIED)) {
+            /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
+            take = max(end - LOOK_AHEAD, min(step + 1, end - 1));
+            if (spec::CARRIES && rarely((int)load_shared_u32(entry_of(number) + ITEM_START) == START_CARRIED)) {
                 if (v_waits) load_v(p, n - 1, lane); /* of the item before: only then its state is made, and the next one's */
                 v_waits = false;
                 mbar_wait(bar(CARRIED), carried);
@@ -900,7 +945,7 @@ struct RawGates {
 __device__ __forceinline__ RawGates fetch_gates(const prefill_params &p, const Item &item, int step, int lane)
 {
     const int token = step * C + 2 * lane;
-    const GateReader reader(p, item, item.head, token);
+    const GateReader reader(p, item, item.head(), token);
     RawGates raw;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -1005,7 +1050,7 @@ __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor
     const u32 table = at(GATE_AT) + slot * GATE;
     mbar_wait(bar(GATE_EMPTY + slot), (n / GATE_STAGES & 1) ^ 1);
     if (cursor.more) {
-        const GateReader reader(p, cursor.item, cursor.item.head, 0);
+        const GateReader reader(p, cursor.item, cursor.item.head(), 0);
         const float decay[2] = { reader.log2_decay(raw.decay[0]), reader.log2_decay(raw.decay[1]) };
         const float beta[2] = { GateReader::beta_of(raw.beta[0]), GateReader::beta_of(raw.beta[1]) };
         store_gates(table, decay, beta, p.p_scale, lane);
@@ -1067,21 +1112,22 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
         const Item item = published(p, number);
         if (item.n < 0) break;
         for (int step = item.begin; step < item.end; ++step, parity ^= 1)
-            for (int half = 0; half < 2; ++half) {
+            for (int half = 0; half < STATE_GROUPS; ++half) {
                 const int rows = step < item.main ? 0 : min(item.len - step * C, C);
                 const u32 tile = at(O_AT) + half * HALF;
                 mbar_wait(bar(O_FULL + half), parity);
                 if (rows == C && lane == 0) {
                     async_proxy_fence();
-                    tma_store(&p.o_map, tile, (int)item.first + step * C, half, item.head, (int)item.batch);
+                    tma_store(&p.o_map, tile, (int)item.first + step * C, column_of(item.part) / 64 + half, item.head(),
+                              (int)item.batch);
                     bulk_commit();
                     bulk_wait_read<0>();
                 }
                 if (rows < C && rows > 0)
                     store_rows(tile,
                                (u16 *)p.o +
-                                   row_offset(item, item.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
-                                   (i64)step * C * p.o_token_stride + half * 64,
+                                   row_offset(item, item.head(), p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
+                                   (i64)step * C * p.o_token_stride + column_of(item.part) + half * 64,
                                p.o_token_stride, rows, lane);
                 mbar_arrive_warp(bar(O_EMPTY + half), lane);
             }
@@ -1320,6 +1366,9 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
     float kk[32], qk[32];
     Clock c = { 0, 0, 0 };
+    /* Blocks of T and P above the diagonal are never written again; who writes the others meets the rest before it. */
+    for (int i = 32 * band + lane_id(); i < 2 * TP_STAGES * SQUARE / 16; i += GROUP)
+        store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
     for (bool waits = false;; c.advance()) { /* T of chunk c.n - 1 is still to be made */
         if (rarely(!begin_aux(kk, c))) break;
         const int slot = c.n & 1;
@@ -1351,8 +1400,8 @@ __device__ __forceinline__ void load_state(float (&S)[64], const StateAt<const v
 #pragma unroll
     for (int n = 0; n < 16; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            S[4 * n + i] = from.load(8 * n + 2 * t + (i & 1), dv + 8 * (i >> 1));
+        for (int i = 0; i < 4; i += 2)
+            from.load_pair(S[4 * n + i], S[4 * n + i + 1], 8 * n + 2 * t, dv + 4 * i);
 }
 
 __device__ __forceinline__ void save_state(const float (&S)[64], const StateAt<void> &to, int dv)
@@ -1361,8 +1410,8 @@ __device__ __forceinline__ void save_state(const float (&S)[64], const StateAt<v
 #pragma unroll
     for (int n = 0; n < 16; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            to.store(8 * n + 2 * t + (i & 1), dv + 8 * (i >> 1), S[4 * n + i]);
+        for (int i = 0; i < 4; i += 2)
+            to.store_pair(8 * n + 2 * t, dv + 4 * i, S[4 * n + i], S[4 * n + i + 1]);
 }
 
 /* To the slots of every checkpoint that stands at the same token as `row`. */
@@ -1504,9 +1553,9 @@ struct Place {
     {
         return 4 * group + warp;
     }
-    __device__ __forceinline__ int row() const /* value column of this lane's first row */
+    __device__ __forceinline__ int row(int part) const /* value column of this lane's first row */
     {
-        return 64 * group + 16 * warp + (lane_id() >> 2);
+        return column_of(part) + 64 * group + 16 * warp + (lane_id() >> 2);
     }
 };
 
@@ -1676,18 +1725,18 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 }
 
 /*
- * From K S to T W the state warpgroups take turns: half a chunk apart, one's products run while the other packs. Turns that end
+ * From K S to T W two state warpgroups take turns: half a chunk apart, one's products run while the other packs. Turns that end
  * earlier (K S issued, or done, or Q S issued) gained nothing, nor did a late start alone. Whoever waits for its turn holds up
- * nothing that the other needs.
+ * nothing that the other needs. A lone one only meets here, which kept() counts on.
  */
 __device__ __forceinline__ void take_turn(int group)
 {
-    bar_sync(BAR_TURN + group, 2 * GROUP);
+    bar_sync(BAR_TURN + group, STATE_GROUPS * GROUP);
 }
 
 __device__ __forceinline__ void pass_turn(int group)
 {
-    bar_arrive(BAR_TURN + 1 - group, 2 * GROUP);
+    if (STATE_GROUPS == 2) bar_arrive(BAR_TURN + 1 - group, STATE_GROUPS * GROUP);
 }
 
 /*
@@ -1742,8 +1791,8 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
 }
 
 /*
- * One chunk, whose table and K tile are there. Returns its flags. Q S is issued only when K S has become W: 32
- * registers less at the peak. Whether W fits fp16 is found out while Q S runs.
+ * One chunk, whose table and K tile are there. Returns its flags. With two warpgroups Q S is issued only when K S has become W:
+ * 32 registers less at the peak. Whether W fits fp16 is found out while Q S runs.
  */
 __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, const Clock &c, const Place &place)
 {
@@ -1753,6 +1802,10 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     pack_state(st, place);
     take_turn(place.group);
     issue_keys(x, st.packed, c.k());
+    if constexpr (EARLY_Q) {
+        mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
+        issue_keys(st.O, st.packed, c.q());
+    }
     const u32 now = load_shared_u32(table + FLAGS);
     const bool last = now & CHUNK_LAST;
     const float decay = load_shared_float(table + DECAY_ALL);
@@ -1764,19 +1817,21 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     for (int i = 0; i < 64; ++i)
         st.S[i] *= decay;
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
-    mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
+    if constexpr (!EARLY_Q) mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
     const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
-    wgmma_wait<0>();
+    wgmma_wait<EARLY_Q ? 1 : 0>();
     settled(x);
     residual(x, c.v() + place.group * HALF, table, place.warp);
     pack_f16_rows(W, x);
-    /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
-    u32 any = 0;
+    if constexpr (!EARLY_Q) {
+        /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
+        u32 any = 0;
 #pragma unroll
-    for (int i = 0; i < 16; ++i)
-        any |= W[i / 4][i % 4];
-    if (rarely(any == 0)) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4()); /* complete already */
-    issue_keys(st.O, st.packed, c.q());
+        for (int i = 0; i < 16; ++i)
+            any |= W[i / 4][i % 4];
+        if (rarely(any == 0)) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4()); /* complete already */
+        issue_keys(st.O, st.packed, c.q());
+    }
     /* One way for the whole warpgroup, whose warps must execute the same products. */
     const bool usual =
         bar_all(BAR_VOTE + place.group, GROUP,
@@ -1788,11 +1843,11 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
 /* ---- Links --------------------------------------------------------------------------------------------------------- */
 
 constexpr int TRANSITION = 4 * TILE; /* bytes; the factors of its columns come after it, see Transitions */
-constexpr int LINK_STATE_BYTES = D * D * 4, LINK_TRANSITION_BYTES = TRANSITION + D * 4;
+constexpr int LINK_STATE_BYTES = spec::BLOCK_DV * D * 4, LINK_TRANSITION_BYTES = TRANSITION + D * 4;
 
 __device__ __forceinline__ i64 link_bytes(const prefill_params &p)
 {
-    return p.carry ? LINK_STATE_BYTES + LINK_TRANSITION_BYTES : LINK_STATE_BYTES;
+    return carries(p) ? LINK_STATE_BYTES + LINK_TRANSITION_BYTES : LINK_STATE_BYTES;
 }
 
 /*
@@ -1801,10 +1856,10 @@ __device__ __forceinline__ i64 link_bytes(const prefill_params &p)
  */
 __device__ __forceinline__ u8 *link_at(const prefill_params &p, int index, int n)
 {
-    return p.images + (index - (n + 1) * (i64)p.num_heads) * link_bytes(p);
+    return p.images + (index - (n + 1) * (i64)parts_of_heads(p)) * link_bytes(p);
 }
 
-/* A state warpgroup's half of the state there, thread by thread. */
+/* A state warpgroup's columns of the state there, thread by thread. */
 __device__ __forceinline__ float4 *link_state(u8 *link, const Place &place)
 {
     return (float4 *)link + place.group * (16 * GROUP) + 32 * place.warp + lane_id();
@@ -1877,7 +1932,7 @@ __device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *o
 __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill_params &p, u32 entry, bool is_true,
                                              const Place &place)
 {
-    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? p.num_heads : 0);
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? parts_of_heads(p) : 0);
     u32 *const word = item_word(p, index, WORD_LINK + place.group);
     const int n = (int)load_shared_u32(entry + ITEM_N);
     float4 *const state = link_state(link_at(p, index, n), place);
@@ -1890,9 +1945,9 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
         }
         acquire();
         if (!same_state(S, state, load_shared_float(kept(place) + KEPT_DECAY), is_true) && lane_id() == 0) {
-            const int head = (int)load_shared_u32(entry + ITEM_HEAD);
+            const int part = (int)load_shared_u32(entry + ITEM_PART);
             const int main = (int)load_shared_u32(entry + (is_true ? ITEM_END : ITEM_MAIN));
-            raise(pair_word(p, n, head, PAIR_FAILED), FAILED_FIRST - (u32)(main / p.partition));
+            raise(pair_word(p, n, part, PAIR_FAILED), FAILED_FIRST - (u32)(main / p.partition));
         }
         __syncwarp();
     }
@@ -1910,15 +1965,15 @@ __device__ __forceinline__ void announce_start(const prefill_params &p, u32 entr
     release();
     bar_sync(BAR_VOTE + place.group, GROUP);
     if (place.warp == 0 && lane_id() == 0)
-        add_to(pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_HEAD), PAIR_STARTED), 1);
+        add_to(pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_PART), PAIR_STARTED), 1);
     __syncwarp();
 }
 
 __device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
 {
-    const u32 *const word = pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_HEAD),
+    const u32 *const word = pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_PART),
                                       PAIR_STARTED);
-    while (peek(word) != 2) {
+    while (peek(word) != (u32)STATE_GROUPS) {
     }
     acquire();
 }
@@ -1927,7 +1982,7 @@ __device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
 __device__ __forceinline__ void leave_at_link(const float (&S)[64], const prefill_params &p, u32 entry, u32 what,
                                               const Place &place)
 {
-    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + p.num_heads;
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + parts_of_heads(p);
     save_link(S, link_state(link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place));
     release();
     bar_sync(BAR_VOTE + place.group, GROUP);
@@ -1956,8 +2011,8 @@ __device__ __forceinline__ void begin_transition(float (&S)[64], u8 *link, const
     const int t = lane_id() & 3;
 #pragma unroll
     for (int i = 0; i < 64; ++i)
-        S[i] = 8 * (i / 4) + 2 * t + (i & 1) == place.row() + 8 * (i >> 1 & 1) ? 1.0f : 0.0f;
-    float *const factors = transition_factors(link) + place.row();
+        S[i] = 8 * (i / 4) + 2 * t + (i & 1) == place.row(0) + 8 * (i >> 1 & 1) ? 1.0f : 0.0f;
+    float *const factors = transition_factors(link) + place.row(0);
     if (t == 0) factors[0] = factors[8] = 1.0f;
     __syncwarp();
 }
@@ -1970,7 +2025,7 @@ __device__ __forceinline__ void keep_size(float (&S)[64], u8 *link, float limit,
     if (__all_sync(~0u, lo >= limit && hi >= limit)) return;
     const float by_lo = row_scale(lo), by_hi = row_scale(hi);
     scale_rows(S, inverse(by_lo), inverse(by_hi));
-    float *const factors = transition_factors(link) + place.row();
+    float *const factors = transition_factors(link) + place.row(0);
     if ((lane_id() & 3) == 0) {
         factors[0] *= by_lo;
         factors[8] *= by_hi;
@@ -2098,7 +2153,7 @@ __device__ __forceinline__ void apply_transition(float (&S)[64], const u32 (&hig
 __device__ __forceinline__ int links_to_state(const prefill_params &p, int index, int group)
 {
     for (int first = 0;; first += 32) {
-        const int link = max(index - (first + lane_id()) * p.num_heads, 0), before = max(link - p.num_heads, 0);
+        const int link = max(index - (first + lane_id()) * parts_of_heads(p), 0), before = max(link - parts_of_heads(p), 0);
         u32 states, ready;
         do {
             const u32 word = peek(item_word(p, link, WORD_LINK + group)),
@@ -2115,8 +2170,8 @@ __device__ __forceinline__ int links_to_state(const prefill_params &p, int index
 __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params &p, int index, int n, const Place &place)
 {
     const int steps = links_to_state(p, index, place.group);
-    const i64 stride = link_bytes(p) * p.num_heads;
-    u8 *link = link_at(p, index - steps * p.num_heads, n);
+    const i64 stride = link_bytes(p) * parts_of_heads(p);
+    u8 *link = link_at(p, index - steps * parts_of_heads(p), n);
     acquire();
     bar_sync(BAR_CARRY, 2 * GROUP); /* both are done with the rings */
     load_link(S, link_state(link, place));
@@ -2139,15 +2194,15 @@ __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params
 
 __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
 {
-    const int start = (int)load_shared_u32(entry + ITEM_START), head = (int)load_shared_u32(entry + ITEM_HEAD);
+    const int start = (int)load_shared_u32(entry + ITEM_START), part = (int)load_shared_u32(entry + ITEM_PART);
     if (start == START_KEPT) return;
     clear(S);
-    if (start >= 0) load_state(S, initial_state(p, start, head), place.row());
+    if (start >= 0) load_state(S, initial_state(p, start, part / PARTS), place.row(part));
     if (rarely(start <= START_LINK)) {
         const int index = (int)load_shared_u32(entry + ITEM_INDEX), n = (int)load_shared_u32(entry + ITEM_N);
         if (start == START_LINK) load_link(S, link_state(link_at(p, index, n), place));
-        if (start == START_IDENTITY) begin_transition(S, link_at(p, index, n), place);
-        if (start == START_CARRIED) carry_state(S, p, index, n, place);
+        if (spec::CARRIES && start == START_IDENTITY) begin_transition(S, link_at(p, index, n), place);
+        if (spec::CARRIES && start == START_CARRIED) carry_state(S, p, index, n, place);
     }
     if (p.partition && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
@@ -2158,15 +2213,16 @@ __device__ __forceinline__ void hand_over(float (&S)[64], const prefill_params &
     const int to = (int)load_shared_u32(entry + ITEM_AFTER);
     if (!last || to == END_LINK) {
         meet_at_link(S, p, entry, last, place);
-    } else if (to == END_STATE || to == END_ADDEND) {
+    } else if (spec::CARRIES && (to == END_STATE || to == END_ADDEND)) {
         leave_at_link(S, p, entry, to == END_STATE ? (u32)LINK_STATE : (u32)LINK_ADDEND, place);
-    } else if (to == END_TRANSITION) {
+    } else if (spec::CARRIES && to == END_TRANSITION) {
         const int index = (int)load_shared_u32(entry + ITEM_INDEX);
         leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)),
                          item_word(p, index, WORD_TRANSITION + place.group), place);
     } else if (to >= 0 && p.final_state) {
         if (p.partition) await_start(p, entry);
-        save_state(S, final_state(p, to, (int)load_shared_u32(entry + ITEM_HEAD)), place.row());
+        const int part = (int)load_shared_u32(entry + ITEM_PART);
+        save_state(S, final_state(p, to, part / PARTS), place.row(part));
     }
 }
 
@@ -2174,7 +2230,7 @@ __device__ __forceinline__ void hand_over(float (&S)[64], const prefill_params &
 __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_params &p, u32 flags, const Place &place)
 {
     const u32 entry = entry_of(flags >> ITEM_SHIFT);
-    if (flags & (CHUNK_LAST | CHUNK_REPLAYED))
+    if (!spec::CARRIES || flags & (CHUNK_LAST | CHUNK_REPLAYED))
         hand_over(S, p, entry, flags & CHUNK_LAST, place);
     else
         keep_size(S, link_at(p, (int)load_shared_u32(entry + ITEM_INDEX), (int)load_shared_u32(entry + ITEM_N)), 0.5f, place);
@@ -2182,28 +2238,32 @@ __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_par
 
 __device__ __forceinline__ void state_role(const prefill_params &p, const Place &place)
 {
+    constexpr u32 UNLIKE = CHUNK_LAST | CHUNK_REPLAYED | (spec::CARRIES ? CHUNK_TRANSITION : 0);
     State st;
     Clock c = { 0, 0, 0 };
     if (place.group == 1) pass_turn(1);
-    for (;;) {
+    for (u32 number = 0;;) {
+        mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
+        if ((int)load_shared_u32(entry_of(number) + ITEM_N) < 0) break;
+        begin_item(st.S, p, entry_of(number), place); /* a CTA's first one while its table and tiles are on their way */
         mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
-        const u32 first = load_shared_u32(c.table() + FLAGS);
-        if (first & CHUNK_END) break;
-        begin_item(st.S, p, entry_of(first >> ITEM_SHIFT), place); /* there since the gate warps have it */
         mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
         u32 now;
         do {
             now = state_chunk(st, p, c, place);
             c.advance();
-            if (spec::CHECKPOINTS && (now & CHUNK_CHECKPOINT))
-                save_checkpoints(st.S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT),
-                                 (int)load_shared_u32(entry_of(now >> ITEM_SHIFT) + ITEM_HEAD), place.row());
-            if (rarely(now & (CHUNK_LAST | CHUNK_REPLAYED | CHUNK_TRANSITION))) between_chunks(st.S, p, now, place);
+            if (spec::CHECKPOINTS && (now & CHUNK_CHECKPOINT)) {
+                const int part = (int)load_shared_u32(entry_of(now >> ITEM_SHIFT) + ITEM_PART);
+                save_checkpoints(st.S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT), part / PARTS,
+                                 place.row(part));
+            }
+            if (rarely(now & UNLIKE)) between_chunks(st.S, p, now, place);
         } while (!(now & CHUNK_LAST));
         if (p.partition) {
             release(); /* what hand_over() stored: the output warp counts the item */
             arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1));
         }
+        number = (now >> ITEM_SHIFT) + 1;
     }
     if (place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
 }
@@ -2218,9 +2278,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         init_barriers();
         store_shared(at(LISTS_AT), 0u, 0u, 0u, 0u);
     }
-    /* Blocks of T and P above the diagonal are never written again. */
-    for (int i = threadIdx.x; i < 2 * TP_STAGES * SQUARE / 16; i += spec::THREADS)
-        store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
+    if (threadIdx.x == 32 && p.num_tokens > 0) prefetch_maps(p);
     wait_for_previous_kernel();
     sort_sequences(p);
     async_proxy_fence();
@@ -2234,7 +2292,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
             gate_role(p, warp - 1, lane);
         else
             output_role(p, lane);
-    } else if (group < 3) {
+    } else if (group < 1 + STATE_GROUPS) {
         take_registers<spec::STATE_REGISTERS>();
         state_role(p, { group - 1, warp % 4 });
     } else {

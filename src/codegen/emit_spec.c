@@ -41,6 +41,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "PRODUCER_REGISTERS", spec->producer_registers);
     constant(sb, "STATE_REGISTERS", spec->state_registers);
     constant(sb, "AUX_REGISTERS", spec->aux_registers);
+    flag(sb, "CARRIES", spec->carries);
 }
 
 static void emit_conv_gates(struct gdni_strbuf *sb, const struct gdni_spec *spec)

@@ -83,8 +83,26 @@ static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *a
 }
 
 /*
+ * The persistent kernel with half of a head's value columns in a CTA, where sequences are whole and each half finds an SM:
+ * twice as many SMs work, and a chunk of one state warpgroup takes no longer than of two.
+ */
+static bool in_halves(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
+                      int num_sms, struct gdni_slot slot)
+{
+    enum { HALF = 64 };
+    const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot);
+    struct gdni_spec spec;
+    prefill_params(out, problem, arch);
+    if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK || spec.kernel != GDNI_KERNEL_PREFILL_HOPPER) return false;
+    if (gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0) return false;
+    out->block_dv = HALF;
+    return gdni_spec_build(&spec, problem, arch, out) == GDN_OK && seqs * gdni_spec_parts(&spec, problem) <= num_sms;
+}
+
+/*
  * With few (sequence, head) pairs most SMs have nothing to do, and a chunk's time is what counts: T and P by CTAs of their own,
- * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers.
+ * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers. With more pairs
+ * than that allows, in_halves().
  */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class)
@@ -102,7 +120,7 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
         for (out->stages = 3; out->stages >= 2; --out->stages)
             if (gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK) return true;
     }
-    return false;
+    return in_halves(out, problem, arch, num_sms, slot);
 }
 
 /* Four CTAs of 128 threads, which is what a normed kernel's registers are for. */
@@ -169,7 +187,8 @@ static int64_t resident_ctas(const struct gdni_spec *spec, int num_sms)
 
 /*
  * Nanoseconds of a chunk in one CTA, H200, bf16, head dims of 128 (docs/prefill_split.md, docs/prefill_hopper.md): what orders
- * kernels and blocks among each other, whatever the GPU. Copies that start a chunk later cost three tenths.
+ * kernels and blocks among each other, whatever the GPU. Copies that start a chunk later cost three tenths. What a narrower
+ * block of the Hopper kernel gains is a guess.
  */
 static int64_t chunk_ns(const struct gdni_spec *spec)
 {
@@ -178,7 +197,8 @@ static int64_t chunk_ns(const struct gdni_spec *spec)
         [GDNI_KERNEL_PREFILL_SPLIT] = 1600,
         [GDNI_KERNEL_PREFILL_HOPPER] = 2500,
     };
-    const int64_t narrow = spec->params.block_dv == 16 ? 200 : 0;
+    const bool hopper = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER;
+    const int64_t narrow = hopper && spec->params.block_dv < spec->dv ? 400 : spec->params.block_dv == 16 ? 200 : 0;
     return (ns[spec->kernel] - narrow) * (spec->params.stages == 2 ? 13 : 10) / 10;
 }
 
@@ -190,7 +210,7 @@ static int64_t prefill_cost(const struct gdni_spec *spec, const struct gdni_prob
     struct gdni_workspace needs;
     const int64_t seqs = slot_seqs(slot), tokens = slot_tokens(problem, slot);
     const int64_t chunks = divide_up(divide_up(tokens, seqs), spec->params.chunk);
-    const int64_t ctas = seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
+    const int64_t ctas = seqs * gdni_spec_parts(spec, problem);
     gdni_workspace_of(&needs, spec, problem, num_sms, tokens, seqs);
     if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
         return gdni_partition_cost(spec, problem, num_sms, needs.partition, tokens, seqs) * chunk_ns(spec);

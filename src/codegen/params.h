@@ -76,8 +76,9 @@ void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *p
                            int num_sms, int bucket);
 
 /*
- * A better one for calls of few sequences, when there is one; where the kernel may not depend on the call there is none. Its
- * results have the bits of gdn_prefill_generic's.
+ * A better one for calls of few sequences, when there is one: the kernel with two kinds of CTAs, which has the bits of
+ * gdn_prefill_generic, or the problem's own with narrower blocks of columns, which has its own bits. Where the kernel may not
+ * depend on the call there is none.
  */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class);
@@ -103,7 +104,7 @@ int gdni_params_choices(struct gdni_params out[GDNI_MAX_CHOICES], const struct g
  * numbers the first. A partition longer than the sequences is no partition, and 2 producers are 2 whatever asked for them. At
  * most GDNI_MAX_CANDIDATES, which is more than any kernel's choices come to.
  */
-enum { GDNI_MAX_CANDIDATES = 64 };
+enum { GDNI_MAX_CANDIDATES = 96 };
 int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
                            const struct gdni_arch *arch, int num_sms, struct gdni_slot slot);
 

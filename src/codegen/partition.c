@@ -17,13 +17,13 @@ int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_pro
 {
     const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
     const int64_t rows = partition ? num_tokens / ((int64_t)partition * spec->params.chunk) + seqs : seqs;
-    return rows * problem->num_heads;
+    return rows * gdni_spec_parts(spec, problem);
 }
 
 int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens)
 {
-    return partition ? num_tokens / ((int64_t)partition * spec->params.chunk) * problem->num_heads : 0;
+    return partition ? num_tokens / ((int64_t)partition * spec->params.chunk) * gdni_spec_parts(spec, problem) : 0;
 }
 
 static bool fits(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t partition,
@@ -58,12 +58,12 @@ static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
  * Sequences may be of any lengths: where several are not to be cut as equal ones, one that is twice as long as they are on
  * average, and more than an SM's share of the work, still is.
  */
-static int64_t by_model(const struct gdni_problem *problem, int64_t tokens_per_chunk, int num_sms, int64_t num_tokens,
-                        int64_t num_seqs)
+static int64_t by_model(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                        int64_t num_tokens, int64_t num_seqs)
 {
-    const int64_t chunks = divide_up(num_tokens, tokens_per_chunk), heads = problem->num_heads;
-    const int64_t average = divide_up(chunks, num_seqs), share = divide_up(chunks * heads, num_sms);
-    int64_t length = best_of_equal(num_seqs * heads, average, num_sms);
+    const int64_t chunks = divide_up(num_tokens, spec->params.chunk), parts = gdni_spec_parts(spec, problem);
+    const int64_t average = divide_up(chunks, num_seqs), share = divide_up(chunks * parts, num_sms);
+    int64_t length = best_of_equal(num_seqs * parts, average, num_sms);
     if (length == average) length = share > 2 * average ? share : 2 * average;
     if (length < 4 * REPLAY && num_seqs > 1) length = 4 * REPLAY;
     return length < chunks ? length : 0;
@@ -89,7 +89,7 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
 {
     int64_t length = spec->params.partition_chunks;
     if (problem->whole_sequences || num_seqs < 1 || !gdni_partition_possible(spec, num_tokens)) return 0;
-    if (length == GDNI_PARTITION_MODEL) length = by_model(problem, spec->params.chunk, num_sms, num_tokens, num_seqs);
+    if (length == GDNI_PARTITION_MODEL) length = by_model(spec, problem, num_sms, num_tokens, num_seqs);
     if (length == 0 || (!problem->batch_invariant && !fits(spec, problem, num_sms, length, num_tokens, num_seqs)))
         return 0;
     return (int32_t)length;
@@ -99,23 +99,23 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
  * With nothing that decays, of sequences of equal length: all of the work three times on all SMs, or once on as many as there
  * are pairs. Batch-invariant plans go by heads alone.
  */
-bool gdni_partition_carries(const struct gdni_problem *problem, int num_sms, int64_t num_seqs)
+bool gdni_partition_carries(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t num_seqs)
 {
-    enum { RUNS = 3, FIXED_MOST_HEADS = 48 };
-    if (problem->batch_invariant) return problem->num_heads <= FIXED_MOST_HEADS;
+    enum { RUNS = 3 };
+    if (!spec->carries || problem->batch_invariant) return spec->carries;
     return RUNS * num_seqs * problem->num_heads <= num_sms;
 }
 
-bool gdni_carry_possible(const struct gdni_problem *problem, int num_sms)
+bool gdni_carry_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms)
 {
-    return gdni_partition_carries(problem, num_sms, 1);
+    return gdni_partition_carries(spec, problem, num_sms, 1);
 }
 
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int32_t partition, int64_t num_tokens, int64_t num_seqs)
 {
     const int64_t chunks = divide_up(divide_up(num_tokens, num_seqs), spec->params.chunk);
-    return cost(num_seqs * problem->num_heads, chunks, partition ? partition : chunks, num_sms);
+    return cost(num_seqs * gdni_spec_parts(spec, problem), chunks, partition ? partition : chunks, num_sms);
 }
 
 bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens)

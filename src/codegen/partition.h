@@ -12,7 +12,7 @@
 /* Values of the parameter partition_chunks that are no number of chunks. */
 enum { GDNI_PARTITION_MODEL = 1, GDNI_PARTITION_NEVER = 2 };
 
-/* Most items, a partition and a head each, that a call is cut into by the model, for each SM: bounds the workspace. */
+/* Most items, a partition and a part of a head each, that the model cuts a call into, for each SM: bounds the workspace. */
 enum { GDNI_ITEMS_PER_SM = 5 };
 
 /* Chunks of a partition; 0: sequences stay whole. */
@@ -28,7 +28,7 @@ int32_t gdni_partition_fixed(const struct gdni_problem *problem);
 /* What cuts the sequences of a plan's calls, or why none is, in a few words; static storage. */
 const char *gdni_partition_reason(const struct gdni_spec *spec, const struct gdni_problem *problem);
 
-/* Items of a call, a bound: rows of partitions (see the template) times heads; with partition 0, sequences times heads. */
+/* Items of a call, a bound: rows of partitions (see the template), or with partition 0 sequences, times parts of heads. */
 int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens, int64_t num_seqs);
 
@@ -36,10 +36,10 @@ int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_pro
  * Whether states are carried through partitions whose gates do not decay by transitions, at a price of two more runs of these
  * partitions; else each waits for the one before it.
  */
-bool gdni_partition_carries(const struct gdni_problem *problem, int num_sms, int64_t num_seqs);
+bool gdni_partition_carries(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t num_seqs);
 
 /* Whether a call of any size does. */
-bool gdni_carry_possible(const struct gdni_problem *problem, int num_sms);
+bool gdni_carry_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms);
 
 /* Links between them, a bound: no sequence has more than it has whole partitions' lengths. */
 int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,

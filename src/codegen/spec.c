@@ -113,19 +113,23 @@ static void derive_split(struct gdni_spec *s)
     s->smem_bytes = recurrence > GROUPS * group ? recurrence : GROUPS * group;
 }
 
-/* templates/gdn_prefill_hopper.cu: four warpgroups, the shared memory of its offsets, registers that add up to a whole SM's. */
-static void derive_hopper(struct gdni_spec *s)
+/*
+ * templates/gdn_prefill_hopper.cu: a warpgroup for each 64 value columns and two more, the shared memory of its offsets,
+ * registers that add up to a whole SM's.
+ */
+static void derive_hopper(struct gdni_spec *s, const struct gdni_problem *problem)
 {
-    enum { WARPGROUP = 128, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
-    enum { SM_REGISTERS = 65536 / WARPGROUP, PRODUCER_REGISTERS = 64, STATE_WARPGROUPS = 2 };
-    enum { GATES = 1536, DIAGONALS = 8 * 16 * 20 * (int32_t)sizeof(float), SCALES = 8 * 32 * 8, BARRIERS = 512, ORDER = 512 };
-    const int32_t tile = s->params.chunk * s->dk * 2, square = s->params.chunk * s->params.chunk * 2;
-    s->threads = 4 * WARPGROUP;
-    s->smem_bytes = (K_STAGES + Q_STAGES + V_STAGES) * tile + 2 * TP_STAGES * square + 2 * square + tile + DIAGONALS +
-                    GATE_STAGES * GATES + SCALES + BARRIERS + ORDER;
-    s->producer_registers = PRODUCER_REGISTERS;
-    s->state_registers = s->params.state_registers;
-    s->aux_registers = SM_REGISTERS - PRODUCER_REGISTERS - STATE_WARPGROUPS * s->state_registers;
+    enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
+    enum { GATES = 1536, DIAGONALS = 8 * 16 * 20 * (int32_t)sizeof(float), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
+    const int32_t groups = s->params.block_dv / COLUMNS, square = s->params.chunk * s->params.chunk * 2;
+    const int32_t tile = s->params.chunk * s->dk * 2, columns = groups * s->params.chunk * COLUMNS * 2;
+    s->threads = (2 + groups) * WARPGROUP;
+    s->smem_bytes = (K_STAGES + Q_STAGES) * tile + V_STAGES * columns + 2 * TP_STAGES * square + 2 * square + columns +
+                    DIAGONALS + GATE_STAGES * GATES + groups * SCALES + BARRIERS + ORDER;
+    s->producer_registers = groups == 2 ? 64 : 112;
+    s->state_registers = groups == 2 ? 184 : 240;
+    s->aux_registers = groups == 2 ? 80 : 152;
+    s->carries = s->params.block_dv == s->dv && problem->num_heads <= GDNI_MOST_CARRIED_HEADS;
 }
 
 /*
@@ -212,7 +216,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     else if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC)
         derive_generic(out);
     else if (out->kernel == GDNI_KERNEL_PREFILL_HOPPER)
-        derive_hopper(out);
+        derive_hopper(out, problem);
     else
         derive_conv(out, problem);
     GDN_TRY(check_arch(out));
@@ -223,13 +227,18 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     return GDN_OK;
 }
 
+int64_t gdni_spec_parts(const struct gdni_spec *spec, const struct gdni_problem *problem)
+{
+    return (int64_t)problem->num_heads * (spec->dv / spec->params.block_dv);
+}
+
 enum { MAX_GRID_X = 2147483647 };
 
 static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_seqs,
                                int num_sms, uint32_t grid[3])
 {
     const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
-    const int64_t ctas = seqs * problem->num_heads * (spec->dv / spec->params.block_dv);
+    const int64_t ctas = seqs * gdni_spec_parts(spec, problem);
     if (ctas > MAX_GRID_X)
         return GDN_FAIL(GDN_E_INVALID,
                         "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",

@@ -27,6 +27,9 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel);
 enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
                                     const char **reason);
 
+/* With more state heads the Hopper kernel has enough to do without carrying states, and no code for it. */
+enum { GDNI_MOST_CARRIED_HEADS = 48 };
+
 /* Zeroed before it is filled: comparable with memcmp but for the arch pointer, which is unique per arch. */
 struct gdni_spec {
     int32_t kernel; /* enum gdni_kernel */
@@ -37,6 +40,7 @@ struct gdni_spec {
     int32_t beta_times_2, checkpoints, zero_padding;
     int32_t cu_seqlens_type, slot_type;
     int32_t producer_registers, state_registers, aux_registers; /* Hopper prefill: of a thread, by role */
+    int32_t carries;                                         /* Hopper prefill: it may carry states, see partition.h */
     int32_t width, silu, bias, vector_bytes;                 /* conv */
     int32_t norm_lanes, exact_norm;                          /* conv: lanes that hold a head of q or k; 0: no norm */
     int32_t a_log_type, dt_bias_type;                        /* conv; 0 without gates */
@@ -54,6 +58,9 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
 
 /* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
 int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
+
+/* Blocks of block_dv value columns that all heads of a sequence have: what CTAs of the recurrence share out. */
+int64_t gdni_spec_parts(const struct gdni_spec *spec, const struct gdni_problem *problem);
 
 /* CTAs of a prefill call on a GPU of num_sms (conv: conv_launch.h). GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,

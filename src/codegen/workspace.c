@@ -32,8 +32,8 @@ enum { ALIGNMENT = 256 };
 static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_spec *spec,
                                  const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
-    const int64_t items = num_seqs * problem->num_heads;
-    const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * problem->num_heads;
+    const int64_t parts = gdni_spec_parts(spec, problem), items = num_seqs * parts;
+    const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * parts;
     if (num_seqs < 2 || items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
     out->control_words = 1;
     if (out->size == 0) out->size = ALIGNMENT;
@@ -43,13 +43,14 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
  * Control words as the template lays them out, then, for each link of a partition to the one before, a state, and where states
  * are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column.
  */
-static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_problem *problem, int64_t items,
-                               int64_t links, int64_t num_seqs, bool carries)
+static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec,
+                               const struct gdni_problem *problem, int64_t items, int64_t links, int64_t num_seqs, bool carries)
 {
     enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 };
-    const int64_t row = problem->head_dim_qk * (int64_t)sizeof(float), state = problem->head_dim_v * row;
-    const int64_t transition = carries ? (problem->head_dim_qk + 1) * row : 0;
-    out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * num_seqs * problem->num_heads + ITEM_WORDS * items);
+    const int64_t row = spec->dk * (int64_t)sizeof(float), state = spec->params.block_dv * row;
+    const int64_t transition = carries ? (spec->dk + 1) * row : 0;
+    const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem);
+    out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * pairs + ITEM_WORDS * items);
     out->images_offset = (size_t)round_up((int64_t)out->control_words * 4, ALIGNMENT);
     out->size = out->images_offset + (size_t)(links * (state + transition));
 }
@@ -64,12 +65,13 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     const int32_t partition = gdni_partition_chunks(spec, problem, num_sms, num_tokens, num_seqs);
     const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms;
-    const bool carry = gdni_partition_carries(problem, num_sms, num_seqs);
+    const bool carry = gdni_partition_carries(spec, problem, num_sms, num_seqs);
     if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
-        lay_out_partitions(out, problem, most, most, most / problem->num_heads, gdni_carry_possible(problem, num_sms));
+        lay_out_partitions(out, spec, problem, most, most, most / gdni_spec_parts(spec, problem),
+                           gdni_carry_possible(spec, problem, num_sms));
         const size_t size = out->size;
         const int64_t links = gdni_partition_links(spec, problem, partition, num_tokens);
-        lay_out_partitions(out, problem, items, links, num_seqs, carry);
+        lay_out_partitions(out, spec, problem, items, links, num_seqs, carry);
         if (!problem->batch_invariant) out->size = size;
     }
     out->partition = partition;
@@ -89,8 +91,8 @@ static void workspace_of_images(struct gdni_workspace *out, const struct gdni_sp
     out->control_words = (size_t)(1 + images);
     out->images_offset = (size_t)round_up((1 + images) * 4, ALIGNMENT);
     out->size = out->images_offset + (size_t)(images * gdni_prefill_image_bytes(spec));
-    out->num_producers = num_producers(num_seqs * heads * (spec->dv / spec->params.block_dv),
-                                       spec->params.ctas_per_producer, num_sms, images);
+    out->num_producers =
+        num_producers(num_seqs * gdni_spec_parts(spec, problem), spec->params.ctas_per_producer, num_sms, images);
 }
 
 void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "codegen/conv_launch.h"
 #include "codegen/kernel_params.h"
+#include "codegen/partition.h"
 #include "codegen/problem.h"
 #include "codegen/spec.h"
 #include "codegen/workspace.h"
@@ -99,7 +100,8 @@ struct call {
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_devptr workspace)
 {
     struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .workspace = workspace };
-    const int few = workspace ? gdni_plan_variant_of_few(plan, num_tokens, num_seqs) : -1;
+    int few = gdni_plan_variant_of_few(plan, num_tokens, num_seqs);
+    if (few >= 0 && !workspace && plan->specs[few].kernel == GDNI_KERNEL_PREFILL_SPLIT) few = -1;
     c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
     if (workspace)
         gdni_workspace_of(&c.needs, &plan->specs[c.variant], &plan->problem, gdni_plan_num_sms(plan), num_tokens,
@@ -268,10 +270,11 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     memcpy(&own, params, offsetof(struct gdni_prefill_hopper_params, partition));
     own.partition = call->needs.partition;
     own.carry = call->needs.carry;
-    own.num_items = (int32_t)(own.partition ? call->needs.num_items
-                                            : (call->num_seqs > 0 ? call->num_seqs : 1) * plan->problem.num_heads);
+    const struct gdni_spec *spec = &plan->specs[call->variant];
+    own.num_items =
+        (int32_t)gdni_partition_items(spec, &plan->problem, own.partition, call->num_tokens, call->num_seqs);
     set_scale(&own, plan->problem.io_type, params->scale);
-    GDN_TRY(gdni_tensor_maps(&own, &plan->problem, gdni_modules_cuda(plan->modules)));
+    GDN_TRY(gdni_tensor_maps(&own, &plan->problem, spec->params.block_dv, gdni_modules_cuda(plan->modules)));
     const int num_sms = gdni_plan_num_sms(plan);
     const uint32_t grid[3] = { (uint32_t)(own.num_items < num_sms ? own.num_items : num_sms), 1, 1 };
     if (own.partition) cut.grid = grid;

@@ -57,7 +57,7 @@ static gdn_status encode(const struct view *v, const struct gdni_problem *p, uin
 }
 
 gdn_status gdni_tensor_maps(struct gdni_prefill_hopper_params *params, const struct gdni_problem *problem,
-                            const struct gdni_cuda *cuda)
+                            int32_t block_dv, const struct gdni_cuda *cuda)
 {
     const bool packed = params->cu_seqlens != 0 || params->num_seqs <= 1;
     const int64_t tokens = packed ? params->num_tokens : params->uniform_len;
@@ -73,7 +73,7 @@ gdn_status gdni_tensor_maps(struct gdni_prefill_hopper_params *params, const str
       halves }
         VIEW(q, problem->num_q_heads, 2),
         VIEW(k, problem->num_k_heads, 2),
-        VIEW(v, problem->num_v_heads, 2),
+        VIEW(v, problem->num_v_heads, block_dv / COLUMNS),
         VIEW(o, problem->num_heads, 1),
 #undef VIEW
     };

@@ -9,10 +9,11 @@
 #include "runtime/driver.h"
 
 /*
- * Fills the four maps from the strides that stand in params. GDN_E_INVALID names a tensor that TMA cannot address, with the
- * rule; GDN_E_CUDA with the driver's words. A call without tokens gets maps of zeros, which its kernel does not use.
+ * Fills the four maps from the strides that stand in params; block_dv columns of v in one copy. GDN_E_INVALID names a tensor
+ * that TMA cannot address, with the rule; GDN_E_CUDA with the driver's words. A call without tokens gets maps of zeros, which
+ * its kernel does not use.
  */
 gdn_status gdni_tensor_maps(struct gdni_prefill_hopper_params *params, const struct gdni_problem *problem,
-                            const struct gdni_cuda *cuda);
+                            int32_t block_dv, const struct gdni_cuda *cuda);
 
 #endif

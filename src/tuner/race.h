@@ -18,7 +18,7 @@
 
 #include "tuner/stats.h"
 
-enum { GDNI_RACE_MAX_CANDIDATES = 64, GDNI_RACE_MAX_ROUNDS = 50 };
+enum { GDNI_RACE_MAX_CANDIDATES = 96, GDNI_RACE_MAX_ROUNDS = 50 };
 
 /* Times of one candidate in the current stage, one of each kind a round. */
 struct gdni_racer {

@@ -102,11 +102,11 @@ __device__ __forceinline__ void async_proxy_fence()
 
 /* ---- Tensor maps; coordinates are {column in the half, token, half, head, batch} ---- */
 
-__device__ __forceinline__ void tma_load(u32 to, const void *map, u32 bar, int token, int head, int batch)
+__device__ __forceinline__ void tma_load(u32 to, const void *map, u32 bar, int token, int half, int head, int batch)
 {
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
-                 "[%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(to),
-                 "l"(map), "r"(bar), "r"(0), "r"(token), "r"(head), "r"(batch)
+                 "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(0), "r"(token), "r"(half), "r"(head), "r"(batch)
                  : "memory");
 }
 

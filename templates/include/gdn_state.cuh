@@ -25,6 +25,32 @@ template <typename T> struct StateAt {
     {
         store_element<spec::STATE_TYPE>(base, index(dk, dv), x);
     }
+    /* Of keys dk, which is even, and dk + 1: one access where they are neighbours, since lines are aligned to 16 bytes. */
+    __device__ __forceinline__ void load_pair(float &a, float &b, int dk, int dv) const
+    {
+        if constexpr (spec::STATE_KV) {
+            a = load(dk, dv);
+            b = load(dk + 1, dv);
+        } else {
+            ::load_pair<spec::STATE_TYPE>(a, b, base, pair(dk, dv));
+        }
+    }
+    __device__ __forceinline__ void store_pair(int dk, int dv, float a, float b) const
+    {
+        if constexpr (spec::STATE_KV) {
+            store(dk, dv, a);
+            store(dk + 1, dv, b);
+        } else {
+            ::store_pair<spec::STATE_TYPE>(base, pair(dk, dv), a, b);
+        }
+    }
+
+  private:
+    __device__ __forceinline__ i64 pair(int dk, int dv) const
+    {
+        static_assert(spec::STATE_KV || spec::DK % 2 == 0, "rows of pairs");
+        return (i64)((u64)offset / 2) + dv * (spec::DK / 2) + (u32)dk / 2;
+    }
 };
 
 __device__ __forceinline__ StateAt<const void> initial_state(const prefill_params &p, i64 line, int head)

@@ -859,7 +859,10 @@ static gdni_curesult fake_cuTensorMapEncodeTiled(struct gdni_tensor_map *map, in
     if (result == OK &&
         ((uintptr_t)map % 64 || !known || !good_map(rank, address, dims, strides, box, element_strides)))
         result = INVALID_VALUE;
-    if (result == OK) memcpy(map->bytes, dims, rank * sizeof dims[0]);
+    if (result == OK) {
+        memcpy(map->bytes, dims, rank * sizeof dims[0]);
+        memcpy(map->bytes + 64, box, rank * sizeof box[0]);
+    }
     LEAVE();
 }
 

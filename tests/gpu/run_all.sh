@@ -35,14 +35,18 @@ tests() {
     step test_host "$build/tests/gpu/test_host" --out "$out"
     step test_conv1d "$build/tests/gpu/test_conv1d" --out "$out"
     # What a plan chooses; the kernel of the arch's own, without a workspace; as if there were few SMs, so that CTAs walk items;
-    # the generic kernel; and, as if there were SMs without end, the kernel of few sequences.
+    # cut; with half of a head's columns in a CTA, whole, walked and cut; the generic kernel; and, as if there were SMs without
+    # end, the kernel of few sequences.
     local name options
-    for name in default bare few_sms cut generic split; do
+    for name in default bare few_sms cut halves halves_few_sms halves_cut generic split; do
         case $name in
         default) options=() ;;
         bare) options=(--no-workspace) ;;
         few_sms) options=(--num-sms 3 --small) ;;
         cut) options=(--params partition_chunks=4) ;;
+        halves) options=(--params block_dv=64,partition_chunks=2) ;;
+        halves_few_sms) options=(--params block_dv=64 --num-sms 3 --small) ;;
+        halves_cut) options=(--params block_dv=64,partition_chunks=4) ;;
         generic) options=(--generic --no-workspace) ;;
         split) options=(--params cta_kinds=2) ;;
         esac

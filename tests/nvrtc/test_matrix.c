@@ -248,7 +248,7 @@ Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
     run_pairs(levels, 8, convention_legal, convention_one);
 }
 
-/* ---- Hopper's own kernel: dtype, layout, state type, gate, beta, features, indices, registers ---- */
+/* ---- Hopper's own kernel: dtype, layout, state type, gate, beta, features, indices, columns of a CTA ---- */
 
 static void hopper_one(const struct pairwise_row *row)
 {
@@ -273,13 +273,13 @@ static void hopper_one(const struct pairwise_row *row)
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_heuristic(&params, &p, arch, 132, 4);
-    params.state_registers = l[7] ? 176 : 184;
+    params.block_dv = l[7] ? 64 : 128;
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
     cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
-    snprintf(what, sizeof what, "gdn_prefill_hopper %s %s state=%s gate=%d/%s beta=%d/%s flags=%x index=%d registers=%d",
+    snprintf(what, sizeof what, "gdn_prefill_hopper %s %s state=%s gate=%d/%s beta=%d/%s flags=%x index=%d block_dv=%d",
              gdni_dtype_name(spec.io_type), l[1] ? "vk" : "kv", gdni_dtype_name(spec.state_type), spec.gate,
              gdni_dtype_name(spec.gate_type), spec.beta, gdni_dtype_name(spec.beta_type), d.flags, spec.slot_type,
-             spec.state_registers);
+             spec.params.block_dv);
     check(&spec, what);
 }
 

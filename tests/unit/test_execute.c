@@ -287,12 +287,19 @@ static struct gdni_prefill_hopper_params run_hopper(gdn_plan *plan, const gdn_pr
     return params;
 }
 
-/* The fake driver keeps a map's dims in its first bytes. */
+/* The fake driver keeps a map's dims in its first bytes, its box from byte 64 on. */
 static uint64_t map_dim(const struct gdni_tensor_map *map, int i)
 {
     uint64_t dim;
     memcpy(&dim, map->bytes + 8 * i, sizeof dim);
     return dim;
+}
+
+static uint32_t map_box(const struct gdni_tensor_map *map, int i)
+{
+    uint32_t size;
+    memcpy(&size, map->bytes + 64 + 4 * i, sizeof size);
+    return size;
 }
 
 Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
@@ -303,13 +310,14 @@ Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
     const struct gdni_prefill_params wanted = run_prefill(&a);
     const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
     cr_expect(same_bytes(&p, &wanted, offsetof(struct gdni_prefill_hopper_params, num_items)));
-    cr_expect_eq(p.num_items, 3 * 8);
-    cr_expect_eq(last_launch().grid[0], 3u * 8, "an item a CTA while they are fewer than SMs");
+    cr_expect_eq(p.num_items, 3 * 8 * 2, "halves of heads");
+    cr_expect_eq(last_launch().grid[0], 3u * 8 * 2, "an item a CTA while they are fewer than SMs");
     cr_expect_eq(host.cuda->calls("cuTensorMapEncodeTiled"), 4);
     cr_expect_eq(map_dim(&p.q_map, 1), 96u, "tokens");
     cr_expect_eq(map_dim(&p.q_map, 3), 4u, "q heads");
     cr_expect_eq(map_dim(&p.o_map, 3), 8u, "state heads");
     cr_expect_eq(map_dim(&p.k_map, 4), 1u, "one batch");
+    cr_expect(map_box(&p.k_map, 2) == 2 && map_box(&p.v_map, 2) == 1, "halves of V's columns, all of K's");
     gdn_plan_destroy(plan);
 }
 
@@ -333,6 +341,7 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
         cr_expect_eq(p.control, given ? 0xf00000u : 0u);
         cr_expect_eq(host.cuda->calls("cuMemsetD32Async") - memsets, given);
         cr_expect_eq(launch.grid[0], 132u, "CTAs walk 320 items");
+        cr_expect_eq(map_box(&p.v_map, 2), 2u, "all columns of a head");
     }
     gdn_plan_destroy(plan);
 }
@@ -377,11 +386,13 @@ Test(execute, hopper_cuts_long_sequences_where_it_has_a_workspace)
         const struct fake_memset cleared = host.cuda->last_memset();
         cr_expect_eq(host.cuda->calls("cuMemsetD32Async") - memsets, 1);
         cr_expect(cleared.address == 0xf00000 && cleared.value == 0 && cleared.launches_before == launches);
-        cr_expect_eq(cleared.words, (size_t)(64 + 4 * calls[i].heads + 2 * p.num_items), "%zu words", cleared.words);
+        cr_expect_eq(cleared.words, (size_t)(64 + 4 * calls[i].heads + 8 * p.num_items), "%zu words", cleared.words);
         cr_expect(cleared.stream == last_launch().stream && cleared.stream == (void *)(uintptr_t)0xabc0);
         cr_expect_eq(p.control, 0xf00000u);
         cr_expect(p.images >= p.control + 4 * cleared.words && p.images % 256 == 0, "%llx", (unsigned long long)p.images);
-        cr_expect_leq(p.images + (uint64_t)p.num_items * 128 * 128 * 4, 0xf00000 + gdn_plan_workspace_size(plan));
+        cr_expect_eq(p.carry, 3 * calls[i].heads <= 132, "%d heads on 132 SMs", calls[i].heads);
+        const uint64_t link = 128 * 128 * 4 + (p.carry ? 129 * 128 * 4 : 0), links = (uint64_t)((rows - 1) * calls[i].heads);
+        cr_expect_leq(p.images + links * link, 0xf00000 + gdn_plan_workspace_size(plan));
         gdn_plan_destroy(plan);
     }
 }

@@ -283,7 +283,7 @@ Test(params, the_hash_of_the_space_is_this_one)
 {
     char hash[GDNI_SPACE_HEX];
     gdni_space_hash(hash);
-    cr_expect_str_eq(hash, "71cf939d4d1400a6");
+    cr_expect_str_eq(hash, "eb37ed59b9179e6f");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -379,7 +379,7 @@ Test(choices, are_the_product_of_what_the_arch_can_hold)
     cr_expect_eq(choices_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
     p.generic = 0;
     cr_expect_eq(choices_of(&p, "sm_90a", wanted[0].slot, list), 2 * 3 * 8,
-                 "Hopper's own: registers, when a counter deals items out, and into what it cuts sequences");
+                 "Hopper's own: halves of heads, when a counter deals items out, and into what it cuts sequences");
     const struct gdni_problem conv = conv_problem(16);
     cr_expect_eq(choices_of(&conv, "sm_90a", wanted[0].slot, list), 3 * 3);
     cr_expect_eq(choices_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
@@ -402,13 +402,42 @@ Test(choices, the_model_ranks_measured_orders_rightly)
               first_generic);
 }
 
+/* 64 heads of 16 chunks leave half of 132 SMs idle, which cannot be cut; halves of them take 128. */
+Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
+{
+    static const struct {
+        const char *why;
+        int32_t heads, bucket, seq_class, block_dv;
+    } wanted[] = {
+        { "128 items of up to 4 chunks", 64, 0, 0, 64 },
+        { "of up to 16", 64, 1, 0, 64 },
+        { "132 are as many as SMs", 66, 1, 0, 64 },
+        { "134 would be two waves", 67, 1, 0, 0 },
+        { "256 would be two waves", 64, 1, 1, 0 },
+        { "two sequences of 32 heads", 32, 1, 1, 64 },
+        { "64 chunks are cut", 64, 2, 0, 0 },
+        { "few enough for two kinds of CTAs", 16, 1, 0, 32 },
+    };
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        struct gdni_problem p = few_heads(wanted[i].heads);
+        struct gdni_params params = { 0 };
+        const bool own = gdni_params_heuristic_few(&params, &p, arch, 132, wanted[i].bucket, wanted[i].seq_class);
+        cr_expect_eq(own ? params.block_dv : 0, wanted[i].block_dv, "%s: %d", wanted[i].why, params.block_dv);
+        p.generic = 1;
+        if (gdni_params_heuristic_few(&params, &p, arch, 132, wanted[i].bucket, wanted[i].seq_class))
+            cr_expect_eq(params.cta_kinds, 2, "%s: the generic kernel has no other width", wanted[i].why);
+    }
+}
+
 /* ---- Candidates: choices that a call of so many tokens and sequences can tell apart ---- */
 
 enum { H200_SMS = 132 };
 
 /* What of a launch run-time parameters decide. */
 struct effect {
-    int32_t kernel, block_dv, stages, state_registers, producers, partition;
+    int32_t kernel, block_dv, stages, producers, partition;
     size_t control_words;
 };
 
@@ -420,14 +449,14 @@ static struct effect effect_of(const struct gdni_params *params, const struct gd
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     cr_assert_eq(gdni_spec_build(&spec, p, arch, params), GDN_OK, "%s", gdni_error_text());
     gdni_workspace_of(&w, &spec, p, H200_SMS, p->max_tokens, p->max_seqs);
-    return (struct effect){ spec.kernel,     params->block_dv, params->stages,  params->state_registers,
+    return (struct effect){ spec.kernel,     params->block_dv, params->stages,
                             w.num_producers, w.partition,      w.control_words };
 }
 
 static bool same_effect(const struct effect *a, const struct effect *b)
 {
     return a->kernel == b->kernel && a->block_dv == b->block_dv && a->stages == b->stages &&
-           a->state_registers == b->state_registers && a->producers == b->producers && a->partition == b->partition &&
+           a->producers == b->producers && a->partition == b->partition &&
            a->control_words == b->control_words;
 }
 
@@ -502,6 +531,10 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
     cr_expect_eq(grid[0], 4u * 32, "Hopper: an item a CTA");
     cr_assert_eq(gdni_spec_grid(&hopper, &p, 1000, 5, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 132u, "Hopper: no more CTAs than SMs, which walk the items");
+    struct gdni_spec halves = hopper;
+    halves.params.block_dv = 64;
+    cr_assert_eq(gdni_spec_grid(&halves, &p, 1000, 2, 132, grid), GDN_OK);
+    cr_expect_eq(grid[0], 2u * 32 * 2, "Hopper: a half of a head is an item too");
     cr_assert_eq(gdni_spec_grid(&spec, &p, 1000, 5, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 5u * 32 * 2);
     cr_expect_eq(grid[1] * grid[2], 1u);

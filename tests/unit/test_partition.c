@@ -22,7 +22,7 @@ static struct gdni_problem problem_of(int32_t heads)
 }
 
 /* Of a kernel on sm_90a, at its defaults but for how sequences are cut. */
-static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks)
+static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks, int32_t block_dv)
 {
     struct gdni_problem p = problem_of(16);
     struct gdni_params params;
@@ -31,6 +31,7 @@ static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks)
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, kernel);
     if (kernel == GDNI_KERNEL_PREFILL_HOPPER) params.partition_chunks = partition_chunks;
+    if (block_dv) params.block_dv = block_dv;
     p.generic = kernel == GDNI_KERNEL_PREFILL_GENERIC;
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(spec.kernel, kernel);
@@ -39,7 +40,38 @@ static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks)
 
 static struct gdni_spec hopper(int32_t partition_chunks)
 {
-    return spec_of(GDNI_KERNEL_PREFILL_HOPPER, partition_chunks);
+    return spec_of(GDNI_KERNEL_PREFILL_HOPPER, partition_chunks, 0);
+}
+
+/* ---- Carrying ---- */
+
+/* Three runs of everything must fit where one CTA for each (sequence, head) would run once. */
+Test(partition, states_are_carried_where_idle_sms_pay_for_it)
+{
+    static const struct {
+        int32_t heads, block_dv, num_sms;
+        int64_t seqs;
+        bool invariant, carry;
+    } wanted[] = {
+        { 16, 128, 132, 1, false, true },  { 16, 128, 132, 2, false, true },  { 16, 128, 132, 3, false, false },
+        { 44, 128, 132, 1, false, true },  { 45, 128, 132, 1, false, false }, { 16, 128, 47, 1, false, false },
+        { 49, 128, 1000, 1, false, false }, { 16, 64, 132, 1, false, false }, { 16, 128, 47, 30, true, true },
+        { 48, 128, 132, 1, true, true },   { 49, 128, 132, 1, true, false },
+    };
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        struct gdni_problem p = problem_of(wanted[i].heads);
+        struct gdni_params params;
+        struct gdni_spec spec;
+        p.batch_invariant = wanted[i].invariant;
+        gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER);
+        params.block_dv = wanted[i].block_dv;
+        cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+        cr_expect_eq(gdni_partition_carries(&spec, &p, wanted[i].num_sms, wanted[i].seqs), wanted[i].carry,
+                     "row %zu: %d heads, %d columns, %lld sequences", i, wanted[i].heads, wanted[i].block_dv,
+                     (long long)wanted[i].seqs);
+    }
 }
 
 /* ---- The model ---- */
@@ -123,7 +155,7 @@ Test(partition, other_kernels_cut_nothing)
     static const int32_t kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT };
     const struct gdni_problem p = problem_of(16);
     for (int i = 0; i < 2; ++i) {
-        const struct gdni_spec spec = spec_of(kernels[i], 0);
+        const struct gdni_spec spec = spec_of(kernels[i], 0, 0);
         struct gdni_workspace w;
         cr_expect_not(gdni_partition_possible(&spec, 1 << 20));
         gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1);
@@ -191,11 +223,11 @@ static struct gdni_workspace needs_of(const struct sweep *s, int64_t tokens, int
     return w;
 }
 
-/* Every combination of parameter, heads and SMs. */
+/* Every combination of parameters, heads and SMs. */
 static void for_each(void (*check)(const struct sweep *s))
 {
-    for (size_t f = 0; f < sizeof all_partitions / sizeof all_partitions[0]; ++f) {
-        const struct gdni_spec spec = hopper(all_partitions[f]);
+    for (size_t f = 0; f < 2 * sizeof all_partitions / sizeof all_partitions[0]; ++f) {
+        const struct gdni_spec spec = spec_of(GDNI_KERNEL_PREFILL_HOPPER, all_partitions[f / 2], f % 2 ? 64 : 128);
         for (size_t h = 0; h < sizeof all_heads / sizeof all_heads[0]; ++h) {
             const struct gdni_problem p = problem_of(all_heads[h]);
             for (size_t m = 0; m < sizeof all_sms / sizeof all_sms[0]; ++m)
@@ -209,23 +241,24 @@ static int calls_cut;
 static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
 {
     const struct gdni_workspace w = needs_of(s, tokens, seqs);
-    const int64_t heads = s->problem->num_heads;
+    const int64_t block_dv = s->spec->params.block_dv, parts = s->problem->num_heads * (128 / block_dv);
     if (w.partition == 0) {
-        cr_expect_eq(w.num_items, seqs * heads);
+        cr_expect_eq(w.num_items, seqs * parts);
         cr_expect(w.control_words <= 1 && w.images_offset == 0 && w.size >= 4 * w.control_words);
         return;
     }
     ++calls_cut;
-    const int64_t most_rows = tokens / ((int64_t)w.partition * CHUNK) + seqs;
-    const bool good = w.num_items == most_rows * heads && w.num_items <= (int64_t)GDNI_ITEMS_PER_SM * s->num_sms &&
-                      w.control_words == (size_t)(64 + 4 * seqs * heads + 2 * w.num_items) &&
+    const int64_t most_rows = tokens / ((int64_t)w.partition * CHUNK) + seqs, links = (most_rows - seqs) * parts;
+    const int64_t link_bytes = 128 * block_dv * 4 + (w.carry ? 129 * 128 * 4 : 0); /* a state; a transition with its factors */
+    const bool good = w.num_items == most_rows * parts && w.num_items <= (int64_t)GDNI_ITEMS_PER_SM * s->num_sms &&
+                      w.control_words == (size_t)(64 + 4 * seqs * parts + 8 * w.num_items) &&
                       w.images_offset % 256 == 0 && w.images_offset >= 4 * w.control_words &&
-                      w.images_offset + (size_t)w.num_items * STATE_BYTES <= w.size &&
+                      w.images_offset + (size_t)(links * link_bytes) <= w.size &&
                       w.partition * (int64_t)CHUNK < tokens;
     cr_expect(
         good,
-        "%lld tokens of %lld, %lld heads, %d SMs, partition_chunks %d: %d chunks, %lld items, %zu words, %zu, %zu",
-        (long long)tokens, (long long)seqs, (long long)heads, s->num_sms, s->spec->params.partition_chunks, w.partition,
+        "%lld tokens of %lld, %lld parts, %d SMs, partition_chunks %d: %d chunks, %lld items, %zu words, %zu, %zu",
+        (long long)tokens, (long long)seqs, (long long)parts, s->num_sms, s->spec->params.partition_chunks, w.partition,
         (long long)w.num_items, w.control_words, w.images_offset, w.size);
 }
 
