@@ -561,6 +561,8 @@ __device__ __forceinline__ int after_item(const prefill_params &p, const Item &i
  */
 __device__ __forceinline__ void publish(const prefill_params &p, const Item &item, int number, int lane)
 {
+    if (p.partition && number >= ITEM_SLOTS) /* left long ago: no phase of ITEM_LEFT goes by unseen */
+        mbar_wait(bar(ITEM_LEFT + number % ITEM_SLOTS), (number / ITEM_SLOTS - 1) & 1);
     if (lane == 0) {
         const u32 entry = entry_of(number);
         if (item.n >= 0 && item.start == START_KEPT) /* nobody is that far: its last tile is not announced yet */

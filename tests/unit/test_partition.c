@@ -305,7 +305,7 @@ Test(partition, no_call_needs_a_larger_workspace_than_its_plan_says)
     for_each(check_plans);
 }
 
-/* 5 states of 64 KiB for each SM, and words for them. */
+/* 5 states of 64 KiB and transitions of 64.5 for each SM, and words for them; no transitions with more heads than are carried. */
 Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
 {
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
@@ -315,7 +315,10 @@ Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
     cr_expect_eq(needs_of(&s, 8 * CHUNK, 1).size, 0u, "nothing so short is cut");
     cr_expect_eq(needs_of(&s, 8 * CHUNK + 1, 1).size, size);
     cr_expect_eq(needs_of(&s, 1 << 20, 64).size, size);
-    cr_expect(size > 660u * STATE_BYTES && size < 661u * STATE_BYTES, "%zu", size);
+    cr_expect(size > 660u * 257 * 512 && size < 661u * 257 * 512, "%zu", size);
+    const struct gdni_problem many = problem_of(64);
+    const size_t without = needs_of(&(struct sweep){ &spec, &many, H200_SMS }, 32768, 1).size;
+    cr_expect(without > 660u * STATE_BYTES && without < 662u * STATE_BYTES, "%zu", without);
     cr_expect_eq(needs_of(&s, 8 * CHUNK + 1, 1).partition, 0, "it may be needed by another call of this size");
 }
 
