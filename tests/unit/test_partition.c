@@ -305,7 +305,7 @@ Test(partition, no_call_needs_a_larger_workspace_than_its_plan_says)
     for_each(check_plans);
 }
 
-/* 5 states of 64 KiB and transitions of 64.5 for each SM, and words for them; no transitions with more heads than are carried. */
+/* 5 states of 64 KiB and transitions of 64.5 for each SM, and words; no transitions of more heads than are carried. */
 Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
 {
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
