@@ -2042,9 +2042,8 @@ __device__ __forceinline__ void split_f16(u32 &high, u32 &low, float x0, float x
     low = pack_f16x2(x0 - f16_lo(high), x1 - f16_hi(high));
 }
 
-__device__ __forceinline__ void leave_transition(float (&S)[64], u8 *link, u32 *word, const Place &place)
+__device__ __forceinline__ void leave_transition(const float (&S)[64], u8 *link, u32 *word, const Place &place)
 {
-    keep_size(S, link, 3e38f, place);
     const int g = lane_id() >> 2, t = lane_id() & 3;
     u8 *const to = link + LINK_STATE_BYTES + place.group * HALF + g * 128 + 4 * t;
     const int left = ((2 * place.warp) ^ g) * 16, right = left ^ 16; /* pieces of rows that are g modulo 8 */
@@ -2210,7 +2209,7 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
 }
 
 /* After an item's last chunk, or the last one that it replays. */
-__device__ __forceinline__ void hand_over(float (&S)[64], const prefill_params &p, u32 entry, bool last, const Place &place)
+__device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_params &p, u32 entry, bool last, const Place &place)
 {
     const int to = (int)load_shared_u32(entry + ITEM_AFTER);
     if (!last || to == END_LINK) {
@@ -2228,14 +2227,14 @@ __device__ __forceinline__ void hand_over(float (&S)[64], const prefill_params &
     }
 }
 
-/* After a chunk that is not like the others. */
+/* After a chunk that is not like the others. A transition is left with all rows of one size. */
 __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_params &p, u32 flags, const Place &place)
 {
     const u32 entry = entry_of(flags >> ITEM_SHIFT);
-    if (!spec::CARRIES || flags & (CHUNK_LAST | CHUNK_REPLAYED))
-        hand_over(S, p, entry, flags & CHUNK_LAST, place);
-    else
-        keep_size(S, link_at(p, (int)load_shared_u32(entry + ITEM_INDEX), (int)load_shared_u32(entry + ITEM_N)), 0.5f, place);
+    if (spec::CARRIES && flags & CHUNK_TRANSITION)
+        keep_size(S, link_at(p, (int)load_shared_u32(entry + ITEM_INDEX), (int)load_shared_u32(entry + ITEM_N)),
+                  flags & CHUNK_LAST ? 3e38f : 0.5f, place);
+    if (flags & (CHUNK_LAST | CHUNK_REPLAYED)) hand_over(S, p, entry, flags & CHUNK_LAST, place);
 }
 
 __device__ __forceinline__ void state_role(const prefill_params &p, const Place &place)
