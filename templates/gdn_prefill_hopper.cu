@@ -2209,7 +2209,8 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
 }
 
 /* After an item's last chunk, or the last one that it replays. */
-__device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_params &p, u32 entry, bool last, const Place &place)
+__device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_params &p, u32 entry, bool last,
+                                          const Place &place)
 {
     const int to = (int)load_shared_u32(entry + ITEM_AFTER);
     if (!last || to == END_LINK) {
