@@ -119,28 +119,6 @@ template <int TYPE> __device__ __forceinline__ void store_element(void *base, i6
         ((u16 *)base)[index] = (u16)(TYPE == TYPE_BF16 ? pack_bf16x2(x, 0.0f) : pack_f16x2(x, 0.0f));
 }
 
-/* Elements 2 pair and 2 pair + 1 of an array that is aligned to two of them. */
-template <int TYPE> __device__ __forceinline__ void load_pair(float &a, float &b, const void *base, i64 pair)
-{
-    if constexpr (TYPE == TYPE_F32) {
-        const float2 x = ((const float2 *)base)[pair];
-        a = x.x;
-        b = x.y;
-    } else {
-        const u32 bits = ((const u32 *)base)[pair];
-        a = element_of_bits<TYPE>(bits & 0xffffu);
-        b = element_of_bits<TYPE>(bits >> 16);
-    }
-}
-
-template <int TYPE> __device__ __forceinline__ void store_pair(void *base, i64 pair, float a, float b)
-{
-    if constexpr (TYPE == TYPE_F32)
-        ((float2 *)base)[pair] = make_float2(a, b);
-    else
-        ((u32 *)base)[pair] = TYPE == TYPE_BF16 ? pack_bf16x2(a, b) : pack_f16x2(a, b);
-}
-
 template <bool I64> __device__ __forceinline__ i64 load_index(const void *base, i64 index)
 {
     if constexpr (I64)
