@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/mem.h"
+#include "codegen/spec.h"
 
 /* Two chunks' and one chunk's edges, no token at all, more than three chunks; the last one is inert. */
 const int64_t gdni_trial_lens[GDNI_TRIAL_SEQS] = { 1, 63, 64, 65, 0, 130, 200, 40 };
@@ -114,7 +115,15 @@ static int32_t common_divisor(int32_t a, int32_t b)
     return a;
 }
 
-/* Code depends on no head count: the least heads that keep the ratios keep the host reference short. */
+static bool many_heads(int32_t heads)
+{
+    return heads > GDNI_MOST_CARRIED_HEADS;
+}
+
+/*
+ * The least heads that keep the ratios keep the host reference short. They are as few or as many as before for the one thing
+ * that code depends on.
+ */
 static void take_few_heads(struct gdni_work *work)
 {
     gdn_conv1d_desc *c = &work->desc.conv1d;
@@ -124,10 +133,16 @@ static void take_few_heads(struct gdni_work *work)
                           prefill ? &p->num_v_heads : &c->num_v_heads, prefill ? &p->num_v_heads : &c->num_gate_heads };
     const int n = prefill ? 3 : 4;
     int32_t divisor = 0;
-    for (int i = 0; i < n; ++i)
+    int32_t heads = 0;
+    for (int i = 0; i < n; ++i) {
         divisor = common_divisor(*counts[i], divisor);
-    for (int i = 0; i < n && divisor > 0; ++i)
-        *counts[i] /= divisor;
+        if (prefill && *counts[i] > heads) heads = *counts[i];
+    }
+    int32_t by = divisor;
+    while (by > 1 && (divisor % by != 0 || many_heads(heads / by) != many_heads(heads)))
+        --by;
+    for (int i = 0; i < n && by > 0; ++i)
+        *counts[i] /= by;
 }
 
 static void set_bounds(struct gdni_work *work, const struct gdni_shape *shape)
