@@ -148,7 +148,7 @@ enum {
     TAIL = ITEM_DONE + 2,          /* a tail chunk's tiles, before their rest is cleared */
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
-    CARRIED = ITEM_LEFT + ITEM_SLOTS,   /* the K ring is the tile warp's again */
+    CARRIED = ITEM_LEFT + ITEM_SLOTS,   /* the rings of tiles are the tile warp's again */
     NUM_BARRIERS
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
@@ -1139,6 +1139,12 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
 
 /* ---- Aux warpgroups: T and P --------------------------------------------------------------------------------------- */
 
+/* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
+__device__ constexpr u32 key_step(int s)
+{
+    return ((s >> 2) * HALF + (s & 3) * 32) >> 4;
+}
+
 /*
  * x (64 x 64) = A K^T over the 128 columns of two K-major tiles. Descriptors are made opaque, so that sixteen of them are
  * not kept in registers.
@@ -1153,7 +1159,7 @@ __device__ __forceinline__ void issue_gram(float (&x)[32], u32 a_tile, u32 k_til
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
-        const u32 step = ((s >> 2) * HALF + (s & 3) * 32) >> 4;
+        const u32 step = key_step(s);
         wgmma_ss_n64(x, descriptor(a + step), descriptor(b + step), s > 0);
     }
     wgmma_commit();
@@ -1535,7 +1541,7 @@ __device__ __forceinline__ void issue_keys(float (&x)[32], const u32 (&S)[8][4],
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < 8; ++s)
-        wgmma_rs_n64(x, S[s], descriptor(b + (((s >> 2) * HALF + (s & 3) * 32) >> 4)), s > 0);
+        wgmma_rs_n64(x, S[s], descriptor(b + key_step(s)), s > 0);
     wgmma_commit();
 }
 
@@ -2019,7 +2025,7 @@ __device__ __forceinline__ void begin_transition(float (&S)[64], u8 *link, const
     __syncwarp();
 }
 
-/* Rows below 2^-1 grow to between 2^3 and 2^4 (see row_scale()). A row that is zeros stays. */
+/* Where a row is below the limit all come to between 2^3 and 2^4 (see row_scale()). A row that is zeros stays. */
 __device__ __forceinline__ void keep_size(float (&S)[64], u8 *link, float limit, const Place &place)
 {
     const float2 m = row_max(S);
@@ -2092,7 +2098,7 @@ __device__ __forceinline__ void add_product(float (&x)[32], const u32 (&S)[8][4]
     const u32 b = k_major(tile);
 #pragma unroll
     for (int s = 0; s < 8; ++s)
-        wgmma_rs_n64_f16(x, S[s], descriptor(b + (((s >> 2) * HALF + (s & 3) * 32) >> 4)), 1);
+        wgmma_rs_n64_f16(x, S[s], descriptor(b + key_step(s)), 1);
 }
 
 /* S times M's factors as two fp16 numbers each, high and low, operands A; rows divided by powers of two, which it returns. */
@@ -2191,7 +2197,7 @@ __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params
     arrive_warp(CARRIED);
 }
 
-/* ---- From item to item, continued ---------------------------------------------------------------------------------- */
+/* ---- From item to item --------------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
 {
