@@ -220,6 +220,6 @@ Test(target, keys_do_not_depend_on_call_shapes_or_sms_and_hardly_on_heads)
     cr_expect(strstr(keys[0], "constexpr bool CARRIES = false;") && strstr(keys[1], "constexpr bool CARRIES = true;"));
     cr_expect_eq(different_lines(keys[0], keys[1]), 2, "this one, and the hash of the file that it stands in");
     for (int i = 0; i < 2; ++i) free(keys[i]);
-    cr_expect_leq(fake_compiles(host.ctx), 5, "these two, two kinds of CTAs, halves and %d", fake_compiles(host.ctx) - 4);
+    cr_expect_leq(fake_compiles(host.ctx), 5, "of these two, two kinds of CTAs, halves: %d", (int)fake_compiles(host.ctx));
     fake_host_close(&host);
 }
