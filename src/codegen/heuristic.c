@@ -351,17 +351,13 @@ static void describe_launch(struct launch *out, const struct gdni_params *params
         if (row.when == GDNI_RUN_TIME) gdni_param_set(&out->spec.params, &row, 0);
 }
 
-/* Whether one of list[0 .. count - 1] makes the same launch. */
-static bool launches_alike(const struct launch *one, const struct gdni_params *list, int count,
-                           const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms)
+/* Whether a launch is like one of those before it in the list. */
+static bool was_seen(const struct launch *list, const struct launch *one)
 {
-    struct launch other;
-    for (int i = 0; i < count; ++i) {
-        describe_launch(&other, &list[i], problem, arch, num_sms);
-        if (memcmp(&one->spec, &other.spec, sizeof one->spec) == 0 &&
-            memcmp(&one->needs, &other.needs, sizeof one->needs) == 0)
+    for (; list < one; ++list)
+        if (memcmp(&one->spec, &list->spec, sizeof one->spec) == 0 &&
+            memcmp(&one->needs, &list->needs, sizeof one->needs) == 0)
             return true;
-    }
     return false;
 }
 
@@ -369,13 +365,13 @@ int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const st
                            const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {
     struct gdni_params choices[GDNI_MAX_CHOICES];
-    struct launch one;
+    struct launch seen[GDNI_MAX_CANDIDATES];
     int count = 0;
     if (num_sms <= 0) num_sms = arch->default_sms;
     const int num_choices = gdni_params_choices(choices, problem, arch, num_sms, slot);
     for (int i = 0; i < num_choices && count < GDNI_MAX_CANDIDATES; ++i) {
-        describe_launch(&one, &choices[i], problem, arch, num_sms);
-        if (!launches_alike(&one, out, count, problem, arch, num_sms)) out[count++] = choices[i];
+        describe_launch(&seen[count], &choices[i], problem, arch, num_sms);
+        if (!was_seen(seen, &seen[count])) out[count++] = choices[i];
     }
     return count;
 }
