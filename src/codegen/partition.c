@@ -106,11 +106,6 @@ bool gdni_partition_carries(const struct gdni_spec *spec, const struct gdni_prob
     return RUNS * num_seqs * problem->num_heads <= num_sms;
 }
 
-bool gdni_carry_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms)
-{
-    return gdni_partition_carries(spec, problem, num_sms, 1);
-}
-
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int32_t partition, int64_t num_tokens, int64_t num_seqs)
 {

@@ -34,12 +34,9 @@ int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_pro
 
 /*
  * Whether states are carried through partitions whose gates do not decay by transitions, at a price of two more runs of these
- * partitions; else each waits for the one before it.
+ * partitions; else each waits for the one before it. If any call does, one of one sequence does.
  */
 bool gdni_partition_carries(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t num_seqs);
-
-/* Whether a call of any size does. */
-bool gdni_carry_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms);
 
 /* Links between them, a bound: no sequence has more than it has whole partitions' lengths. */
 int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,

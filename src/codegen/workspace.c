@@ -68,7 +68,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     const bool carry = gdni_partition_carries(spec, problem, num_sms, num_seqs);
     if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
         lay_out_partitions(out, spec, problem, most, most, most / gdni_spec_parts(spec, problem),
-                           gdni_carry_possible(spec, problem, num_sms));
+                           gdni_partition_carries(spec, problem, num_sms, 1));
         const size_t size = out->size;
         const int64_t links = gdni_partition_links(spec, problem, partition, num_tokens);
         lay_out_partitions(out, spec, problem, items, links, num_seqs, carry);
