@@ -132,8 +132,7 @@ static void take_few_heads(struct gdni_work *work)
     int32_t *counts[] = { prefill ? &p->num_q_heads : &c->num_q_heads, prefill ? &p->num_k_heads : &c->num_k_heads,
                           prefill ? &p->num_v_heads : &c->num_v_heads, prefill ? &p->num_v_heads : &c->num_gate_heads };
     const int n = prefill ? 3 : 4;
-    int32_t divisor = 0;
-    int32_t heads = 0;
+    int32_t divisor = 0, heads = 0;
     for (int i = 0; i < n; ++i) {
         divisor = common_divisor(*counts[i], divisor);
         if (prefill && *counts[i] > heads) heads = *counts[i];

@@ -213,49 +213,55 @@ static void v_around_means(struct gdn_case *c, struct rng *rng, double a, double
     fill_around_means(&r, rng, a, b, 0);
 }
 
-/* Normal, of deviation a in the first half of each sequence and b in the second. */
+/* Normal, of a deviation that follows from a token's place in its sequence. */
+static void fill_by_place(struct gdn_case *c, struct rng *rng, double (*deviation)(int64_t at, int64_t len, double a, double b),
+                          double a, double b)
+{
+    const struct rows r = v_rows(c);
+    double x[MAX_DIM];
+    for (int n = 0; n < c->shape->num_seqs; ++n)
+        for (int64_t t = c->cu[n]; t < c->cu[n + 1]; ++t)
+            for (int head = 0; head < r.heads; ++head) {
+                const double by = deviation(t - c->cu[n], c->shape->lens[n], a, b);
+                for (int i = 0; i < r.dim; ++i)
+                    x[i] = by * rng_normal(rng);
+                put(&r, t * r.heads + head, x);
+            }
+}
+
+static double by_half(int64_t at, int64_t len, double a, double b)
+{
+    return 2 * at < len ? a : b;
+}
+
+/* Deviation a in the first half of each sequence and b in the second. */
 static void v_cut(struct gdn_case *c, struct rng *rng, double a, double b)
 {
-    const struct rows r = v_rows(c);
-    double x[MAX_DIM];
-    for (int n = 0; n < c->shape->num_seqs; ++n)
-        for (int64_t t = c->cu[n]; t < c->cu[n + 1]; ++t)
-            for (int head = 0; head < r.heads; ++head) {
-                const double deviation = 2 * (t - c->cu[n]) < c->shape->lens[n] ? a : b;
-                for (int i = 0; i < r.dim; ++i)
-                    x[i] = deviation * rng_normal(rng);
-                put(&r, t * r.heads + head, x);
-            }
+    fill_by_place(c, rng, by_half, a, b);
 }
 
-/* Normal, of deviation a, but 0 for b tokens from the middle of each sequence. */
+static double by_gap(int64_t at, int64_t len, double a, double b)
+{
+    const double past = (double)at - 0.5 * (double)len;
+    return past >= 0 && past < b ? 0 : a;
+}
+
+/* Deviation a, but 0 for b tokens from the middle of each sequence. */
 static void v_gap(struct gdn_case *c, struct rng *rng, double a, double b)
 {
-    const struct rows r = v_rows(c);
-    double x[MAX_DIM];
-    for (int n = 0; n < c->shape->num_seqs; ++n)
-        for (int64_t t = c->cu[n]; t < c->cu[n + 1]; ++t)
-            for (int head = 0; head < r.heads; ++head) {
-                const double past = (double)(t - c->cu[n]) - 0.5 * c->shape->lens[n];
-                for (int i = 0; i < r.dim; ++i)
-                    x[i] = (past >= 0 && past < b ? 0 : a) * rng_normal(rng);
-                put(&r, t * r.heads + head, x);
-            }
+    fill_by_place(c, rng, by_gap, a, b);
 }
 
-/* Normal, of deviation b in the first 64 tokens of each a of a sequence, else 0. */
+static double by_burst(int64_t at, int64_t len, double a, double b)
+{
+    (void)len;
+    return at % (int64_t)a < 64 ? b : 0;
+}
+
+/* Deviation b in the first 64 tokens of each a of a sequence, else 0. */
 static void v_bursts(struct gdn_case *c, struct rng *rng, double a, double b)
 {
-    const struct rows r = v_rows(c);
-    double x[MAX_DIM];
-    for (int n = 0; n < c->shape->num_seqs; ++n)
-        for (int64_t t = c->cu[n]; t < c->cu[n + 1]; ++t)
-            for (int head = 0; head < r.heads; ++head) {
-                const double deviation = (t - c->cu[n]) % (int64_t)a < 64 ? b : 0;
-                for (int i = 0; i < r.dim; ++i)
-                    x[i] = deviation * rng_normal(rng);
-                put(&r, t * r.heads + head, x);
-            }
+    fill_by_place(c, rng, by_burst, a, b);
 }
 
 /* ---- gates ----------------------------------------------------------------------------------------------------- */
