@@ -29,7 +29,7 @@ template <int N> __device__ __forceinline__ void settled(float (&x)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; ++i)
-        asm volatile("" : "+f"(x[i])::"memory");
+        asm volatile("" : "+f"(x[i]));
 }
 
 /*
