@@ -59,10 +59,16 @@ extern "C" __global__ void __launch_bounds__(128) yardstick(float *states, const
 #pragma unroll
     for (int i = 0; i < 64; ++i)
         x[i / 4][i % 4] = from[i];
-    for (int i = 0; i < num_steps; ++i) {
-        step(x, 32768 * (i & 1), scales + 512 * i);
-        if (scales[512 * i] < 0.0f) step(x, 65536, scales + 512 * i + 128);
-        if (scales[512 * i] > 1.0f) step(x, 98304, scales + 512 * i + 256);
+    for (int i = 0; i < num_steps; ++i, scales += 2048) {
+        step(x, 32768 * (i & 1), scales);
+        if (scales[1] < 0.0f) step(x, 32768, scales + 128);
+        if (scales[2] < 0.0f) step(x, 65536, scales + 256);
+        if (scales[3] < 0.0f) step(x, 98304, scales + 384);
+        if (scales[4] < 0.0f) step(x, 131072, scales + 512);
+        if (scales[5] < 0.0f) step(x, 163840, scales + 640);
+        if (scales[6] < 0.0f) step(x, 196608, scales + 768);
+        if (scales[7] < 0.0f) step(x, 229376, scales + 896);
+        if (scales[8] < 0.0f) step(x, 262144, scales + 1024);
     }
 #pragma unroll
     for (int i = 0; i < 64; ++i)
