@@ -1,5 +1,5 @@
 /*
- * What the time of a compile is measured in (tests/support/yardstick.h): a kernel of the kind that the library writes, loops
+ * What the time of a compile is measured in (tests/nvrtc/test_matrix.c): a kernel of the kind that the library writes, loops
  * unrolled over registers and inline PTX of many operands. Never run, and not to be changed: bounds count in it.
  */
 __device__ __forceinline__ void load(unsigned (&a)[4], unsigned from)
