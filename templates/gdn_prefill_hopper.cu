@@ -81,11 +81,12 @@ constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: L below the d
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
 constexpr int DIAGONAL_STRIDE = 20;             /* floats: conflict-free transposed stores, 16-byte rows */
 constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
+constexpr bool INVERT_BY_LOOP = !spec::IO_BF16; /* see there; columns then lie from the diagonal on */
 constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
-/* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses. */
-constexpr int KEPT_AT = GATE_AT + GATE - 32, COURSE_AT = KEPT_AT + GATE;
+/* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses; [gate warp] where gates lie. */
+constexpr int KEPT_AT = GATE_AT + GATE - 32, COURSE_AT = KEPT_AT + GATE, READER_AT = KEPT_AT + 3 * GATE;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
 constexpr int BAR_AT = SCALE_AT + STATE_WARPS * 32 * 8;
 constexpr int ITEM_SLOTS = 8, ENTRY = 32;
@@ -94,6 +95,8 @@ constexpr int V_WAITS_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's
 constexpr int LISTS_AT = V_WAITS_AT + 16;                /* of what the CTA still has to do: REPAIRS, LATER */
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
+constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: see By gates */
+constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
 constexpr int END = ORDER_AT + MOST_SORTED;
 static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
@@ -110,12 +113,17 @@ enum {
     W_LIMIT = 1476,    /* fp16 bits: |W| up to which V' and d V' stay in range; 0: scale whatever it is */
     BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
     FLAGS = 1484,
-    CHECKPOINT = 1488 /* row of the list, where the flag says so */
+    CHECKPOINT = 1488, /* row of the list, where the flag says so */
+    KEPT_T = 1492      /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
 };
-/* FLAGS: END: no chunk, leave. Above them the number of the CTA's item, modulo what fits. */
-enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, ITEM_SHIFT = 5 };
-/* LISTS_AT, words: heads of lists through control words, 0: empty. See Repairs; START_CARRIED's items, by index + 1. */
-enum { REPAIRS = 0, LATER = 4 };
+/* FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. Above them the number of the CTA's item, modulo what fits. */
+enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
+enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, ITEM_SHIFT = 8 };
+/*
+ * LISTS_AT, words: heads of lists through control words, 0: empty: see Repairs; START_CARRIED's items, by index + 1. How many
+ * partitions there are by gates, 0: they are all of one length. What the tile warp next waits for at CARRIED.
+ */
+enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, CARRIED_PARITY = 12 };
 
 /* Of a condition: its code stands out of the way of the loop around it. */
 __device__ __forceinline__ bool rarely(bool condition)
@@ -270,6 +278,18 @@ __device__ __forceinline__ bool carries(const prefill_params &p)
     return spec::CARRIES && p.carry;
 }
 
+/* Partitions of lengths that follow from the gates; once the tile warp has its first item. */
+__device__ __forceinline__ bool by_gates()
+{
+    return spec::CARRIES && load_shared_u32(at(LISTS_AT) + BY_GATES) != 0;
+}
+
+/* From a partition's index to that of the next one of its sequence. */
+__device__ __forceinline__ int index_step(const prefill_params &p)
+{
+    return by_gates() ? 1 : parts_of_heads(p);
+}
+
 /* The first value column of a part, in its head. */
 __device__ __forceinline__ int column_of(int part)
 {
@@ -301,6 +321,14 @@ __device__ __forceinline__ void sort_sequences(const prefill_params &p)
         rank += other > own || (other == own && i < n);
     }
     shared[ORDER_AT + rank] = (u8)n;
+}
+
+__device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int d = 16; d; d /= 2)
+        x += __shfl_xor_sync(~0u, x, d);
+    return x;
 }
 
 /* Chunks of a sequence that are work. */
@@ -342,12 +370,12 @@ constexpr float ENOUGH_DECAY = -20.0f * LOG2E;
 
 __device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int part, int which)
 {
-    return p.control + PAIRS_AT + PAIR_WORDS * (n * parts_of_heads(p) + part) + which;
+    return p.control + (u32)(PAIRS_AT + PAIR_WORDS * (n * parts_of_heads(p) + part) + which);
 }
 
 __device__ __forceinline__ u32 *item_word(const prefill_params &p, int index, int which)
 {
-    return p.control + PAIRS_AT + PAIR_WORDS * p.num_seqs * parts_of_heads(p) + ITEM_WORDS * index + which;
+    return p.control + (u32)(PAIRS_AT + PAIR_WORDS * p.num_seqs * parts_of_heads(p) + ITEM_WORDS * index + which);
 }
 
 /* Calls that are cut have few tokens enough for 32 bits: a division of 64 is a call, and registers. */
@@ -371,14 +399,22 @@ __device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row,
     return n;
 }
 
+/* Chunks that are read, and then replayed, before one of them has to be enough. */
+constexpr int REPLAY_BATCH = 4;
+
+__device__ __forceinline__ int most_replayed(const prefill_params &p)
+{
+    return max(2 * p.partition, 2 * REPLAY_BATCH);
+}
+
 /*
  * How many chunks before chunk `boundary` decay all that was before them by e^-20; 0: more than are worth it, or so it looks
  * from those that are read, even if the others decay twice as fast. By a warp, the same for every warp that asks.
  */
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
 {
-    constexpr int BATCH = 4;
-    const int most = min(boundary, max(2 * p.partition, 2 * BATCH));
+    constexpr int BATCH = REPLAY_BATCH;
+    const int most = min(boundary, most_replayed(p));
     const float hopeless = 0.5f * ENOUGH_DECAY / (float)most;
     float sum = 0.0f;
 #pragma unroll 1
@@ -405,27 +441,171 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
     return 0;
 }
 
+/* ---- By gates ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Where p.carry is spec::CARRY_BY_GATES and pairs of a sequence and a head are found that hardly decay, SMs are dealt out by
+ * what pairs cost, a partition each, and a pair's partitions lie one after the other in the order of items:
+ *
+ *     decays:   the first partition is longer than the others, by as many chunks as these replay;
+ *     carried:  the others have three runs, addend, transition and their own, so that the first one, which has only its own,
+ *               is twice as long, and done when the transitions are; its CTA takes the last one too, which needs neither
+ *               addend nor transition.
+ *
+ * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, nothing else.
+ */
+constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 2.0f;
+constexpr float STEP = 1.5f;             /* of a state through a transition, in chunks */
+constexpr int SAMPLE = 32, SHORTEST = 4; /* gates of each pair; chunks of a partition */
+constexpr u32 CARRIED_PAIR = 0xffff;     /* in place of the chunks that its partitions replay */
+constexpr u32 NO_PAIR = 0xff;
+static_assert(spec::CUT_PAIRS <= MOST_CUTS && spec::CUT_PARTITIONS <= (int)NO_PAIR, "a pair a lane, numbers of 8 bits");
+
+/* A pair's word: index of its first partition, how many it has, chunks that they replay. */
+__device__ __forceinline__ u32 cut_word(int pair)
+{
+    return load_shared_u32(at(CUTS_AT) + 4 * pair);
+}
+
+__device__ __forceinline__ int cut_base(u32 word)
+{
+    return (int)(word & 0xff);
+}
+
+__device__ __forceinline__ int cut_count(u32 word)
+{
+    return (int)(word >> 8 & 0xff);
+}
+
+__device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &item)
+{
+    return cut_word(item.n * parts_of_heads(p) + item.part);
+}
+
+/* Index of the last partition of an item's pair, if that is for the CTA of the first one; else -1. */
+__device__ __forceinline__ int last_of_first(const prefill_params &p, const Item &item)
+{
+    if (!by_gates()) return -1;
+    const u32 word = cut_word_of(p, item);
+    return word >> 16 == CARRIED_PAIR && cut_count(word) > 1 ? cut_base(word) + cut_count(word) - 1 : -1;
+}
+
+/* Where a partition begins, or for a number behind the last one the sequence's end: those behind the first one are alike. */
+__device__ __forceinline__ int cut_begin(u32 word, int partition, int chunks)
+{
+    const float count = (float)cut_count(word), replayed = (float)(word >> 16);
+    const float length = word >> 16 == CARRIED_PAIR ? __fdividef((float)chunks, count - 1.0f + FIRST_LENGTHS)
+                                                    : __fdividef((float)chunks - replayed, count);
+    return partition == 0 ? 0 : chunks - (int)((count - (float)partition) * length);
+}
+
+/*
+ * Of each pair, in what will be the first K tile: chunks, and how many of them decay enough, -1: more than are worth it. By all
+ * warps.
+ */
+__device__ __forceinline__ void sample_gates(const prefill_params &p)
+{
+    if (!spec::CARRIES || p.carry != spec::CARRY_BY_GATES) return;
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int pair = threadIdx.x / 32; pair < p.num_seqs * parts_of_heads(p); pair += spec::THREADS / 32) {
+        const int n = pair / parts_of_heads(p), head = pair - n * parts_of_heads(p);
+        const Sequence s = find_sequence(p, n);
+        const int token = (int)((i64)s.len * lane / SAMPLE);
+        const GateReader reader(p, s, head, token);
+        const float decay =
+            warp_sum(reader.log2_decay(reader.raw_decay(p, 0, token < s.len && !s.inert))) * ((float)C / SAMPLE);
+        const bool carried = !(decay * (float)most_replayed(p) <= ENOUGH_DECAY); /* NaN, as replay_chunks() has it */
+        if (lane == 0)
+            store_shared(at(K_AT) + 8 * pair, (float)chunks_of(p, s), carried ? -1.0f : __fdividef(ENOUGH_DECAY, decay));
+    }
+}
+
+/*
+ * How many CTAs a pair takes, to be done in `time`, or nearly so. Carried, n of them cut it in m = n + FIRST_LENGTHS
+ * lengths, and CARRY_RUNS chunks / m + STEP n is `time`, the smaller root of two, or the least that there is.
+ */
+__device__ __forceinline__ float ctas_of(float chunks, float replayed, float time)
+{
+    if (chunks <= time) return 1.0f;
+    float n = __fdividef(chunks - replayed, fmaxf(time - replayed - 1.0f, (float)SHORTEST)), most = chunks;
+    if (replayed < 0.0f) {
+        const float c = 4.0f * STEP * CARRY_RUNS * chunks, b = fmaxf(time + STEP * FIRST_LENGTHS, sqrtf(c));
+        n = __fdividef(c, 2.0f * STEP * (b + sqrtf(fmaxf(b * b - c, 0.0f)))) - FIRST_LENGTHS;
+        most = chunks - SHORTEST * FIRST_LENGTHS;
+    }
+    return fmaxf(fminf(ceilf(n), floorf(most * (1.0f / SHORTEST))), 1.0f);
+}
+
+/* The words of all pairs, from what was sampled, if any is carried. By the tile warp, a lane a pair. */
+__device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
+{
+    const int pairs = p.num_seqs * parts_of_heads(p);
+    float2 x = { 0.0f, 0.0f };
+    if (lane < pairs) x = load_shared_float2(at(K_AT) + 8 * lane);
+    const float chunks = x.x, replayed = x.y;
+    const bool carried = replayed < 0.0f && chunks > 0.0f;
+    async_proxy_fence(); /* what was read there is gone soon */
+    if (!__any_sync(~0u, carried && chunks > 3.0f * SHORTEST)) return;
+    const float ctas = (float)(gridDim.x + MOST_CUTS - pairs); /* lanes without a pair take one too */
+    float time = __fdividef(warp_sum(carried ? CARRY_RUNS * chunks : chunks),
+                            (float)gridDim.x + FIRST_LENGTHS * (float)__popc(__ballot_sync(~0u, carried))), n;
+    do {
+        time *= 1.03125f;
+        n = ctas_of(chunks, replayed, time);
+    } while (warp_sum(n) > ctas);
+    const int count = lane < pairs ? (int)n + (carried && n > 1.0f) : 0;
+    int sum = count;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const int other = __shfl_up_sync(~0u, sum, d);
+        if (lane >= d) sum += other;
+    }
+    const u32 base = lane < pairs ? (u32)(sum - count) : NO_PAIR;
+    store_shared(at(CUTS_AT) + 4 * lane,
+                 base | (u32)count << 8 | (carried ? CARRIED_PAIR : min((u32)replayed, CARRIED_PAIR - 1)) << 16);
+    if (lane == 31) store_shared(at(LISTS_AT) + BY_GATES, (u32)sum);
+    __syncwarp();
+}
+
+/* The pair that has this partition. By a warp. */
+__device__ __forceinline__ int pair_of(int index, int lane)
+{
+    return __popc(__ballot_sync(~0u, cut_base(cut_word(lane)) <= index)) - 1;
+}
+
 /*
  * Of item.index: a sequence, or one partition of it without what that replays; no chunks where the row is nobody's. By a warp.
  */
 __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, int lane)
 {
-    const int row = item.index / parts_of_heads(p);
-    item.part = item.index - row * parts_of_heads(p);
+    const bool gates = by_gates();
+    const int place = gates ? pair_of(item.index, lane) : item.index, row = place / parts_of_heads(p);
+    item.part = place - row * parts_of_heads(p);
     item.n = row;
-    if (p.partition)
+    if (p.partition && !gates)
         item.n = sequence_of_row(p, row, lane);
     else if (sorted(p))
         item.n = shared[ORDER_AT + row];
     (Sequence &)item = find_sequence(p, item.n);
-    item.begin = item.main = p.partition ? (row - first_row(p, item.n)) * p.partition : 0;
+    item.begin = 0;
     item.end = chunks_of(p, item);
-    if (p.partition) item.end = min(item.end, item.begin + p.partition);
+    if (gates) {
+        const u32 word = cut_word(place);
+        const int partition = item.index - cut_base(word), chunks = item.end;
+        item.begin = cut_begin(word, partition, chunks);
+        item.end = cut_begin(word, partition + 1, chunks);
+    } else if (p.partition) {
+        item.begin = (row - first_row(p, item.n)) * p.partition;
+        item.end = min(item.end, item.begin + p.partition);
+    }
+    item.main = item.begin;
 }
 
+/* Of its sequence and part. */
 __device__ __forceinline__ int partitions_of(const prefill_params &p, const Item &item)
 {
-    return (chunks_of(p, item) + p.partition - 1) / p.partition;
+    return by_gates() ? cut_count(cut_word_of(p, item)) : (chunks_of(p, item) + p.partition - 1) / p.partition;
 }
 
 /* Whether it ends where another partition of its sequence begins. */
@@ -463,18 +643,13 @@ __device__ __forceinline__ void set_aside(const prefill_params &p, int index, in
     __syncwarp();
 }
 
-/* What was set aside last; index -1: nothing. */
-__device__ __forceinline__ Item item_set_aside(const prefill_params &p, int lane)
+/* Index of what was set aside last, -1: nothing. By a warp. */
+__device__ __forceinline__ int take_set_aside(const prefill_params &p, int lane)
 {
-    Item item;
-    item.n = -1;
-    item.index = (int)load_shared_u32(at(LISTS_AT) + LATER) - 1;
+    const int index = (int)load_shared_u32(at(LISTS_AT) + LATER) - 1;
     __syncwarp();
-    if (item.index < 0) return item;
-    if (lane == 0) store_shared(at(LISTS_AT) + LATER, *item_word(p, item.index, WORD_LATER));
-    find_item(item, p, lane);
-    item.start = START_CARRIED;
-    return item;
+    if (lane == 0 && index >= 0) store_shared(at(LISTS_AT) + LATER, *item_word(p, index, WORD_LATER));
+    return index;
 }
 
 /*
@@ -490,9 +665,9 @@ __device__ __forceinline__ bool follow_up(Item &item, const prefill_params &p, u
         return true;
     }
     if (!guessed && addend) { /* its transition is wanted too */
-        item.index -= parts_of_heads(p);
+        item.index -= index_step(p);
         item.end = item.main = item.begin;
-        item.begin -= p.partition;
+        item.begin = (int)load_shared_u32(last + ITEM_BEGIN); /* the addend's, which replays nothing */
         item.start = START_IDENTITY;
         return true;
     }
@@ -510,19 +685,27 @@ __device__ __forceinline__ bool follow_up(Item &item, const prefill_params &p, u
 __device__ __forceinline__ Item item_after(const prefill_params &p, int index, int following, u32 last, int lane)
 {
     Item item;
+    int own = following; /* what comes without a ticket, or -1 */
 #pragma unroll 1
-    for (bool first = true; p.num_seqs > 0; first = false) {
-        const bool follows = first && following >= 0;
-        index = follows ? following : next_index(p, index, lane);
-        if (index >= p.num_items) break;
+    for (bool follows = following >= 0; p.num_seqs > 0;) {
+        index = own >= 0 ? own : next_index(p, index, lane);
+        const bool tickets = index < (by_gates() ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items);
+        if (!tickets) index = take_set_aside(p, lane);
+        if (index < 0) break;
         item.index = index;
         find_item(item, p, lane);
-        if (item.begin >= item.end) continue;
+        item.start = START_CARRIED;
+        if (!tickets) return item;
+        const bool others = own < 0 && index == last_of_first(p, item);
+        own = -1;
+        if (item.begin >= item.end || others) continue;
         item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
         if (item.begin == 0) return item;
         const int replayed = replay_chunks(p, item, item.begin, lane);
         if (follows) {
             if (follow_up(item, p, last, replayed > 0, lane)) return item;
+            follows = false;
+            if ((int)load_shared_u32(last + ITEM_MAIN) == 0) own = last_of_first(p, item);
             continue;
         }
         item.start = START_ZEROS;
@@ -534,7 +717,8 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         item.main = item.end;
         return item;
     }
-    return item_set_aside(p, lane);
+    item.n = -1;
+    return item;
 }
 
 /* The state that it starts from comes to L2 while the item before it is worked on. By one lane. */
@@ -555,6 +739,23 @@ __device__ __forceinline__ int after_item(const prefill_params &p, const Item &i
     return item.start == START_IDENTITY ? END_TRANSITION : END_ADDEND;
 }
 
+__device__ __forceinline__ u32 keeper_of(int number)
+{
+    return at(KEEPER_AT) + 4 * (number % ITEM_SLOTS);
+}
+
+/*
+ * T of the first chunks of a partition that a CTA runs three times is kept in p.t_images, and the addend is the first of the
+ * three: the chunks' flag, and the first one's place there. 0: not, as of a last partition, which has no addend.
+ */
+__device__ __forceinline__ u32 keeper(const prefill_params &p, const Item &item)
+{
+    const bool addend = item.start == START_ZEROS && item.main == item.end;
+    if (!by_gates() || !ends_inside(p, item)) return 0;
+    if (!addend && item.start != START_IDENTITY && item.start != START_CARRIED) return 0;
+    return (u32)(item.index * spec::KEPT_CHUNKS) << ITEM_SHIFT | (addend ? CHUNK_KEEPS_T : CHUNK_HAS_T);
+}
+
 /*
  * The CTA's item of this number, for the other roles. Slots are free without a barrier: at chunk n the tile warp has seen chunk
  * n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
@@ -569,6 +770,7 @@ __device__ __forceinline__ void publish(const prefill_params &p, const Item &ite
             store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
         store_shared(entry, (u32)item.n, (u32)item.part, (u32)item.start, (u32)after_item(p, item));
         store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
+        if (spec::CARRIES && p.partition && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
         if (item.n >= 0) prefetch_state(p, item);
     }
@@ -635,9 +837,16 @@ __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, 
     const int first = (int)(FAILED_FIRST - peek(pair_word(p, item.n, item.part, PAIR_FAILED)));
     if (lane == 0) store_shared(at(LISTS_AT) + REPAIRS, *pair_word(p, item.n, item.part, PAIR_NEXT));
     async_proxy_fence(); /* O's rows are written once more */
-    item.index = (first_row(p, item.n) + first) * parts_of_heads(p) + item.part;
-    item.begin = item.main = first * p.partition;
     item.end = chunks_of(p, item);
+    if (by_gates()) {
+        const u32 word = cut_word(pair);
+        item.index = cut_base(word) + first;
+        item.begin = cut_begin(word, first, item.end);
+    } else {
+        item.index = (first_row(p, item.n) + first) * parts_of_heads(p) + item.part;
+        item.begin = first * p.partition;
+    }
+    item.main = item.begin;
     item.start = START_LINK;
     return item;
 }
@@ -668,7 +877,7 @@ __device__ __forceinline__ void set_course(const prefill_params &p, const Item &
                  (u32)head_of(item.head(), p.k_div, p.k_mod));
     store_shared(course + 16, (u32)(transition ? -1 : head_of(item.head(), p.v_div, p.v_mod) * PARTS + item.part % PARTS),
                  (u32)item.len, (u32)item.index,
-                 ends_inside(p, item) && !transition ? (u32)(item.index + parts_of_heads(p)) : (u32)-1);
+                 ends_inside(p, item) && !transition ? (u32)(item.index + index_step(p)) : (u32)-1);
 }
 
 /* ---- Producer: tiles ----------------------------------------------------------------------------------------------- */
@@ -802,10 +1011,17 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 c
 
 __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
 {
-    u32 tail_parity = 0, carried = 0;
+    u32 tail_parity = 0;
     bool v_waits = false, tickets = true, known = false; /* known: the item after this one */
     int number = -1, n = 0; /* item and chunk of this CTA */
-    for (int step = 0, end = 0, take = 0;;) {
+    if (spec::CARRIES && p.carry == spec::CARRY_BY_GATES) cut_by_gates(p, lane);
+    for (int step = 0;;) {
+        /* Read again each time, since a register of them would be one less to find an item with. */
+        const u32 entry = entry_of(max(number, 0));
+        const int begin = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_BEGIN);
+        const int end = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_END);
+        /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
+        const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + 1, end - 1));
         if (!known && step == (tickets ? take : end)) {
             if (!tickets && v_waits) load_v(p, n - 1, lane);
             v_waits &= tickets;
@@ -818,14 +1034,14 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             ++number;
             known = false;
             step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
-            end = (int)load_shared_u32(entry_of(number) + ITEM_END);
-            /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
-            take = max(end - LOOK_AHEAD, min(step + 1, end - 1));
             if (spec::CARRIES && rarely((int)load_shared_u32(entry_of(number) + ITEM_START) == START_CARRIED)) {
                 if (v_waits) load_v(p, n - 1, lane); /* of the item before: only then its state is made, and the next one's */
                 v_waits = false;
-                mbar_wait(bar(CARRIED), carried);
-                carried ^= 1;
+                const u32 parity = load_shared_u32(at(LISTS_AT) + CARRIED_PARITY);
+                mbar_wait(bar(CARRIED), parity);
+                __syncwarp();
+                if (lane == 0) store_shared(at(LISTS_AT) + CARRIED_PARITY, parity ^ 1);
+                __syncwarp();
             }
         }
     }
@@ -862,7 +1078,7 @@ __device__ __forceinline__ Sum shuffle(Sum x, int from)
 __device__ __forceinline__ void cumulate(Sum (&c)[2], const float (&decay)[2], int lane)
 {
     Sum sum = add({ decay[0], 0.0f }, { decay[1], 0.0f });
-#pragma unroll
+#pragma unroll 1
     for (int d = 1; d < 32; d *= 2) {
         const Sum other = { __shfl_up_sync(~0u, sum.high, d), __shfl_up_sync(~0u, sum.low, d) };
         if (lane >= d) sum = add(sum, other);
@@ -930,7 +1146,7 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
         const float r0 = c[0] - anchor, r1 = c[1] - anchor;
         store_shared(to + BAND_LOG, r0, r1);
     }
-#pragma unroll
+#pragma unroll 1
     for (int band = 1; band < 4; ++band) {
         const Sum anchor = shuffle(c[0], 8 * band);
         if (lane < 8 * band)
@@ -944,27 +1160,15 @@ struct RawGates {
     RawGate decay[2], beta[2];
 };
 
-__device__ __forceinline__ RawGates fetch_gates(const prefill_params &p, const Item &item, int step, int lane)
-{
-    const int token = step * C + 2 * lane;
-    const GateReader reader(p, item, item.head(), token);
-    RawGates raw;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        raw.decay[i] = reader.raw_decay(p, i, token + i < item.len);
-        raw.beta[i] = reader.raw_beta(p, i, token + i < item.len);
-    }
-    return raw;
-}
-
 /* The chunks of this CTA's items, one after the other. */
 struct Cursor {
     Item item;
     int number, step; /* of the item, of the chunk in it */
     bool known, more; /* the item is known, and there is one */
+    u32 reader;       /* in shared memory, where registers are wanted for more: addresses of the sequence's first gates */
     Checkpoints checkpoint;
 
-    __device__ __forceinline__ Cursor() : number(0), known(false)
+    __device__ __forceinline__ explicit Cursor(int gate_warp) : number(0), known(false), reader(at(READER_AT) + 16 * gate_warp)
     {
     }
     /* Whether the chunk that it stands at is known; if not, waits, or returns. */
@@ -979,8 +1183,11 @@ struct Cursor {
         item = published(p, number);
         step = item.begin;
         more = item.n >= 0;
+        if (!more) return;
+        const uint4 first = GateReader(p, item, item.head(), 0).saved();
+        if (lane_id() == 0) store_shared(reader, first.x, first.y, first.z, first.w);
+        __syncwarp();
         if constexpr (spec::CHECKPOINTS) {
-            if (!more) return;
             checkpoint = Checkpoints(p, item, item.n);
             while (checkpoint.chunk >= 0 && checkpoint.chunk <= item.main) /* another item's */
                 checkpoint.advance(p, item, item.n);
@@ -998,11 +1205,34 @@ struct Cursor {
         ++number;
         known = false;
     }
+    __device__ __forceinline__ RawGates fetch(const prefill_params &p) const
+    {
+        const int token = step * C + 2 * lane_id();
+        const GateReader from(load_shared_16(reader), p, token);
+        RawGates raw;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            raw.decay[i] = from.raw_decay(p, i, token + i < item.len);
+            raw.beta[i] = from.raw_beta(p, i, token + i < item.len);
+        }
+        return raw;
+    }
 };
+
+/* This lane's row of D^T in the L tile; its second half is ^ 16. The lane is read again, not kept. */
+__device__ __forceinline__ u32 inverse_row(u32 l_tile, int gate_warp)
+{
+    const int lane = lane_id(), column = lane % 16, band = 2 * gate_warp + lane / 16;
+    return l_tile + 2048 * band + column * 128 + (u32)((2 * band) ^ (column & 7)) * 16;
+}
 
 /*
  * D = (I + L)^-1 of a 16 x 16 diagonal block by substitution in fp32, one column a lane, a block each half of a warp; D^T goes
  * to the block's place in the L tile. The block's strictly lower part is read, column by column.
+ *
+ * What a chunk runs has to stay in the instruction cache. fp16's state warpgroups leave too little for all steps one after the
+ * other: there it is a loop, twice the products and a third of the code. L's columns then begin at the diagonal, x[0] is the
+ * row that is next, and a step moves the rows below it up; what comes after the last row is never looked at.
  */
 __device__ __forceinline__ void invert_diagonal(u32 l_tile, u32 diagonals, int gate_warp)
 {
@@ -1012,6 +1242,27 @@ __device__ __forceinline__ void invert_diagonal(u32 l_tile, u32 diagonals, int g
 #pragma unroll
     for (int i = 0; i < 16; ++i)
         x[i] = i == first % 16 ? 1.0f : 0.0f;
+    if constexpr (INVERT_BY_LOOP) {
+        const u32 to = inverse_row(l_tile, gate_warp);
+#pragma unroll 1
+        for (int row = 0; row < 16; row += 2) {
+            float pair[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                pair[i] = x[0];
+#pragma unroll
+                for (int q = 0; q < 4; ++q) {
+                    const float4 l = load_shared_float4(diagonal + ((row + i) * DIAGONAL_STRIDE + 4 * q) * 4);
+                    if (q > 0) x[4 * q - 1] = x[4 * q] - l.x * pair[i];
+                    x[4 * q] = x[4 * q + 1] - l.y * pair[i];
+                    x[4 * q + 1] = x[4 * q + 2] - l.z * pair[i];
+                    x[4 * q + 2] = x[4 * q + 3] - l.w * pair[i];
+                }
+            }
+            store_shared((to ^ (u32)(row & 8) << 1) + 2 * (row & 7), pack_f16x2(pair[0], pair[1]));
+        }
+        return;
+    }
 #pragma unroll
     for (int k = 0; k < 15; ++k)
 #pragma unroll
@@ -1022,20 +1273,28 @@ __device__ __forceinline__ void invert_diagonal(u32 l_tile, u32 diagonals, int g
             if (4 * q + 2 > k) x[4 * q + 2] -= l.z * x[k];
             if (4 * q + 3 > k) x[4 * q + 3] -= l.w * x[k];
         }
-    const int lane = lane_id(), column = lane % 16, band = 2 * gate_warp + lane / 16;
-    const u32 to = l_tile + 2048 * band + column * 128 + (u32)((2 * band) ^ (column & 7)) * 16;
+    const u32 to = inverse_row(l_tile, gate_warp);
     store_shared(to, pack_f16x2(x[0], x[1]), pack_f16x2(x[2], x[3]), pack_f16x2(x[4], x[5]), pack_f16x2(x[6], x[7]));
     store_shared(to ^ 16, pack_f16x2(x[8], x[9]), pack_f16x2(x[10], x[11]), pack_f16x2(x[12], x[13]),
                  pack_f16x2(x[14], x[15]));
 }
 
 /* Which chunk a table is of. */
-__device__ __forceinline__ void store_chunk_facts(u32 table, const Cursor &cursor)
+__device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 table, const Cursor &cursor)
 {
     u32 flags = (cursor.more ? 0 : CHUNK_END) | (u32)cursor.number << ITEM_SHIFT;
     if (cursor.more && cursor.step == cursor.item.end - 1) flags |= CHUNK_LAST;
     if (cursor.more && cursor.step == cursor.item.main - 1) flags |= CHUNK_REPLAYED;
     if (cursor.more && cursor.item.start == START_IDENTITY) flags |= CHUNK_TRANSITION;
+    if (cursor.more && cursor.step < cursor.item.main) flags |= CHUNK_STATE;
+    if constexpr (spec::CARRIES) {
+        const u32 keeper = p.partition && cursor.more ? load_shared_u32(keeper_of(cursor.number)) : 0;
+        const int chunk = cursor.step - cursor.item.begin;
+        if (keeper != 0 && chunk < spec::KEPT_CHUNKS) {
+            flags |= keeper & (CHUNK_KEEPS_T | CHUNK_HAS_T);
+            store_shared(table + KEPT_T, (keeper >> ITEM_SHIFT) + chunk);
+        }
+    }
     if constexpr (spec::CHECKPOINTS)
         if (cursor.more && cursor.checkpoint.chunk == cursor.step + 1) {
             flags |= CHUNK_CHECKPOINT;
@@ -1045,19 +1304,19 @@ __device__ __forceinline__ void store_chunk_facts(u32 table, const Cursor &curso
 }
 
 /* The table of chunk number n, which the cursor stands at, or of the end. */
-__device__ __forceinline__ void make_table(const prefill_params &p, const Cursor &cursor, const RawGates &raw, int n,
-                                           int lane)
+__device__ __forceinline__ void make_table(const prefill_params &p, const Cursor &cursor, const RawGates &raw, int n)
 {
-    const int slot = n % GATE_STAGES;
+    const int slot = n % GATE_STAGES, lane = lane_id(); /* read again, not kept */
     const u32 table = at(GATE_AT) + slot * GATE;
     mbar_wait(bar(GATE_EMPTY + slot), (n / GATE_STAGES & 1) ^ 1);
     if (cursor.more) {
-        const GateReader reader(p, cursor.item, cursor.item.head(), 0);
-        const float decay[2] = { reader.log2_decay(raw.decay[0]), reader.log2_decay(raw.decay[1]) };
+        const u32 part = entry_of(cursor.number) + ITEM_PART; /* read again, not kept */
+        const GateReader rates(p, cursor.item, spec::GATE_LOGITS ? (int)load_shared_u32(part) / PARTS : 0, 0);
+        const float decay[2] = { rates.log2_decay(raw.decay[0]), rates.log2_decay(raw.decay[1]) };
         const float beta[2] = { GateReader::beta_of(raw.beta[0]), GateReader::beta_of(raw.beta[1]) };
         store_gates(table, decay, beta, p.p_scale, lane);
     }
-    if (lane == 0) store_chunk_facts(table, cursor);
+    if (lane == 0) store_chunk_facts(p, table, cursor);
     mbar_arrive(bar(GATE_FULL + slot));
 }
 
@@ -1065,25 +1324,26 @@ __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor
  * Tables of chunks in turn, two chunks ahead of the diagonal blocks, of which either warp inverts two of each chunk. A table's
  * slot is free no later than the K tile that the next blocks come from: neither job delays the other.
  */
-__device__ __forceinline__ void gate_role(const prefill_params &p, int gate_warp, int lane)
+__device__ __forceinline__ void gate_role(const prefill_params &p, int gate_warp)
 {
-    Cursor ahead;
+    Cursor ahead(gate_warp);
     int made = 0, chunks = 0; /* tables, and how many of them are of chunks */
     for (int n = -2; n < chunks || made <= chunks; ++n) {
         RawGates raw; /* of the next table, on their way while the blocks are inverted */
         bool fetched = made <= chunks && ahead.look(p, false);
-        if (fetched && ahead.more && (made & 1) == gate_warp) raw = fetch_gates(p, ahead.item, ahead.step, lane);
+        if (fetched && ahead.more && (made & 1) == gate_warp) raw = ahead.fetch(p);
         if (n >= 0 && n < chunks) {
             const int slot = n & 1;
             mbar_wait(bar(DIAGONAL_FULL + slot), n >> 1 & 1);
-            invert_diagonal(at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + 4 * slot * DIAGONAL, gate_warp);
-            mbar_arrive_warp(bar(DIAGONAL_DONE + slot), lane);
+            if (!spec::CARRIES || !(load_shared_u32(at(GATE_AT) + n % GATE_STAGES * GATE + FLAGS) & CHUNK_HAS_T))
+                invert_diagonal(at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + 4 * slot * DIAGONAL, gate_warp);
+            mbar_arrive_warp(bar(DIAGONAL_DONE + slot), lane_id());
         }
         /* The next item may only be known when this one's blocks are all inverted; then several tables are due. */
         for (; made <= chunks && made <= n + 2 && ahead.look(p, made <= n + 1); fetched = false) {
             if ((made & 1) == gate_warp) {
-                if (!fetched && ahead.more) raw = fetch_gates(p, ahead.item, ahead.step, lane);
-                make_table(p, ahead, raw, made, lane);
+                if (!fetched && ahead.more) raw = ahead.fetch(p);
+                make_table(p, ahead, raw, made);
             }
             chunks += ahead.more;
             ++made;
@@ -1237,50 +1497,27 @@ __device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 til
     }
 }
 
-/* L of this band: fp32 and transposed for its diagonal block, fp16 left of it. */
+/*
+ * L of this band: its diagonal block in fp32, by columns (which may begin at the diagonal: what is above it lies behind them),
+ * and -L in fp16 left of it.
+ */
 __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, u32 l_tile, u32 diagonal,
                                         u32 table, int band)
 {
+    constexpr int COLUMN = 4 * (DIAGONAL_STRIDE - INVERT_BY_LOOP);
     const int lane = lane_id(), g = lane >> 2, t = lane & 3;
     const u32 betas = table + BETA + 64 * band + 4 * g;
     const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
     const float b0 = load_shared_float(betas) * scale, b1 = load_shared_float(betas + 32) * scale;
     const Block y = diagonal_block(x, band);
-    const u32 to = diagonal + (2 * t * DIAGONAL_STRIDE + g) * 4;
+    const u32 to = diagonal + 2 * t * COLUMN + 4 * g;
     store_shared(to, y.x[0] * b0 * f16_lo(gates.top));
-    store_shared(to + 4 * DIAGONAL_STRIDE, y.x[1] * b0 * f16_hi(gates.top));
+    store_shared(to + COLUMN, y.x[1] * b0 * f16_hi(gates.top));
     store_shared(to + 32, y.x[2] * b1 * f16_lo(gates.low));
-    store_shared(to + 4 * DIAGONAL_STRIDE + 32, y.x[3] * b1 * f16_hi(gates.low));
-    store_shared(to + 32 * DIAGONAL_STRIDE + 32, y.x[6] * b1 * f16_lo(gates.right));
-    store_shared(to + 36 * DIAGONAL_STRIDE + 32, y.x[7] * b1 * f16_hi(gates.right));
-    store_off_diagonal(x, l_tile, table, band, b0, b1);
-}
-
-/* d (16 x 16) += A B, B as two n-blocks. */
-__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
-{
-    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-    mma_f16(d[0], a, b0);
-    mma_f16(d[1], a, b1);
-}
-
-/* L_BJ <- D_B L_BJ for this band's blocks, in place. */
-__device__ __forceinline__ void multiply_band(u32 l_tile, int band)
-{
-    const BlockLane at = block_lane(l_tile);
-    u32 d[4];
-    ldmatrix_x4_trans(d, (at.b ^ (band << 5)) + 2048 * band);
-#pragma unroll
-    for (int J = 0; J < 3; ++J) {
-        if (J >= band) break;
-        u32 b[4];
-        float m[2][4] = {};
-        const u32 block = (at.a ^ (J << 5)) + 2048 * band;
-        ldmatrix_x4_trans(b, block);
-        mma_block(m, d, b);
-        stmatrix_x4(block, pack_f16x2(m[0][0], m[0][1]), pack_f16x2(m[0][2], m[0][3]), pack_f16x2(m[1][0], m[1][1]),
-                    pack_f16x2(m[1][2], m[1][3]));
-    }
+    store_shared(to + COLUMN + 32, y.x[3] * b1 * f16_hi(gates.low));
+    store_shared(to + 8 * COLUMN + 32, y.x[6] * b1 * f16_lo(gates.right));
+    store_shared(to + 9 * COLUMN + 32, y.x[7] * b1 * f16_hi(gates.right));
+    store_off_diagonal(x, l_tile, table, band, -b0, -b1);
 }
 
 /* P of this band, times the part of scale that it carries. */
@@ -1294,6 +1531,32 @@ __device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGate
                 multiply_f16x2(pack_f16x2(y.x[0] * scale, y.x[1] * scale), gates.top),
                 multiply_f16x2(pack_f16x2(y.x[2] * scale, y.x[3] * scale), gates.low), 0u,
                 multiply_f16x2(pack_f16x2(y.x[6] * scale, y.x[7] * scale), gates.right));
+}
+
+/* d (16 x 16) += A B, B as two n-blocks. */
+__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
+{
+    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+    mma_f16(d[0], a, b0);
+    mma_f16(d[1], a, b1);
+}
+
+/* -L_BJ <- D_B times that for this band's blocks, in place. */
+__device__ __forceinline__ void multiply_band(u32 l_tile, int band)
+{
+    const BlockLane at = block_lane(l_tile);
+    u32 d[4];
+    ldmatrix_x4_trans(d, (at.b ^ (band << 5)) + 2048 * band);
+#pragma unroll 1
+    for (int J = 0; J < band; ++J) {
+        u32 b[4];
+        float m[2][4] = {};
+        const u32 block = (at.a ^ (J << 5)) + 2048 * band;
+        ldmatrix_x4_trans(b, block);
+        mma_block(m, d, b);
+        stmatrix_x4(block, pack_f16x2(m[0][0], m[0][1]), pack_f16x2(m[0][2], m[0][3]), pack_f16x2(m[1][0], m[1][1]),
+                    pack_f16x2(m[1][2], m[1][3]));
+    }
 }
 
 /* A transposed block of T: rows are T's columns g and g + 8, whose factors are f0 and f1. */
@@ -1336,34 +1599,70 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
         const float(&y)[2][4] = sum[e + 1];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            x[i] = pack_f16x2(-y[i >> 1][2 * (i & 1)], -y[i >> 1][2 * (i & 1) + 1]);
-        store_t_block(to + 2048 * (e + 1), y, -b0, -b1);
+            x[i] = pack_f16x2(y[i >> 1][2 * (i & 1)], y[i >> 1][2 * (i & 1) + 1]);
+        store_t_block(to + 2048 * (e + 1), y, b0, b1);
     }
 }
 
 enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2, BAR_CARRY = BAR_VOTE + 2 }; /* TURN, VOTE: + state warpgroup */
 
+/* This band's blocks of T, of its block column, as they lie in a tile and where they are kept: 16 bytes a lane each. */
+__device__ __forceinline__ u32 t_block(u32 t_tile, int band, int row)
+{
+    const int r = lane_id() >> 1, half = lane_id() & 1;
+    return t_tile + 2048 * row + r * 128 + (u32)((2 * band + half) ^ (r & 7)) * 16;
+}
+
+constexpr int T_BLOCK = 16 * 16 * 2, T_BLOCKS = 10; /* bytes; on and below the diagonal */
+
+__device__ __forceinline__ u8 *kept_block(const prefill_params &p, u32 chunk, int band)
+{
+    return p.t_images + ((i64)chunk * T_BLOCKS + band * (9 - band) / 2) * T_BLOCK + 16 * lane_id();
+}
+
+__device__ __forceinline__ void keep_t(const prefill_params &p, u32 chunk, u32 t_tile, int band)
+{
+    u8 *const to = kept_block(p, chunk, band);
+#pragma unroll 1
+    for (int row = band; row < 4; ++row)
+        *(uint4 *)(to + (row - band) * T_BLOCK) = load_shared_16(t_block(t_tile, band, row));
+}
+
+/* On its way. */
+__device__ __forceinline__ void fetch_t(const prefill_params &p, u32 chunk, u32 t_tile, int band)
+{
+    const u8 *const from = kept_block(p, chunk, band);
+#pragma unroll 1
+    for (int row = band; row < 4; ++row)
+        cp_async_16(t_block(t_tile, band, row), from + (row - band) * T_BLOCK, 16);
+    cp_async_commit();
+}
+
 /* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
-__device__ __forceinline__ void finish_t(int n, int band)
+__device__ __forceinline__ void finish_t(const prefill_params &p, int n, int band)
 {
     const int slot = n & 1;
-    const u32 l_tile = at(L_AT) + slot * SQUARE;
+    const u32 l_tile = at(L_AT) + slot * SQUARE, t_tile = at(T_AT) + slot * SQUARE, table = at(GATE_AT) + (n & 3) * GATE;
     mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1);
     multiply_band(l_tile, band);
     bar_sync(BAR_AUX, GROUP); /* D L of all bands stands */
-    solve_column(l_tile, at(T_AT) + slot * SQUARE, at(GATE_AT) + (n & 3) * GATE, band);
+    solve_column(l_tile, t_tile, table, band);
     async_proxy_fence();
+    if (spec::CARRIES && rarely(load_shared_u32(table + FLAGS) & CHUNK_KEEPS_T)) {
+        __syncwarp();
+        keep_t(p, load_shared_u32(table + KEPT_T), t_tile, band);
+    }
     mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
 }
 
-/* Chunk n + 1's table and tiles are there: its K K^T, on its way. False at the end. */
-__device__ __forceinline__ bool begin_aux(float (&kk)[32], const Clock &c)
+/* The same of a chunk whose T was kept, and is on its way. */
+__device__ __forceinline__ void finish_fetched_t(int n)
 {
-    mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
-    if (load_shared_u32(c.table() + FLAGS) & CHUNK_END) return false;
-    mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
-    issue_gram(kk, c.k(), c.k());
-    return true;
+    const int slot = n & 1;
+    mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1); /* of blocks that nobody wants: no phase goes by unseen */
+    cp_async_wait<0>();
+    async_proxy_fence();
+    mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
 }
 
 /*
@@ -1378,24 +1677,33 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
     for (int i = 32 * band + lane_id(); i < 2 * TP_STAGES * SQUARE / 16; i += GROUP)
         store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
     for (bool waits = false;; c.advance()) { /* T of chunk c.n - 1 is still to be made */
-        if (rarely(!begin_aux(kk, c))) break;
         const int slot = c.n & 1;
         const u32 table = c.table();
+        mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
+        const u32 flags = load_shared_u32(table + FLAGS);
+        if (rarely(flags & CHUNK_END)) break;
+        const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
+        mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
+        issue_gram(kk, c.k(), c.k());
         const DiagonalGates gates = diagonal_gates(table, band);
         wgmma_wait<0>();
         settled(kk);
         bar_sync(BAR_AUX, GROUP); /* the other warps have read this L tile's last chunk */
-        store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, band);
+        if (!has_t) store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, band);
         mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id());
         mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
         issue_gram(qk, c.q(), c.k());
-        if (waits) finish_t(c.n - 1, band);
+        if (waits) finish_t(p, c.n - 1, band);
         mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1);
+        if (has_t) fetch_t(p, load_shared_u32(table + KEPT_T), at(T_AT) + slot * SQUARE, band);
         wgmma_wait<0>();
         settled(qk);
-        store_p(qk, gates, at(P_AT) + slot * SQUARE, table, band, p.p_scale);
-        waits = !(load_shared_u32(table + FLAGS) & CHUNK_LAST);
-        if (rarely(!waits)) finish_t(c.n, band);
+        if (!(flags & CHUNK_STATE)) store_p(qk, gates, at(P_AT) + slot * SQUARE, table, band, p.p_scale);
+        waits = !(flags & CHUNK_LAST) && !has_t;
+        if (has_t)
+            finish_fetched_t(c.n);
+        else if (rarely(!waits))
+            finish_t(p, c.n, band);
     }
 }
 
@@ -1860,11 +2168,12 @@ __device__ __forceinline__ i64 link_bytes(const prefill_params &p)
 
 /*
  * What lies at partition `index`'s link to the one before: a state, and the transition of the partition. A sequence's first
- * partition has no link: the others take their places as if the first ones of this sequence n and of all before were not there.
+ * partition has no link: the others take their places as if the first ones of this sequence n and of all before were not there,
+ * unless they are cut by gates, when there are few.
  */
 __device__ __forceinline__ u8 *link_at(const prefill_params &p, int index, int n)
 {
-    return p.images + (index - (n + 1) * (i64)parts_of_heads(p)) * link_bytes(p);
+    return p.images + (by_gates() ? index : index - (n + 1) * (i64)parts_of_heads(p)) * link_bytes(p);
 }
 
 /* A state warpgroup's columns of the state there, thread by thread. */
@@ -1890,14 +2199,6 @@ __device__ __forceinline__ void save_link(const float (&S)[64], float4 *to)
 #pragma unroll
     for (int i = 0; i < 16; ++i)
         to[i * GROUP] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-#pragma unroll
-    for (int d = 16; d; d /= 2)
-        x += __shfl_xor_sync(~0u, x, d);
-    return x;
 }
 
 /*
@@ -1940,7 +2241,7 @@ __device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *o
 __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill_params &p, u32 entry, bool is_true,
                                              const Place &place)
 {
-    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? parts_of_heads(p) : 0);
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? index_step(p) : 0);
     u32 *const word = item_word(p, index, WORD_LINK + place.group);
     const int n = (int)load_shared_u32(entry + ITEM_N);
     float4 *const state = link_state(link_at(p, index, n), place);
@@ -1955,7 +2256,9 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
         if (!same_state(S, state, load_shared_float(kept(place) + KEPT_DECAY), is_true) && lane_id() == 0) {
             const int part = (int)load_shared_u32(entry + ITEM_PART);
             const int main = (int)load_shared_u32(entry + (is_true ? ITEM_END : ITEM_MAIN));
-            raise(pair_word(p, n, part, PAIR_FAILED), FAILED_FIRST - (u32)(main / p.partition));
+            const int partition =
+                by_gates() ? index - cut_base(cut_word(n * parts_of_heads(p) + part)) : main / p.partition;
+            raise(pair_word(p, n, part, PAIR_FAILED), FAILED_FIRST - (u32)partition);
         }
         __syncwarp();
     }
@@ -1990,7 +2293,7 @@ __device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
 __device__ __forceinline__ void leave_at_link(const float (&S)[64], const prefill_params &p, u32 entry, u32 what,
                                               const Place &place)
 {
-    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + parts_of_heads(p);
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + index_step(p);
     save_link(S, link_state(link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place));
     release();
     bar_sync(BAR_VOTE + place.group, GROUP);
@@ -2159,8 +2462,9 @@ __device__ __forceinline__ void apply_transition(float (&S)[64], const u32 (&hig
  */
 __device__ __forceinline__ int links_to_state(const prefill_params &p, int index, int group)
 {
+    const int step = index_step(p);
     for (int first = 0;; first += 32) {
-        const int link = max(index - (first + lane_id()) * parts_of_heads(p), 0), before = max(link - parts_of_heads(p), 0);
+        const int link = max(index - (first + lane_id()) * step, 0), before = max(link - step, 0);
         u32 states, ready;
         do {
             const u32 word = peek(item_word(p, link, WORD_LINK + group)),
@@ -2177,8 +2481,8 @@ __device__ __forceinline__ int links_to_state(const prefill_params &p, int index
 __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params &p, int index, int n, const Place &place)
 {
     const int steps = links_to_state(p, index, place.group);
-    const i64 stride = link_bytes(p) * parts_of_heads(p);
-    u8 *link = link_at(p, index - steps * parts_of_heads(p), n);
+    const i64 stride = link_bytes(p) * index_step(p);
+    u8 *link = link_at(p, index - steps * index_step(p), n);
     acquire();
     bar_sync(BAR_CARRY, 2 * GROUP); /* both are done with the rings */
     load_link(S, link_state(link, place));
@@ -2289,6 +2593,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     if (threadIdx.x == 32 && p.num_tokens > 0) prefetch_maps(p);
     wait_for_previous_kernel();
     sort_sequences(p);
+    sample_gates(p);
     async_proxy_fence();
     __syncthreads();
     if (group == 0) {
@@ -2297,7 +2602,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         if (warp == 0)
             tile_role(p, lane);
         else if (warp < 1 + GATE_WARPS)
-            gate_role(p, warp - 1, lane);
+            gate_role(p, warp - 1);
         else
             output_role(p, lane);
     } else if (group < 1 + STATE_GROUPS) {

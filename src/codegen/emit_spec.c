@@ -2,6 +2,7 @@
  * emit_spec.c - spec -> gdn_spec.cuh: constants, one a line, that templates read as spec::NAME. Must not know: what kernels
  * do with them.
  */
+#include "codegen/partition.h"
 #include "codegen/unit.h"
 
 static void constant(struct gdni_strbuf *sb, const char *name, int32_t value)
@@ -42,6 +43,10 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "STATE_REGISTERS", spec->state_registers);
     constant(sb, "AUX_REGISTERS", spec->aux_registers);
     flag(sb, "CARRIES", spec->carries);
+    constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);
+    constant(sb, "CUT_PAIRS", GDNI_CUT_PAIRS);
+    constant(sb, "CUT_PARTITIONS", GDNI_CUT_PARTITIONS);
+    constant(sb, "KEPT_CHUNKS", GDNI_KEPT_CHUNKS);
 }
 
 static void emit_conv_gates(struct gdni_strbuf *sb, const struct gdni_spec *spec)

@@ -95,15 +95,30 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
     return (int32_t)length;
 }
 
-/*
- * With nothing that decays, of sequences of equal length: all of the work three times on all SMs, or once on as many as there
- * are pairs. Batch-invariant plans go by heads alone.
- */
-bool gdni_partition_carries(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t num_seqs)
+int64_t gdni_partition_carried_items(int num_sms)
+{
+    return 2 * (int64_t)num_sms;
+}
+
+int64_t gdni_partition_carried_pairs(int num_sms)
 {
     enum { RUNS = 3 };
-    if (!spec->carries || problem->batch_invariant) return spec->carries;
-    return RUNS * num_seqs * problem->num_heads <= num_sms;
+    return num_sms / RUNS;
+}
+
+/*
+ * With nothing that decays, of sequences of equal length: all of the work three times on all SMs, or once on as many as there
+ * are pairs. Batch-invariant plans go by heads alone. By gates a lane has a pair, and partitions have numbers of 8 bits.
+ */
+enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                                     int64_t num_seqs, int64_t num_items)
+{
+    if (!spec->carries) return GDNI_CARRY_NEVER;
+    if (problem->batch_invariant) return GDNI_CARRY_EQUAL;
+    const int64_t pairs = num_seqs * problem->num_heads;
+    if (pairs > gdni_partition_carried_pairs(num_sms) || num_items > gdni_partition_carried_items(num_sms))
+        return GDNI_CARRY_NEVER;
+    return pairs <= GDNI_CUT_PAIRS && num_sms + pairs <= GDNI_CUT_PARTITIONS ? GDNI_CARRY_BY_GATES : GDNI_CARRY_EQUAL;
 }
 
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,

@@ -32,11 +32,23 @@ const char *gdni_partition_reason(const struct gdni_spec *spec, const struct gdn
 int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens, int64_t num_seqs);
 
-/*
- * Whether states are carried through partitions whose gates do not decay by transitions, at a price of two more runs of these
- * partitions; else each waits for the one before it. If any call does, one of one sequence does.
- */
-bool gdni_partition_carries(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t num_seqs);
+/* As the Hopper kernel's launch parameters say it. */
+enum gdni_carry {
+    GDNI_CARRY_NEVER, /* where gates do not decay a partition waits for the one before it */
+    GDNI_CARRY_EQUAL, /* by transitions, at a price of two more runs of such partitions, all of one length */
+    GDNI_CARRY_BY_GATES /* by transitions; where some are wanted gates decide about lengths too */
+};
+
+/* Most (sequence, head) pairs and partitions of a call that gates cut, and chunks of each partition whose T is kept. */
+enum { GDNI_CUT_PAIRS = 32, GDNI_CUT_PARTITIONS = 254, GDNI_KEPT_CHUNKS = 64 };
+
+/* Of a call that has so many items. If any call of a plan carries, one of one sequence and few items does. */
+enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                                     int64_t num_seqs, int64_t num_items);
+
+/* Bounds of a call that carries, unless the plan is batch-invariant: items, and pairs of a sequence and a head. */
+int64_t gdni_partition_carried_items(int num_sms);
+int64_t gdni_partition_carried_pairs(int num_sms);
 
 /* Links between them, a bound: no sequence has more than it has whole partitions' lengths. */
 int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,

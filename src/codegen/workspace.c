@@ -41,18 +41,24 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
 
 /*
  * Control words as the template lays them out, then, for each link of a partition to the one before, a state, and where states
- * are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column.
+ * are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column. Then T of
+ * GDNI_KEPT_CHUNKS chunks of each partition that gates may cut.
  */
-static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec,
-                               const struct gdni_problem *problem, int64_t items, int64_t links, int64_t num_seqs, bool carries)
+static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
+                               int64_t items, int64_t links, int64_t num_seqs, enum gdni_carry carry, int num_sms)
 {
-    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 };
+    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8, T_BYTES = 10 * 16 * 16 * 2 };
     const int64_t row = spec->dk * (int64_t)sizeof(float), state = spec->params.block_dv * row;
-    const int64_t transition = carries ? (spec->dk + 1) * row : 0;
+    const int64_t transition = carry ? (spec->dk + 1) * row : 0;
     const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem);
+    const int64_t cut = carry == GDNI_CARRY_BY_GATES ? num_sms + pairs : 0;
+    if (items < cut) items = cut;
+    if (links < cut) links = cut;
     out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * pairs + ITEM_WORDS * items);
     out->images_offset = (size_t)round_up((int64_t)out->control_words * 4, ALIGNMENT);
     out->size = out->images_offset + (size_t)(links * (state + transition));
+    out->t_offset = cut ? out->size : 0;
+    out->size += (size_t)(cut * GDNI_KEPT_CHUNKS * T_BYTES);
 }
 
 /*
@@ -64,21 +70,24 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
 {
     const int32_t partition = gdni_partition_chunks(spec, problem, num_sms, num_tokens, num_seqs);
     const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
-    const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms;
-    const bool carry = gdni_partition_carries(spec, problem, num_sms, num_seqs);
+    const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms, carried = gdni_partition_carried_items(num_sms);
+    const enum gdni_carry carry = gdni_partition_carry(spec, problem, num_sms, num_seqs, items);
     if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
-        lay_out_partitions(out, spec, problem, most, most, most / gdni_spec_parts(spec, problem),
-                           gdni_partition_carries(spec, problem, num_sms, 1));
-        const size_t size = out->size;
+        lay_out_partitions(out, spec, problem, most, most, most / gdni_spec_parts(spec, problem), GDNI_CARRY_NEVER, num_sms);
+        size_t size = out->size;
+        const enum gdni_carry one = gdni_partition_carry(spec, problem, num_sms, 1, 1);
+        const int64_t seqs = gdni_partition_carried_pairs(num_sms) / problem->num_heads;
+        if (one) lay_out_partitions(out, spec, problem, carried, carried, seqs > 1 ? seqs : 1, one, num_sms);
+        if (size < out->size) size = out->size;
         const int64_t links = gdni_partition_links(spec, problem, partition, num_tokens);
-        lay_out_partitions(out, spec, problem, items, links, num_seqs, carry);
+        lay_out_partitions(out, spec, problem, items, links, num_seqs, carry, num_sms);
         if (!problem->batch_invariant) out->size = size;
     }
     out->partition = partition;
-    out->carry = partition && carry;
+    out->carry = partition ? carry : GDNI_CARRY_NEVER;
     out->num_items = items;
     if (partition) return;
-    out->control_words = out->images_offset = 0;
+    out->control_words = out->images_offset = out->t_offset = 0;
     workspace_of_tickets(out, spec, problem, num_sms, num_tokens, num_seqs);
 }
 

@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 
+#include "codegen/partition.h"
 #include "codegen/spec.h"
 
 /*
@@ -14,10 +15,11 @@
  */
 struct gdni_workspace {
     size_t control_words, images_offset, size;
+    size_t t_offset;       /* of T that is wanted again; 0: none is kept */
     int64_t image_rows;    /* of a head */
     int32_t num_producers; /* CTAs */
     int32_t partition;     /* chunks; 0: sequences stay whole */
-    bool carry;            /* partitions before which gates do not decay: by transitions; else one after the other */
+    enum gdni_carry carry; /* how partitions before which gates do not decay get their states */
     int64_t num_items;     /* of the persistent kernel, a bound */
 };
 

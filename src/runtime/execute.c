@@ -269,14 +269,16 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     struct call cut = *call;
     memcpy(&own, params, offsetof(struct gdni_prefill_hopper_params, partition));
     own.partition = call->needs.partition;
-    own.carry = call->needs.carry;
+    own.carry = (int32_t)call->needs.carry;
+    if (call->needs.t_offset) own.t_images = call->workspace + call->needs.t_offset;
     const struct gdni_spec *spec = &plan->specs[call->variant];
     own.num_items =
         (int32_t)gdni_partition_items(spec, &plan->problem, own.partition, call->num_tokens, call->num_seqs);
     set_scale(&own, plan->problem.io_type, params->scale);
     GDN_TRY(gdni_tensor_maps(&own, &plan->problem, spec->params.block_dv, gdni_modules_cuda(plan->modules)));
     const int num_sms = gdni_plan_num_sms(plan);
-    const uint32_t grid[3] = { (uint32_t)(own.num_items < num_sms ? own.num_items : num_sms), 1, 1 };
+    const bool all_sms = own.num_items >= num_sms || own.carry == GDNI_CARRY_BY_GATES; /* gates may ask for more items */
+    const uint32_t grid[3] = { (uint32_t)(all_sms ? num_sms : own.num_items), 1, 1 };
     if (own.partition) cut.grid = grid;
     return launch(plan, loaded, &cut, &own, stream);
 }

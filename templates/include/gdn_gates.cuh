@@ -88,6 +88,16 @@ struct GateReader {
         }
         advance(p, token);
     }
+    /* Of the addresses that saved() gave, some tokens on; without what makes decays of logits. */
+    __device__ __forceinline__ GateReader(uint4 saved, const prefill_params &p, int tokens)
+        : g((const char *)(saved.x | (u64)saved.y << 32)), beta((const char *)(saved.z | (u64)saved.w << 32))
+    {
+        advance(p, tokens);
+    }
+    __device__ __forceinline__ uint4 saved() const
+    {
+        return { (u32)(u64)g, (u32)((u64)g >> 32), (u32)(u64)beta, (u32)((u64)beta >> 32) };
+    }
     __device__ __forceinline__ void advance(const prefill_params &p, int tokens)
     {
         g += tokens * p.g_token_stride * G_BYTES;

@@ -6,6 +6,8 @@
  * the initial one. A kernel on another stream holds a random number of SMs meanwhile: for a random time, or until the calls
  * have ended, so that a call that wants more CTAs on the GPU than fit beside it stands still and is found.
  *
+ * Plans are batch-invariant, so that those for any number of SMs must agree, or ("free") cut each as it likes.
+ *
  *     test_stress --repeat 5000 --filter repaired
  */
 #include <string.h>
@@ -18,12 +20,18 @@ enum { CALLS = 8, DEFAULT_REPEAT = 1000 };
 static struct gpu_options options;
 static gdn_ctx *ctx;
 
-/* Plans are batch-invariant, so that those for any number of SMs must agree: up to 8 heads 1024 tokens are a partition. */
+/* Of batch-invariant plans up to 8 heads 1024 tokens are a partition. */
 static const struct gdn_shape shapes[] = {
     { "one", 2, 2, 8, 1, { 8192 }, 0, false },
     { "four", 1, 1, 2, 4, { 5000, 64, 9000, 2500 }, 0, false },
 };
 enum { NUM_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static const struct {
+    const char *name;
+    uint32_t flags;
+} plans[] = { { "", GDN_PLAN_BATCH_INVARIANT }, { " free", 0 } };
+enum { NUM_PLANS = sizeof plans / sizeof plans[0] };
 
 static const struct {
     const char *name;
@@ -230,9 +238,9 @@ static struct gpu_buffer make_workspace(const gdn_plan *plan)
 }
 
 /* One call with the GPU to itself. */
-static struct bits run_once(const struct stress *s, uint32_t flags)
+static struct bits run_once(const struct stress *s, int num_sms, uint32_t flags)
 {
-    gdn_plan *plan = make_plan(s, 0, flags);
+    gdn_plan *plan = make_plan(s, num_sms, flags);
     struct gpu_buffer workspace = make_workspace(plan);
     enqueue(s, 0, plan, &workspace);
     gpu_wait(s->stream);
@@ -291,12 +299,13 @@ static void run_round(struct tally *t, const struct stress *s, const struct crow
     gpu_wait(s->stream);
     gpu_wait(crowd->stream);
     const int repaired = workspace->bytes ? repaired_pairs(s, workspace) : 0;
-    if (t->calls && repaired != t->repaired) t->trouble = "another number of wrong guesses";
+    if (t->repaired >= 0 && repaired != t->repaired) t->trouble = "another number of wrong guesses";
     t->repaired = repaired;
     t->calls += CALLS;
 }
 
-static void run_rounds(struct tally *t, const struct stress *s, const struct bits *first)
+/* first: what plans for any number of SMs give; NULL: each gives its own. */
+static void run_rounds(struct tally *t, const struct stress *s, uint32_t flags, const struct bits *first)
 {
     static const int sms[] = { 0, 64, 17, 3 };
     struct crowd crowd = open_crowd();
@@ -304,14 +313,18 @@ static void run_rounds(struct tally *t, const struct stress *s, const struct bit
     rng_seed(&rng, options.seed);
     const int repeat = options.repeat ? options.repeat : DEFAULT_REPEAT;
     for (int k = 0; k < 4 && !t->trouble; ++k) {
-        gdn_plan *plan = make_plan(s, sms[k], GDN_PLAN_BATCH_INVARIANT);
+        gdn_plan *plan = make_plan(s, sms[k], flags);
         struct gpu_buffer workspace = make_workspace(plan);
+        struct bits own = first ? (struct bits){ NULL, NULL } : run_once(s, sms[k], flags);
+        if (!first) t->repaired = -1;
         while (t->calls < repeat * (k + 1) / 4 && !t->trouble) {
             run_round(t, s, &crowd, plan, &workspace, &rng);
             for (int i = 0; i < CALLS; ++i)
-                if (!same(s, i, first)) t->trouble = i % 2 ? "in place gives other bits" : "a repeat gives other bits";
+                if (!same(s, i, first ? first : &own))
+                    t->trouble = i % 2 ? "in place gives other bits" : "a repeat gives other bits";
         }
         if (!gpu_buffer_guards_intact(&workspace)) t->trouble = "written beside the workspace";
+        free_bits(&own);
         gpu_buffer_free(&workspace);
         gdn_plan_destroy(plan);
     }
@@ -322,28 +335,34 @@ static const char *check_wrong_guesses(const struct stress *s, const struct tall
 {
     if (t->repaired != pairs_with_cuts(s)) return "not every pair with a cut had a wrong guess";
     /* By the same kernel: whole ones of few sequences have others too, with other bits. */
-    struct bits whole = run_once(s, GDN_PLAN_WHOLE_SEQUENCES | GDN_PLAN_BATCH_INVARIANT);
+    struct bits whole = run_once(s, 0, GDN_PLAN_WHOLE_SEQUENCES | GDN_PLAN_BATCH_INVARIANT);
     const bool equal =
         memcmp(whole.o, first->o, s->o[0].bytes) == 0 && memcmp(whole.state, first->state, s->state[0].bytes) == 0;
     free_bits(&whole);
     return equal ? NULL : "what was repaired has other bits than whole sequences";
 }
 
-static void run_case(int f, const struct gdn_shape *shape, gdn_dtype type)
+static void name_case(char *name, size_t size, int p, int f, const struct gdn_shape *shape, gdn_dtype type)
 {
+    snprintf(name, size, "stress %s %s %s%s", shape->name, families[f].name, type == GDN_BF16 ? "bf16" : "fp16", plans[p].name);
+}
+
+static void run_case(int p, int f, const struct gdn_shape *shape, gdn_dtype type)
+{
+    const uint32_t flags = plans[p].flags;
     struct stress s;
-    struct tally t = { 0 };
+    struct tally t = { .repaired = -1 };
     char name[160], kernel[64], detail[256];
-    snprintf(name, sizeof name, "stress %s %s %s", shape->name, families[f].name, type == GDN_BF16 ? "bf16" : "fp16");
+    name_case(name, sizeof name, p, f, shape, type);
     if (!gpu_selected(&options, name)) return;
     gpu_running(name);
     open_stress(&s, families[f].name, shape, type);
-    gdn_plan *plan = make_plan(&s, 0, GDN_PLAN_BATCH_INVARIANT);
+    gdn_plan *plan = make_plan(&s, 0, flags);
     gpu_plan_kernel(plan, kernel, sizeof kernel);
     gdn_plan_destroy(plan);
-    struct bits first = run_once(&s, GDN_PLAN_BATCH_INVARIANT);
-    run_rounds(&t, &s, &first);
-    const bool cut = !strcmp(kernel, "gdn_prefill_hopper");
+    struct bits first = run_once(&s, 0, flags);
+    run_rounds(&t, &s, flags, flags ? &first : NULL);
+    const bool cut = flags && !strcmp(kernel, "gdn_prefill_hopper");
     if (!t.trouble && cut && families[f].all_wrong) t.trouble = check_wrong_guesses(&s, &t, &first);
     snprintf(detail, sizeof detail, "%s, %d calls, %d of %d pairs repaired%s%s", kernel, t.calls, t.repaired,
              shape->num_seqs * s.c.heads, t.trouble ? "  " : "", t.trouble ? t.trouble : "");
@@ -352,18 +371,21 @@ static void run_case(int f, const struct gdn_shape *shape, gdn_dtype type)
     close_stress(&s);
 }
 
-static void for_each(void (*run)(int f, const struct gdn_shape *shape, gdn_dtype type))
+static void for_each(void (*run)(int p, int f, const struct gdn_shape *shape, gdn_dtype type))
 {
     for (int f = 0; f < NUM_FAMILIES; ++f)
-        for (int n = 0; n < (options.small ? 1 : NUM_SHAPES); ++n) {
-            run(f, &shapes[n], GDN_BF16);
-            if (!options.small) run(f, &shapes[n], GDN_F16);
-        }
+        for (int n = 0; n < (options.small ? 1 : NUM_SHAPES); ++n)
+            for (int p = 0; p < NUM_PLANS; ++p) {
+                run(p, f, &shapes[n], GDN_BF16);
+                if (!options.small) run(p, f, &shapes[n], GDN_F16);
+            }
 }
 
-static void print_case(int f, const struct gdn_shape *shape, gdn_dtype type)
+static void print_case(int p, int f, const struct gdn_shape *shape, gdn_dtype type)
 {
-    printf("stress %s %s %s\n", shape->name, families[f].name, type == GDN_BF16 ? "bf16" : "fp16");
+    char name[160];
+    name_case(name, sizeof name, p, f, shape, type);
+    printf("%s\n", name);
 }
 
 /* One case at a time: the GPU is the calls' and the other kernel's. */

@@ -50,13 +50,26 @@ Test(partition, states_are_carried_where_idle_sms_pay_for_it)
 {
     static const struct {
         int32_t heads, block_dv, num_sms;
-        int64_t seqs;
-        bool invariant, carry;
+        int64_t seqs, items;
+        bool invariant;
+        enum gdni_carry carry;
     } wanted[] = {
-        { 16, 128, 132, 1, false, true },  { 16, 128, 132, 2, false, true },  { 16, 128, 132, 3, false, false },
-        { 44, 128, 132, 1, false, true },  { 45, 128, 132, 1, false, false }, { 16, 128, 47, 1, false, false },
-        { 49, 128, 1000, 1, false, false }, { 16, 64, 132, 1, false, false }, { 16, 128, 47, 30, true, true },
-        { 48, 128, 132, 1, true, true },   { 49, 128, 132, 1, true, false },
+        { 16, 128, 132, 1, 1, false, GDNI_CARRY_BY_GATES },
+        { 16, 128, 132, 1, 264, false, GDNI_CARRY_BY_GATES },
+        { 16, 128, 132, 1, 265, false, GDNI_CARRY_NEVER },
+        { 16, 128, 132, 2, 1, false, GDNI_CARRY_BY_GATES },
+        { 16, 128, 132, 3, 1, false, GDNI_CARRY_NEVER },
+        { 33, 128, 132, 1, 1, false, GDNI_CARRY_EQUAL }, /* a lane has a pair, and a warp 32 lanes */
+        { 44, 128, 132, 1, 1, false, GDNI_CARRY_EQUAL },
+        { 45, 128, 132, 1, 1, false, GDNI_CARRY_NEVER },
+        { 16, 128, 47, 1, 1, false, GDNI_CARRY_NEVER },
+        { 16, 128, 238, 1, 1, false, GDNI_CARRY_BY_GATES }, /* 254 numbers of partitions in 8 bits */
+        { 16, 128, 239, 1, 1, false, GDNI_CARRY_EQUAL },
+        { 49, 128, 1000, 1, 1, false, GDNI_CARRY_NEVER },
+        { 16, 64, 132, 1, 1, false, GDNI_CARRY_NEVER },
+        { 16, 128, 47, 30, 5000, true, GDNI_CARRY_EQUAL },
+        { 48, 128, 132, 1, 1, true, GDNI_CARRY_EQUAL },
+        { 49, 128, 132, 1, 1, true, GDNI_CARRY_NEVER },
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
@@ -68,10 +81,33 @@ Test(partition, states_are_carried_where_idle_sms_pay_for_it)
         gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER);
         params.block_dv = wanted[i].block_dv;
         cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
-        cr_expect_eq(gdni_partition_carries(&spec, &p, wanted[i].num_sms, wanted[i].seqs), wanted[i].carry,
-                     "row %zu: %d heads, %d columns, %lld sequences", i, wanted[i].heads, wanted[i].block_dv,
-                     (long long)wanted[i].seqs);
+        const enum gdni_carry carry =
+            gdni_partition_carry(&spec, &p, wanted[i].num_sms, wanted[i].seqs, wanted[i].items);
+        cr_expect_eq((int)carry, (int)wanted[i].carry, "row %zu: %d heads, %d columns, %lld sequences: %d", i, wanted[i].heads,
+                     wanted[i].block_dv, (long long)wanted[i].seqs, (int)carry);
     }
+}
+
+/*
+ * As the kernel numbers partitions by gates: one an SM, and one more for each (sequence, head). Each has a state and a
+ * transition at its link, and room for T of 64 chunks, ten blocks of 16 x 16. What equal partitions need is there too.
+ */
+Test(partition, a_call_cut_by_gates_has_room_for_as_many_partitions_as_they_may_ask_for)
+{
+    const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
+    for (int32_t heads = 1; heads <= 32; ++heads)
+        for (int64_t tokens = 512; tokens <= 1 << 20; tokens *= 4) {
+            const struct gdni_problem p = problem_of(heads);
+            struct gdni_workspace w;
+            gdni_workspace_of(&w, &spec, &p, H200_SMS, tokens, 1);
+            if (w.carry != GDNI_CARRY_BY_GATES) continue;
+            const int64_t links = gdni_partition_links(&spec, &p, w.partition, tokens), most = H200_SMS + heads;
+            const size_t link = 128 * 128 * 4 + 129 * 128 * 4, t = 64 * 10 * 512;
+            cr_expect_geq(w.control_words, (size_t)(64 + 4 * heads + 8 * most), "%d heads", heads);
+            cr_expect_geq(w.t_offset, w.images_offset + link * (size_t)(links > most ? links : most));
+            cr_expect_geq(w.size, w.t_offset + t * (size_t)most);
+            cr_expect_leq(w.size, (size_t)100 << 20, "%zu bytes", w.size);
+        }
 }
 
 /* ---- The model ---- */
@@ -238,6 +274,11 @@ static void for_each(void (*check)(const struct sweep *s))
 
 static int calls_cut;
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
 {
     const struct gdni_workspace w = needs_of(s, tokens, seqs);
@@ -248,13 +289,16 @@ static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
         return;
     }
     ++calls_cut;
-    const int64_t most_rows = tokens / ((int64_t)w.partition * CHUNK) + seqs, links = (most_rows - seqs) * parts;
+    const int64_t most_rows = tokens / ((int64_t)w.partition * CHUNK) + seqs;
+    const int64_t by_gates = w.carry == GDNI_CARRY_BY_GATES ? s->num_sms + seqs * parts : 0;
+    const int64_t items = larger(w.num_items, by_gates), links = larger((most_rows - seqs) * parts, by_gates);
     const int64_t link_bytes = 128 * block_dv * 4 + (w.carry ? 129 * 128 * 4 : 0); /* a state; a transition with its factors */
+    const size_t links_end = w.images_offset + (size_t)(links * link_bytes);
     const bool good = w.num_items == most_rows * parts && w.num_items <= (int64_t)GDNI_ITEMS_PER_SM * s->num_sms &&
-                      w.control_words == (size_t)(64 + 4 * seqs * parts + 8 * w.num_items) &&
+                      w.control_words == (size_t)(64 + 4 * seqs * parts + 8 * items) &&
                       w.images_offset % 256 == 0 && w.images_offset >= 4 * w.control_words &&
-                      w.images_offset + (size_t)(links * link_bytes) <= w.size &&
-                      w.partition * (int64_t)CHUNK < tokens;
+                      w.t_offset == (by_gates ? links_end : 0) && by_gates < 256 &&
+                      links_end + (size_t)(by_gates * 64 * 10 * 512) <= w.size && w.partition * (int64_t)CHUNK < tokens;
     cr_expect(
         good,
         "%lld tokens of %lld, %lld parts, %d SMs, partition_chunks %d: %d chunks, %lld items, %zu words, %zu, %zu",
@@ -305,7 +349,10 @@ Test(partition, no_call_needs_a_larger_workspace_than_its_plan_says)
     for_each(check_plans);
 }
 
-/* 5 states of 64 KiB and transitions of 64.5 for each SM, and words; no transitions of more heads than are carried. */
+/*
+ * Words; and 5 states of 64 KiB for each SM, or, where states are carried, 2 of them with transitions of 64.5, and T of 64
+ * chunks, 10 blocks of 512 bytes, for each SM and as many pairs as fit, here 2 sequences of 16 heads.
+ */
 Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
 {
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
@@ -315,7 +362,8 @@ Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
     cr_expect_eq(needs_of(&s, 8 * CHUNK, 1).size, 0u, "nothing so short is cut");
     cr_expect_eq(needs_of(&s, 8 * CHUNK + 1, 1).size, size);
     cr_expect_eq(needs_of(&s, 1 << 20, 64).size, size);
-    cr_expect(size > 660u * 257 * 512 && size < 661u * 257 * 512, "%zu", size);
+    const size_t carried = 264u * 257 * 512 + (132u + 32) * 64 * 10 * 512;
+    cr_expect(size > carried && size < carried + STATE_BYTES, "%zu", size);
     const struct gdni_problem many = problem_of(64);
     const size_t without = needs_of(&(struct sweep){ &spec, &many, H200_SMS }, 32768, 1).size;
     cr_expect(without > 660u * STATE_BYTES && without < 662u * STATE_BYTES, "%zu", without);
