@@ -360,7 +360,7 @@ static gdn_status run(struct session *s)
 {
     const struct gdni_problem *p = &s->t->problem;
     GDN_TRY(make_plans(s));
-    GDN_TRY(gdni_work_call(&s->work, p->op, &s->t->desc, p->max_tokens, p->max_seqs));
+    GDN_TRY(gdni_work_call(&s->work, p->op, &s->t->desc, p->max_tokens, p->max_seqs, s->t->kind));
     GDN_TRY(place(s));
     GDN_TRY(compare_all(s));
     GDN_TRY(capture_all(s));

@@ -239,8 +239,8 @@ static void other_sizes(const struct gdni_tune *t, int64_t sizes[2])
     if (sizes[1] * 4 < tokens * 5) sizes[1] = 0;
 }
 
-/* Whether the winner is no slower than the heuristic's choice on a call of another size. Too large a call is not tried. */
-static gdn_status holds_at(struct gdni_tune *t, int64_t tokens, int winner, bool *holds)
+/* Whether the winner is no slower than the heuristic's choice on another call. Too large a call is not tried. */
+static gdn_status holds_at(struct gdni_tune *t, int64_t tokens, enum gdni_call_kind kind, int winner, bool *holds)
 {
     const int64_t timed = t->problem.max_tokens;
     bool skipped[GDNI_MAX_CANDIDATES];
@@ -249,27 +249,42 @@ static gdn_status holds_at(struct gdni_tune *t, int64_t tokens, int winner, bool
         t->candidates[i].skipped = skipped[i] || (i != 0 && i != winner);
     }
     t->problem.max_tokens = tokens;
+    t->kind = kind;
     t->incumbent = winner;
     const gdn_status status = gdni_tune_measure(t);
     *holds = status != GDN_OK || t->decision.winner == winner;
     t->problem.max_tokens = timed;
+    t->kind = GDNI_CALL_USUAL;
     t->incumbent = 0;
     for (int i = 0; i < t->num_candidates; ++i)
         t->candidates[i].skipped = skipped[i];
     return status == GDN_E_NOMEM && !t->lab.lost ? GDN_OK : status;
 }
 
-/* A choice serves every call of its slot: who beats the heuristic's on one of them must not lose to it on others. */
-static gdn_status measure(struct gdni_tune *t)
+/*
+ * A choice serves every call of its slot: who beats the heuristic's on one of them must not lose to it on others. Lengths and
+ * decays matter most to what cuts sequences, and nothing that stands in the slot tells of them.
+ */
+static gdn_status holds_elsewhere(struct gdni_tune *t, int winner, bool *holds)
 {
     int64_t sizes[2];
-    bool holds = true;
+    const int64_t timed = t->problem.max_tokens;
+    other_sizes(t, sizes);
+    *holds = true;
+    for (int i = 0; i < 2 && *holds; ++i)
+        if (sizes[i]) GDN_TRY(holds_at(t, sizes[i], GDNI_CALL_USUAL, winner, holds));
+    if (*holds && t->problem.max_seqs > 1) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNEVEN, winner, holds));
+    if (*holds && t->problem.op == GDNI_OP_PREFILL) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNDECAYED, winner, holds));
+    return GDN_OK;
+}
+
+static gdn_status measure(struct gdni_tune *t)
+{
+    bool holds;
     GDN_TRY(gdni_tune_measure(t));
     const struct gdni_decision won = t->decision, stay = t->stay;
     if (won.verdict != GDNI_VERDICT_FASTER) return GDN_OK;
-    other_sizes(t, sizes);
-    for (int i = 0; i < 2 && holds; ++i)
-        if (sizes[i]) GDN_TRY(holds_at(t, sizes[i], won.winner, &holds));
+    GDN_TRY(holds_elsewhere(t, won.winner, &holds));
     t->decision = holds ? won : stay;
     return GDN_OK;
 }

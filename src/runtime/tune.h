@@ -45,7 +45,8 @@ struct gdni_tune {
     /* for progress */
     int best;
     int64_t best_ns;
-    int incumbent; /* who stays on a tie: the heuristic's choice, but where a winner is tried elsewhere in its slot */
+    int incumbent;            /* who stays on a tie: the heuristic's choice, but where a winner is tried elsewhere */
+    enum gdni_call_kind kind; /* of the call that is timed */
     struct gdni_decision decision, stay; /* stay: what it is when the winner must not win */
     struct gdni_seen sm_clocks, mem_clocks;
 };

@@ -78,8 +78,13 @@ void gdni_work_add_indices(struct gdni_work *work, const char *name, size_t memb
 
 static int64_t length_of(const struct gdni_shape *shape, int64_t n)
 {
+    int64_t tokens = shape->num_tokens, seqs = shape->num_seqs;
     if (shape->lens) return shape->lens[n];
-    return shape->num_tokens / shape->num_seqs + (n < shape->num_tokens % shape->num_seqs);
+    if (shape->uneven && seqs > 1) {
+        if (n == 0) return tokens - tokens / 2;
+        tokens /= 2, --seqs, --n;
+    }
+    return tokens / seqs + (n < tokens % seqs);
 }
 
 void gdni_work_add_cu_seqlens(struct gdni_work *work, size_t member, int32_t index_type, const struct gdni_shape *shape)
@@ -97,12 +102,12 @@ void gdni_work_add_cu_seqlens(struct gdni_work *work, size_t member, int32_t ind
 
 /* ---- Works ---- */
 
-static void make(struct gdni_work *work, const struct gdni_shape *shape, bool awkward)
+static void make(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind)
 {
     if (work->op == GDNI_OP_PREFILL)
-        gdni_work_make_prefill(work, shape, awkward);
+        gdni_work_make_prefill(work, shape, kind);
     else
-        gdni_work_make_conv1d(work, shape, awkward);
+        gdni_work_make_conv1d(work, shape, kind);
 }
 
 static int32_t common_divisor(int32_t a, int32_t b)
@@ -155,16 +160,16 @@ static void set_bounds(struct gdni_work *work, const struct gdni_shape *shape)
     }
 }
 
-static gdn_status make_whole(struct gdni_work *out, const struct gdni_shape *shape, bool awkward)
+static gdn_status make_whole(struct gdni_work *out, const struct gdni_shape *shape, enum gdni_call_kind kind)
 {
     set_bounds(out, shape);
-    make(out, shape, awkward);
+    make(out, shape, kind);
     return out->failed ? GDN_FAIL(GDN_E_NOMEM, "out of memory for the tensors of a trial call") : GDN_OK;
 }
 
 gdn_status gdni_work_trial(struct gdni_work *out, int32_t op, const union gdni_desc *desc)
 {
-    struct gdni_shape shape = { GDNI_TRIAL_PADDING, GDNI_TRIAL_SEQS, gdni_trial_lens };
+    struct gdni_shape shape = { GDNI_TRIAL_PADDING, GDNI_TRIAL_SEQS, gdni_trial_lens, false };
     memset(out, 0, sizeof *out);
     out->op = op;
     out->desc = *desc;
@@ -172,17 +177,17 @@ gdn_status gdni_work_trial(struct gdni_work *out, int32_t op, const union gdni_d
     take_few_heads(out);
     for (int n = 0; n < GDNI_TRIAL_SEQS; ++n)
         shape.num_tokens += gdni_trial_lens[n];
-    return make_whole(out, &shape, true);
+    return make_whole(out, &shape, GDNI_CALL_AWKWARD);
 }
 
 gdn_status gdni_work_call(struct gdni_work *out, int32_t op, const union gdni_desc *desc, int64_t num_tokens,
-                          int64_t num_seqs)
+                          int64_t num_seqs, enum gdni_call_kind kind)
 {
-    const struct gdni_shape shape = { num_tokens, num_seqs, NULL };
+    const struct gdni_shape shape = { num_tokens, num_seqs, NULL, kind == GDNI_CALL_UNEVEN };
     memset(out, 0, sizeof *out);
     out->op = op;
     out->desc = *desc;
-    return make_whole(out, &shape, false);
+    return make_whole(out, &shape, kind);
 }
 
 void gdni_work_free(struct gdni_work *work)

@@ -2,9 +2,9 @@
  * work.h - a call to try a kernel on: its descriptor, its arguments, and what is in every tensor before it; then what must be
  * in the outputs after it, and whether it is.
  *
- * Two kinds. A trial is small and awkward (lengths around a chunk, an empty and an inert sequence, slots that fork, states in
- * place, decays from none to total) and is held against the host reference. A call has the size that is to be timed; its
- * contents repeat after a while, and what is held against each other are the results of two kernels.
+ * A trial is small and awkward (lengths around a chunk, an empty and an inert sequence, slots that fork, states in place,
+ * decays from none to total) and is held against the host reference. A call has the size that is to be timed; its contents
+ * repeat after a while, and what is held against each other are the results of two kernels.
  */
 #ifndef GDNI_WORK_H
 #define GDNI_WORK_H
@@ -15,6 +15,14 @@
 #include "codegen/problem.h"
 
 enum { GDNI_WORK_MAX_TENSORS = 24 };
+
+/* What a call is like; of one operator some are the same. */
+enum gdni_call_kind {
+    GDNI_CALL_USUAL,     /* sequences of one length, gates as a trained model has them */
+    GDNI_CALL_UNEVEN,    /* half of the tokens are the first sequence's */
+    GDNI_CALL_UNDECAYED, /* every fourth head's state never decays */
+    GDNI_CALL_AWKWARD    /* a trial */
+};
 
 /* Row-major. `bytes` are rows * dim elements; the host's part is the beginning of it, which then repeats. */
 struct gdni_tensor {
@@ -52,7 +60,7 @@ struct gdni_work {
 /* Both take desc's dtypes, layouts and flags; a trial as few heads as have desc's ratios. GDN_E_NOMEM. Free also on failure. */
 gdn_status gdni_work_trial(struct gdni_work *out, int32_t op, const union gdni_desc *desc);
 gdn_status gdni_work_call(struct gdni_work *out, int32_t op, const union gdni_desc *desc, int64_t num_tokens,
-                          int64_t num_seqs);
+                          int64_t num_seqs, enum gdni_call_kind kind);
 void gdni_work_free(struct gdni_work *work);
 
 /* Args with tensor i at addresses[i]. */
@@ -75,6 +83,7 @@ gdn_status gdni_tensor_check(const struct gdni_tensor *tensor, const void *got, 
 struct gdni_shape {
     int64_t num_tokens, num_seqs;
     const int64_t *lens; /* NULL: alike, up to the remainder */
+    bool uneven;         /* or the first one has half of it */
 };
 
 /* Room for a tensor; of a long one only the beginning is made. Its bytes are zeros, an output's all ones. */
@@ -90,8 +99,8 @@ void gdni_work_add_indices(struct gdni_work *work, const char *name, size_t memb
 void gdni_work_add_cu_seqlens(struct gdni_work *work, size_t member, int32_t index_type,
                               const struct gdni_shape *shape);
 
-void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape, bool awkward);
-void gdni_work_make_conv1d(struct gdni_work *work, const struct gdni_shape *shape, bool awkward);
+void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind);
+void gdni_work_make_conv1d(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind);
 
 /* The awkward sequences: how long, and where their states are, of GDNI_TRIAL_LINES lines. Nobody reads the last three. */
 enum { GDNI_TRIAL_SEQS = 8, GDNI_TRIAL_LINES = 10, GDNI_TRIAL_PADDING = 5 };

@@ -46,10 +46,11 @@ static double awkward_decay(struct gdni_random *random, int n, int64_t t)
     return usual_decay(random);
 }
 
-/* As the gate kind wants it. No log of a logit is minus infinity: large ones stand for it. */
+/* As the gate kind wants it. No log of a logit is minus infinity, nor is one's decay 0: large ones stand for these. */
 static double gate_value(const gdn_prefill_desc *d, struct gdni_random *random, double log_decay)
 {
     if (d->gate == GDN_GATE_LINEAR) return exp(log_decay);
+    if (d->gate == GDN_GATE_LOGITS && log_decay == 0) return -30;
     if (d->gate == GDN_GATE_LOGITS) return log_decay < -10 ? 30 : 2 * gdni_random_normal(random);
     return log_decay;
 }
@@ -68,15 +69,22 @@ static int sequence_of(int64_t row, int64_t *token)
     return GDNI_TRIAL_SEQS;
 }
 
-static void fill_gates(struct gdni_random *random, const gdn_prefill_desc *d, struct gdni_tensor *t, bool awkward)
+static double decay_of(struct gdni_random *random, enum gdni_call_kind kind, int64_t row, int64_t head)
+{
+    int64_t token = 0;
+    if (kind == GDNI_CALL_AWKWARD) {
+        const int n = sequence_of(row, &token);
+        return awkward_decay(random, n, token);
+    }
+    return kind == GDNI_CALL_UNDECAYED && head % 4 == 0 ? 0 : usual_decay(random);
+}
+
+static void fill_gates(struct gdni_random *random, const gdn_prefill_desc *d, struct gdni_tensor *t,
+                       enum gdni_call_kind kind)
 {
     for (int64_t r = 0; r < gdni_tensor_host_rows(t); ++r)
-        for (int64_t h = 0; h < t->dim; ++h) {
-            int64_t token = 0;
-            const int n = awkward ? sequence_of(r, &token) : 0;
-            const double decay = awkward ? awkward_decay(random, n, token) : usual_decay(random);
-            gdni_store(t->dtype, t->host, r * t->dim + h, gate_value(d, random, decay));
-        }
+        for (int64_t h = 0; h < t->dim; ++h)
+            gdni_store(t->dtype, t->host, r * t->dim + h, gate_value(d, random, decay_of(random, kind, r, h)));
 }
 
 static void fill_betas(struct gdni_random *random, const gdn_prefill_desc *d, struct gdni_tensor *t)
@@ -88,10 +96,11 @@ static void fill_betas(struct gdni_random *random, const gdn_prefill_desc *d, st
     }
 }
 
-static void add_gates(struct gdni_work *work, struct gdni_random *random, int64_t tokens, int64_t heads, bool awkward)
+static void add_gates(struct gdni_work *work, struct gdni_random *random, int64_t tokens, int64_t heads,
+                      enum gdni_call_kind kind)
 {
     const gdn_prefill_desc *d = &work->desc.prefill;
-    fill_gates(random, d, gdni_work_add(work, MEMBER(g), (int32_t)d->gate_type, tokens, heads), awkward);
+    fill_gates(random, d, gdni_work_add(work, MEMBER(g), (int32_t)d->gate_type, tokens, heads), kind);
     fill_betas(random, d, gdni_work_add(work, MEMBER(beta), (int32_t)d->beta_type, tokens, heads));
     if (d->gate != GDN_GATE_LOGITS) return;
     struct gdni_tensor *a_log = gdni_work_add(work, MEMBER(a_log), GDN_F32, 1, heads);
@@ -151,9 +160,10 @@ static double tolerance_of(const gdn_prefill_desc *d)
     return d->io_type == GDN_BF16 ? 0.008 : 0.002;
 }
 
-void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape, bool awkward)
+void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind)
 {
     gdn_prefill_desc *d = &work->desc.prefill;
+    const bool awkward = kind == GDNI_CALL_AWKWARD;
     take_defaults(d);
     struct gdni_random random = { 20261121 };
     const int32_t io = (int32_t)d->io_type, heads = most(most(d->num_q_heads, d->num_k_heads), d->num_v_heads);
@@ -169,7 +179,7 @@ void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *sha
     fill_rows(&random, d, gdni_work_add(work, MEMBER(k), io, tokens * d->num_k_heads, dk), common);
     struct gdni_tensor *v = gdni_work_add(work, MEMBER(v), io, tokens * d->num_v_heads, dv);
     gdni_fill_normal(&random, io, v->host, 0, gdni_tensor_host_rows(v) * dv, 1);
-    add_gates(work, &random, tokens, heads, awkward);
+    add_gates(work, &random, tokens, heads, kind);
     gdni_work_add_output(work, MEMBER(o), io, tokens * heads, dv, tolerance);
     if (awkward)
         add_pool(work, &random, heads * (kv ? dk : dv), kv ? dv : dk, tolerance);

@@ -20,11 +20,37 @@ static int64_t tokens_of(const struct fake_launch *launch)
     return strstr(launch->kernel, "prefill") ? p.num_tokens : c.num_tokens;
 }
 
+static bool is_uneven(const struct fake_launch *launch)
+{
+    struct gdni_prefill_params p;
+    struct gdni_conv1d_params c;
+    memcpy(&p, launch->params, sizeof p);
+    memcpy(&c, launch->params, sizeof c);
+    const bool prefill = strstr(launch->kernel, "prefill") != NULL;
+    const int32_t *starts = (const int32_t *)(uintptr_t)(prefill ? p.cu_seqlens : c.cu_seqlens);
+    const int64_t seqs = prefill ? p.num_seqs : c.num_seqs;
+    return starts && seqs > 2 && starts[1] > 2 * (starts[seqs] - starts[1]) / (seqs - 1);
+}
+
+/* Of float32 gates, the first head of every tenth token. */
+static bool is_undecayed(const struct fake_kernels *k, const struct fake_launch *launch)
+{
+    struct gdni_prefill_params p;
+    if (!strstr(launch->kernel, "prefill") || k->prefill.gate_type != GDN_F32) return false;
+    memcpy(&p, launch->params, sizeof p);
+    const float *g = (const float *)(uintptr_t)p.g;
+    for (int64_t token = 0; token < p.num_tokens; token += 10)
+        if (g[token * p.g_token_stride] != 0) return false;
+    return true;
+}
+
 static const struct fake_kernel_row *row_of(const struct fake_kernels *k, const struct fake_launch *launch)
 {
     for (int i = 0; i < k->num_rows; ++i) {
         const struct fake_kernel_row *row = &k->rows[i];
-        if (row->smem == launch->smem && (!row->most_tokens || tokens_of(launch) <= row->most_tokens)) return row;
+        if (row->smem == launch->smem && (!row->most_tokens || tokens_of(launch) <= row->most_tokens) &&
+            (!row->uneven || is_uneven(launch)) && (!row->undecayed || is_undecayed(k, launch)))
+            return row;
     }
     return NULL;
 }

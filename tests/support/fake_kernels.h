@@ -16,9 +16,11 @@ enum { FAKE_KERNEL_ROWS = 16 };
 struct fake_kernel_row {
     unsigned smem;
     int64_t most_tokens; /* of such calls only; 0: any */
-    int64_t ns;      /* FAKE_HANGS, FAKE_FAULTS too */
-    bool wrong;      /* one element of its output is another one */
-    bool overwrites; /* writes a byte of an input */
+    bool uneven;         /* of calls whose first sequence has half of the tokens */
+    bool undecayed;      /* of prefill calls whose first head does not decay */
+    int64_t ns;          /* FAKE_HANGS, FAKE_FAULTS too */
+    bool wrong;          /* one element of its output is another one */
+    bool overwrites;     /* writes a byte of an input */
 };
 
 struct fake_kernels {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "codegen/spec.h"
 #include "support/fake_host.h"
 #include "support/fake_kernels.h"
@@ -190,6 +191,43 @@ Test(tune, a_choice_that_wins_on_the_timed_call_and_loses_elsewhere_in_its_slot_
         cr_expect_eq(strstr(r.verdict, "slower on other calls") == NULL, cases[i].wins, "case %zu: %s", i, r.verdict);
         expect_chosen("\"exact\"", cases[i].wins ? "\"tile_tokens\": 16, \"cta_threads\": 256"
                                                  : "\"tile_tokens\": 4, \"cta_threads\": 128");
+    }
+}
+
+/* The generic kernel with two stages: not the heuristic's choice. */
+static unsigned two_stages_smem(const gdn_prefill_desc *d)
+{
+    struct gdni_problem problem;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_problem_from_prefill(&problem, d), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_initial(&params, GDNI_KERNEL_PREFILL_GENERIC);
+    params.stages = 2;
+    cr_assert_eq(gdni_spec_build(&spec, &problem, arch, &params), GDN_OK, "%s", gdni_error_text());
+    return (unsigned)spec.smem_bytes;
+}
+
+Test(tune, a_choice_that_loses_on_unlike_lengths_or_on_heads_that_do_not_decay_does_not_win)
+{
+    static const struct {
+        int64_t ns_uneven, ns_undecayed;
+        bool wins;
+    } cases[] = { { 15000, 15000, true }, { 20000, 20000, true }, { 25000, 15000, false }, { 15000, 25000, false } };
+    gdn_prefill_desc d = prefill_desc();
+    d.max_seqs = 4;
+    const unsigned smem = two_stages_smem(&d);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        gdn_tune_result r = GDN_TUNE_RESULT_INIT;
+        kernels.num_rows = 3;
+        kernels.rows[0] = (struct fake_kernel_row){ .smem = smem, .ns = cases[i].ns_uneven, .uneven = true };
+        kernels.rows[1] = (struct fake_kernel_row){ .smem = smem, .ns = cases[i].ns_undecayed, .undecayed = true };
+        kernels.rows[2] = (struct fake_kernel_row){ .smem = smem, .ns = 15000 };
+        cr_assert_eq(gdn_tune_prefill(host.ctx, &d, NULL, &r), GDN_OK, "%s", gdn_last_error());
+        cr_expect_eq(strstr(r.params, "\"stages\": 2") != NULL && strcmp(r.params, r.heuristic_params) != 0, cases[i].wins,
+                     "case %zu: %s, %s", i, r.params, r.verdict);
+        cr_expect_eq(strstr(r.verdict, "slower on other calls") == NULL, cases[i].wins, "case %zu: %s", i, r.verdict);
     }
 }
 

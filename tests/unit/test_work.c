@@ -278,13 +278,50 @@ Test(work, a_call_of_any_size_costs_the_host_a_megabyte_a_tensor)
     union gdni_desc d = { .prefill = fake_prefill_desc() };
     struct gdni_work work;
     d.prefill.num_q_heads = d.prefill.num_k_heads = 16, d.prefill.num_v_heads = 64;
-    cr_assert_eq(gdni_work_call(&work, GDNI_OP_PREFILL, &d, 262144, 3), GDN_OK);
+    cr_assert_eq(gdni_work_call(&work, GDNI_OP_PREFILL, &d, 262144, 3, GDNI_CALL_USUAL), GDN_OK);
     const int v = tensor_named(&work, "v"), cu = tensor_named(&work, "cu_seqlens");
     cr_expect_eq(work.tensors[v].bytes, (size_t)262144 * 64 * 128 * 2);
     for (int i = 0; i < work.num_tensors; ++i)
         cr_expect_leq(work.tensors[i].host_bytes, (size_t)1 << 20);
     const int32_t *starts = work.tensors[cu].host;
     cr_expect(starts[0] == 0 && starts[1] == 87382 && starts[2] == 174763 && starts[3] == 262144);
+    gdni_work_free(&work);
+}
+
+Test(work, an_uneven_call_has_half_of_its_tokens_in_the_first_sequence)
+{
+    static const struct {
+        int64_t tokens, seqs;
+        int32_t starts[5];
+    } cases[] = { { 1001, 4, { 0, 501, 668, 835, 1001 } }, { 1000, 2, { 0, 500, 1000 } }, { 77, 1, { 0, 77 } } };
+    const union gdni_desc d = { .prefill = fake_prefill_desc() };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct gdni_work work;
+        cr_assert_eq(gdni_work_call(&work, GDNI_OP_PREFILL, &d, cases[i].tokens, cases[i].seqs, GDNI_CALL_UNEVEN), GDN_OK);
+        const int32_t *starts = work.tensors[tensor_named(&work, "cu_seqlens")].host;
+        for (int64_t n = 0; n <= cases[i].seqs; ++n)
+            cr_expect_eq(starts[n], cases[i].starts[n], "case %zu, %lld: %d", i, (long long)n, starts[n]);
+        gdni_work_free(&work);
+    }
+}
+
+Test(work, every_fourth_head_of_an_undecayed_call_does_not_decay)
+{
+    union gdni_desc d = { .prefill = fake_prefill_desc() };
+    struct gdni_work work;
+    cr_assert_eq(gdni_work_call(&work, GDNI_OP_PREFILL, &d, 300, 2, GDNI_CALL_UNDECAYED), GDN_OK);
+    const struct gdni_tensor *g = &work.tensors[tensor_named(&work, "g")];
+    double sums[8] = { 0 };
+    cr_assert_eq(g->dim, 8);
+    for (int64_t i = 0; i < 300 * g->dim; ++i)
+        sums[i % g->dim] += ((const float *)g->host)[i];
+    for (int h = 0; h < 8; ++h)
+        cr_expect(h % 4 == 0 ? sums[h] == 0 : sums[h] < -5, "head %d: %g", h, sums[h]);
+    gdni_work_free(&work);
+    d.prefill.gate = GDN_GATE_LOGITS;
+    cr_assert_eq(gdni_work_call(&work, GDNI_OP_PREFILL, &d, 300, 2, GDNI_CALL_UNDECAYED), GDN_OK);
+    for (int64_t i = 0; i < 300; ++i)
+        cr_expect_leq(((const float *)work.tensors[tensor_named(&work, "g")].host)[i * g->dim], -30.0f);
     gdni_work_free(&work);
 }
 
