@@ -77,7 +77,7 @@ constexpr int Q_AT = K_AT + K_STAGES * TILE;
 constexpr int V_AT = Q_AT + Q_STAGES * TILE;
 constexpr int T_AT = V_AT + V_STAGES * V_TILE;
 constexpr int P_AT = T_AT + TP_STAGES * SQUARE;
-constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: L below the diagonal, then D L; D^T on it */
+constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, then -D L; D^T on it */
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
 constexpr int DIAGONAL_STRIDE = 20;             /* floats: conflict-free transposed stores, 16-byte rows */
 constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
@@ -98,6 +98,7 @@ constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the l
 constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: see By gates */
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
 constexpr int END = ORDER_AT + MOST_SORTED;
+static_assert(KEEPER_AT + 4 * ITEM_SLOTS <= END, "either fits");
 static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* A gate table, bytes from its start; the first five are per token. */
@@ -445,19 +446,20 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
 
 /*
  * Where p.carry is spec::CARRY_BY_GATES and pairs of a sequence and a head are found that hardly decay, SMs are dealt out by
- * what pairs cost, a partition each, and a pair's partitions lie one after the other in the order of items:
+ * what pairs cost, and a pair's partitions lie one after the other in the order of items:
  *
  *     decays:   the first partition is longer than the others, by as many chunks as these replay;
  *     carried:  the others have three runs, addend, transition and their own, so that the first one, which has only its own,
  *               is twice as long, and done when the transitions are; its CTA takes the last one too, which needs neither
  *               addend nor transition.
  *
- * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, nothing else.
+ * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, and who takes the last partition, but
+ * never what is guessed.
  */
 constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 2.0f;
-constexpr float STEP = 1.5f;             /* of a state through a transition, in chunks */
-constexpr int SAMPLE = 32, SHORTEST = 4; /* gates of each pair; chunks of a partition */
-constexpr u32 CARRIED_PAIR = 0xffff;     /* in place of the chunks that its partitions replay */
+constexpr float STEP = 1.5f, TAKE = 1.0f; /* in chunks: of a state through a transition; of taking an item */
+constexpr int SAMPLE = 32, SHORTEST = 4;  /* gates of each pair; chunks of a partition */
+constexpr u32 CARRIED_PAIR = 0xffff;      /* in place of the chunks that its partitions replay */
 constexpr u32 NO_PAIR = 0xff;
 static_assert(spec::CUT_PAIRS <= MOST_CUTS && spec::CUT_PARTITIONS <= (int)NO_PAIR, "a pair a lane, numbers of 8 bits");
 
@@ -500,8 +502,8 @@ __device__ __forceinline__ int cut_begin(u32 word, int partition, int chunks)
 }
 
 /*
- * Of each pair, in what will be the first K tile: chunks, and how many of them decay enough, -1: more than are worth it. By all
- * warps.
+ * Of each pair, in what will be the first K tile: chunks, and how many of them decay enough, no more than are worth it; -1: it
+ * hardly decays. By all warps.
  */
 __device__ __forceinline__ void sample_gates(const prefill_params &p)
 {
@@ -517,8 +519,8 @@ __device__ __forceinline__ void sample_gates(const prefill_params &p)
             warp_sum(reader.log2_decay(reader.raw_decay(p, 0, token < s.len && !s.inert))) * ((float)C / SAMPLE);
         /* Half of what it takes: a sample errs, by a tenth where gates are as trained ones. NaN, as replay_chunks() has it. */
         const bool carried = !(decay * (float)most_replayed(p) <= 0.5f * ENOUGH_DECAY);
-        if (lane == 0)
-            store_shared(at(K_AT) + 8 * pair, (float)chunks_of(p, s), carried ? -1.0f : __fdividef(ENOUGH_DECAY, decay));
+        const float replayed = fminf(__fdividef(ENOUGH_DECAY, decay), (float)most_replayed(p));
+        if (lane == 0) store_shared(at(K_AT) + 8 * pair, (float)chunks_of(p, s), carried ? -1.0f : replayed);
     }
 }
 
@@ -529,7 +531,7 @@ __device__ __forceinline__ void sample_gates(const prefill_params &p)
 __device__ __forceinline__ float ctas_of(float chunks, float replayed, float time)
 {
     if (chunks <= time) return 1.0f;
-    float n = __fdividef(chunks - replayed, fmaxf(time - replayed - 1.0f, (float)SHORTEST)), most = chunks;
+    float n = __fdividef(chunks - replayed, fmaxf(time - replayed - TAKE, (float)SHORTEST)), most = chunks;
     if (replayed < 0.0f) {
         const float c = 4.0f * STEP * CARRY_RUNS * chunks, b = fmaxf(time + STEP * FIRST_LENGTHS, sqrtf(c));
         n = __fdividef(c, 2.0f * STEP * (b + sqrtf(fmaxf(b * b - c, 0.0f)))) - FIRST_LENGTHS;
@@ -681,15 +683,16 @@ __device__ __forceinline__ bool follow_up(Item &item, const prefill_params &p, u
 
 /*
  * The CTA's next item with anything to do, after that of `index` (-1: its first), whose entry is `last`: what partition
- * `following` of the same sequence asks of it (-1: there is none), else what nobody has, else what was set aside.
+ * `following` of the same sequence asks of it (-1: there is none), then, behind a first partition, the last one if that is its
+ * own, else what nobody has, else what was set aside.
  */
 __device__ __forceinline__ Item item_after(const prefill_params &p, int index, int following, u32 last, int lane)
 {
     Item item;
-    int own = following; /* what comes without a ticket, or -1 */
+    int ticketless = following; /* what comes without a ticket, or -1 */
 #pragma unroll 1
     for (bool follows = following >= 0; p.num_seqs > 0;) {
-        index = own >= 0 ? own : next_index(p, index, lane);
+        index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
         const bool tickets = index < (by_gates() ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items);
         if (!tickets) index = take_set_aside(p, lane);
         if (index < 0) break;
@@ -697,16 +700,16 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         find_item(item, p, lane);
         item.start = START_CARRIED;
         if (!tickets) return item;
-        const bool others = own < 0 && index == last_of_first(p, item);
-        own = -1;
-        if (item.begin >= item.end || others) continue;
+        const bool elsewhere = ticketless < 0 && index == last_of_first(p, item);
+        ticketless = -1;
+        if (item.begin >= item.end || elsewhere) continue;
         item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
         if (item.begin == 0) return item;
         const int replayed = replay_chunks(p, item, item.begin, lane);
         if (follows) {
             if (follow_up(item, p, last, replayed > 0, lane)) return item;
             follows = false;
-            if ((int)load_shared_u32(last + ITEM_MAIN) == 0) own = last_of_first(p, item);
+            if ((int)load_shared_u32(last + ITEM_MAIN) == 0) ticketless = last_of_first(p, item);
             continue;
         }
         item.start = START_ZEROS;
@@ -1175,7 +1178,9 @@ struct Cursor {
     /* Whether the chunk that it stands at is known; if not, waits, or returns. */
     __device__ __forceinline__ bool look(const prefill_params &p, bool wait)
     {
-        if (!known && (wait || mbar_peek(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1))) enter(p);
+        /* One answer for the warp, which syncs in enter(): what one lane has seen others need not have. */
+        if (!known && (wait || __any_sync(~0u, mbar_peek(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1))))
+            enter(p);
         return known;
     }
     __device__ __forceinline__ void enter(const prefill_params &p)
@@ -1574,8 +1579,8 @@ __device__ __forceinline__ u32 scale_f16x2(u32 x, float factor)
 
 /*
  * Block column B = band of X = (I + L)^-1, transposed, with M_IJ = D_I L_IJ:  X_BB = D_B,
- * X_IB^T = - sum_{B <= K < I} X_KB^T M_IK^T.  Accumulators, packed, are operand A of the next row's products. T's columns take
- * beta on the way out, where it is T's.
+ * X_IB^T = - sum_{B <= K < I} X_KB^T M_IK^T; the tile holds -M. Accumulators, packed, are operand A of the next row's
+ * products. T's columns take beta on the way out, where it is T's.
  */
 __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, int band)
 {
@@ -1646,7 +1651,7 @@ __device__ __forceinline__ void finish_t(const prefill_params &p, int n, int ban
     const u32 l_tile = at(L_AT) + slot * SQUARE, t_tile = at(T_AT) + slot * SQUARE, table = at(GATE_AT) + (n & 3) * GATE;
     mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1);
     multiply_band(l_tile, band);
-    bar_sync(BAR_AUX, GROUP); /* D L of all bands stands */
+    bar_sync(BAR_AUX, GROUP); /* -D L of all bands stands */
     solve_column(l_tile, t_tile, table, band);
     async_proxy_fence();
     if (spec::CARRIES && rarely(load_shared_u32(table + FLAGS) & CHUNK_KEEPS_T)) {
@@ -1668,7 +1673,8 @@ __device__ __forceinline__ void finish_fetched_t(int n)
 
 /*
  * L and P of chunk n, then T of chunk n - 1: the gate warps invert the diagonal blocks of one chunk while this warpgroup
- * works on its neighbours. An item's last T waits for nothing. band: the warp's 16 rows.
+ * works on its neighbours. An item's last T waits for nothing; one that was kept is fetched, without L. Chunks whose output
+ * nobody wants have no P: their O is made of an old one, and dropped. band: the warp's 16 rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
