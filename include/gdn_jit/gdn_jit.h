@@ -488,8 +488,9 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 
 /*
  * Bytes of device memory, 256-byte aligned, any contents, with which every call within desc's bounds runs its fastest kernel; 0
- * when no kernel of the plan uses any. Prefill of few sequences and heads does: up to 512 MiB, 11 KiB per 64 tokens and head.
- * So does GDN_PLAN_BATCH_INVARIANT; bounds that would need more than 512 MiB then are GDN_E_UNSUPPORTED.
+ * when no kernel of the plan uses any. Prefill of few sequences and heads does: up to 512 MiB, 11 KiB per 64 tokens and head;
+ * the Hopper kernel where it may cut sequences: on an H200 43 MB, or up to 93 with up to 32 heads (docs/prefill.md). So does
+ * GDN_PLAN_BATCH_INVARIANT; bounds that would need more than 512 MiB then are GDN_E_UNSUPPORTED.
  */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
@@ -721,7 +722,8 @@ GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *u
  *   measure   its results on the calls that are timed are held against the first candidate's; then graphs of calls are
  *             replayed, candidates interleaved, with a cold and a warm L2, in a race that halves the field: median against
  *             median, and whoever beats the first candidate by more than 2 % and the noise must do it again in a run of its
- *             own, and must not be slower on smaller and larger calls of the slot, within desc's bounds. Else the first
+ *             own, and must not be slower on smaller and larger calls of the slot, within desc's bounds, nor where one
+ *             sequence has half of the tokens, nor, of prefill, where every fourth head does not decay. Else the first
  *             candidate stays. docs/tuning.md has the rule.
  * A candidate that does not compile, does not load or computes something else is reported and left out.
  *

@@ -103,12 +103,13 @@ static bool in_halves(struct gdni_params *out, const struct gdni_problem *proble
  * With few (sequence, head) pairs most SMs have nothing to do, and a chunk's time is what counts: T and P by CTAs of their own,
  * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers. With more pairs
  * than that allows, in_halves(), and where there are so few chunks that waiting for the producers costs more than they save: of
- * 128 tokens 2 to 16 heads take 9.3 to 10.1 us in halves and 12.2 to 13.7 in two kinds of CTAs, of 512 tokens 19 and 19 (H200).
+ * 128 tokens 2 to 16 heads take 9.3 to 10.1 us in halves and 12.2 to 13.7 in two kinds of CTAs; of 512 tokens 16 heads take 21
+ * and 23, and fewer win nothing (H200).
  */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class)
 {
-    enum { SHORT = 256 }; /* tokens of a sequence, at most */
+    enum { SHORT = 256 }; /* tokens of a sequence, on average, by the slot's edges */
     static const int32_t blocks[] = { 16, 32 };
     const struct gdni_slot slot = { bucket, seq_class };
     if (problem->op != GDNI_OP_PREFILL || problem->batch_invariant) return false;

@@ -81,8 +81,9 @@ static int64_t length_of(const struct gdni_shape *shape, int64_t n)
     int64_t tokens = shape->num_tokens, seqs = shape->num_seqs;
     if (shape->lens) return shape->lens[n];
     if (shape->uneven && seqs > 1) {
-        if (n == 0) return tokens - tokens / 2;
-        tokens /= 2, --seqs, --n;
+        const int64_t rest = tokens / (seqs == 2 ? 4 : 2);
+        if (n == 0) return tokens - rest;
+        tokens = rest, --seqs, --n;
     }
     return tokens / seqs + (n < tokens % seqs);
 }

@@ -19,9 +19,9 @@ enum { GDNI_WORK_MAX_TENSORS = 24 };
 /* What a call is like; of one operator some are the same. */
 enum gdni_call_kind {
     GDNI_CALL_USUAL,     /* sequences of one length, gates as a trained model has them */
-    GDNI_CALL_UNEVEN,    /* half of the tokens are the first sequence's */
+    GDNI_CALL_UNEVEN,    /* half of the tokens are the first sequence's, three quarters where there are two */
     GDNI_CALL_UNDECAYED, /* every fourth head's state never decays */
-    GDNI_CALL_AWKWARD    /* a trial */
+    GDNI_CALL_AWKWARD    /* a trial: not for gdni_work_call() */
 };
 
 /* Row-major. `bytes` are rows * dim elements; the host's part is the beginning of it, which then repeats. */
@@ -83,7 +83,7 @@ gdn_status gdni_tensor_check(const struct gdni_tensor *tensor, const void *got, 
 struct gdni_shape {
     int64_t num_tokens, num_seqs;
     const int64_t *lens; /* NULL: alike, up to the remainder */
-    bool uneven;         /* or the first one has half of it */
+    bool uneven;         /* or as GDNI_CALL_UNEVEN has them */
 };
 
 /* Room for a tensor; of a long one only the beginning is made. Its bytes are zeros, an output's all ones. */

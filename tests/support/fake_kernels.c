@@ -29,7 +29,7 @@ static bool is_uneven(const struct fake_launch *launch)
     const bool prefill = strstr(launch->kernel, "prefill") != NULL;
     const int32_t *starts = (const int32_t *)(uintptr_t)(prefill ? p.cu_seqlens : c.cu_seqlens);
     const int64_t seqs = prefill ? p.num_seqs : c.num_seqs;
-    return starts && seqs > 2 && starts[1] > 2 * (starts[seqs] - starts[1]) / (seqs - 1);
+    return starts && seqs > 1 && starts[1] >= 2 * (starts[seqs] - starts[1]) / (seqs - 1);
 }
 
 /* Of float32 gates, the first head of every tenth token. */

@@ -203,13 +203,21 @@ Test(partition, other_kernels_cut_nothing)
 
 Test(partition, few_sequences_that_are_cut_need_no_kernel_of_their_own_and_short_ones_do)
 {
+    enum { SPLIT = GDNI_KERNEL_PREFILL_SPLIT, HOPPER = GDNI_KERNEL_PREFILL_HOPPER };
     static const struct {
         int32_t heads, bucket, seq_class;
         bool own;
+        int32_t kernel, block_dv;
     } wanted[] = {
-        { 16, 1, 0, true },                                                              /* 16 chunks */
-        { 16, 2, 0, false },                                                             /* 64 chunks */
-        { 16, 3, 0, false }, { 8, 3, 1, false }, { 16, 5, 0, false }, { 1, 2, 2, true }, /* 4 x 16 chunks */
+        { 16, 0, 0, true, HOPPER, 64 }, /* 4 chunks */
+        { 16, 1, 0, true, SPLIT, 32 },  /* 16 chunks */
+        { 2, 1, 2, true, HOPPER, 64 },  /* 4 x 4 chunks */
+        { 2, 1, 1, true, SPLIT, 16 },   /* 2 x 8 chunks */
+        { 16, 2, 0, false, 0, 0 },      /* 64 chunks */
+        { 16, 3, 0, false, 0, 0 },
+        { 8, 3, 1, false, 0, 0 },
+        { 16, 5, 0, false, 0, 0 },
+        { 1, 2, 2, true, SPLIT, 16 }, /* 4 x 16 chunks */
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
@@ -218,6 +226,12 @@ Test(partition, few_sequences_that_are_cut_need_no_kernel_of_their_own_and_short
         struct gdni_params params;
         cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, wanted[i].bucket, wanted[i].seq_class),
                      wanted[i].own, "row %zu", i);
+        if (wanted[i].own) {
+            struct gdni_spec spec;
+            cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "row %zu: %s", i, gdni_error_text());
+            cr_expect(spec.kernel == wanted[i].kernel && params.block_dv == wanted[i].block_dv,
+                      "row %zu: kernel %d in blocks of %d", i, (int)spec.kernel, params.block_dv);
+        }
         p.generic = 1;
         cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, wanted[i].bucket, wanted[i].seq_class),
                      wanted[i].bucket < 5, "row %zu: without Hopper's own kernel while the workspace is small enough",

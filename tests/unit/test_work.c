@@ -288,12 +288,12 @@ Test(work, a_call_of_any_size_costs_the_host_a_megabyte_a_tensor)
     gdni_work_free(&work);
 }
 
-Test(work, an_uneven_call_has_half_of_its_tokens_in_the_first_sequence)
+Test(work, an_uneven_call_has_most_of_its_tokens_in_the_first_sequence)
 {
     static const struct {
         int64_t tokens, seqs;
         int32_t starts[5];
-    } cases[] = { { 1001, 4, { 0, 501, 668, 835, 1001 } }, { 1000, 2, { 0, 500, 1000 } }, { 77, 1, { 0, 77 } } };
+    } cases[] = { { 1001, 4, { 0, 501, 668, 835, 1001 } }, { 1000, 2, { 0, 750, 1000 } }, { 77, 1, { 0, 77 } } };
     const union gdni_desc d = { .prefill = fake_prefill_desc() };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct gdni_work work;
@@ -320,8 +320,9 @@ Test(work, every_fourth_head_of_an_undecayed_call_does_not_decay)
     gdni_work_free(&work);
     d.prefill.gate = GDN_GATE_LOGITS;
     cr_assert_eq(gdni_work_call(&work, GDNI_OP_PREFILL, &d, 300, 2, GDNI_CALL_UNDECAYED), GDN_OK);
-    for (int64_t i = 0; i < 300; ++i)
-        cr_expect_leq(((const float *)work.tensors[tensor_named(&work, "g")].host)[i * g->dim], -30.0f);
+    const float *logits = work.tensors[tensor_named(&work, "g")].host;
+    for (int64_t i = 0; i < 300 * 8; ++i)
+        cr_expect(i % 4 == 0 ? logits[i] <= -30 : logits[i] > -10, "head %d: %g", (int)(i % 8), (double)logits[i]);
     gdni_work_free(&work);
 }
 
