@@ -1267,22 +1267,22 @@ __device__ __forceinline__ void invert_diagonal(u32 l_tile, u32 diagonals, int g
             }
             store_shared((to ^ (u32)(row & 8) << 1) + 2 * (row & 7), pack_f16x2(pair[0], pair[1]));
         }
-        return;
+    } else {
+#pragma unroll
+        for (int k = 0; k < 15; ++k)
+#pragma unroll
+            for (int q = (k + 1) / 4; q < 4; ++q) {
+                const float4 l = load_shared_float4(diagonal + (k * DIAGONAL_STRIDE + 4 * q) * 4);
+                if (4 * q + 0 > k) x[4 * q + 0] -= l.x * x[k];
+                if (4 * q + 1 > k) x[4 * q + 1] -= l.y * x[k];
+                if (4 * q + 2 > k) x[4 * q + 2] -= l.z * x[k];
+                if (4 * q + 3 > k) x[4 * q + 3] -= l.w * x[k];
+            }
+        const u32 to = inverse_row(l_tile, gate_warp);
+        store_shared(to, pack_f16x2(x[0], x[1]), pack_f16x2(x[2], x[3]), pack_f16x2(x[4], x[5]), pack_f16x2(x[6], x[7]));
+        store_shared(to ^ 16, pack_f16x2(x[8], x[9]), pack_f16x2(x[10], x[11]), pack_f16x2(x[12], x[13]),
+                     pack_f16x2(x[14], x[15]));
     }
-#pragma unroll
-    for (int k = 0; k < 15; ++k)
-#pragma unroll
-        for (int q = (k + 1) / 4; q < 4; ++q) {
-            const float4 l = load_shared_float4(diagonal + (k * DIAGONAL_STRIDE + 4 * q) * 4);
-            if (4 * q + 0 > k) x[4 * q + 0] -= l.x * x[k];
-            if (4 * q + 1 > k) x[4 * q + 1] -= l.y * x[k];
-            if (4 * q + 2 > k) x[4 * q + 2] -= l.z * x[k];
-            if (4 * q + 3 > k) x[4 * q + 3] -= l.w * x[k];
-        }
-    const u32 to = inverse_row(l_tile, gate_warp);
-    store_shared(to, pack_f16x2(x[0], x[1]), pack_f16x2(x[2], x[3]), pack_f16x2(x[4], x[5]), pack_f16x2(x[6], x[7]));
-    store_shared(to ^ 16, pack_f16x2(x[8], x[9]), pack_f16x2(x[10], x[11]), pack_f16x2(x[12], x[13]),
-                 pack_f16x2(x[14], x[15]));
 }
 
 /* Which chunk a table is of. */

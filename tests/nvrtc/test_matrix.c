@@ -51,6 +51,7 @@ static struct gdni_facts compile_once(const struct gdni_unit *unit, const char *
     cr_assert_eq(gdni_compile(nvrtc, unit, &c), GDN_OK, "%s: %s", what, gdni_error_text());
     struct gdni_facts facts = c.facts;
     facts.compile_ms = (int32_t)((clock() - start) / (CLOCKS_PER_SEC / 1000));
+    cr_expect_null(strstr(c.log, "warning"), "%s: %s", what, c.log);
     /* ptxas's C75xx: a wait behind each wgmma of the kernel, 20 to 30 % of its time. */
     cr_expect_null(strstr(c.log, "are serialized"), "%s: its wgmma instructions are serialized", what);
     gdni_compiled_free(&c);
