@@ -369,9 +369,14 @@ enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
 constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */
 constexpr float ENOUGH_DECAY = -20.0f * LOG2E;
 
+__device__ __forceinline__ int pair_number(const prefill_params &p, int n, int part)
+{
+    return n * parts_of_heads(p) + part;
+}
+
 __device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int part, int which)
 {
-    return p.control + (u32)(PAIRS_AT + PAIR_WORDS * (n * parts_of_heads(p) + part) + which);
+    return p.control + (u32)(PAIRS_AT + PAIR_WORDS * pair_number(p, n, part) + which);
 }
 
 __device__ __forceinline__ u32 *item_word(const prefill_params &p, int index, int which)
@@ -414,30 +419,25 @@ __device__ __forceinline__ int most_replayed(const prefill_params &p)
  */
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
 {
-    constexpr int BATCH = REPLAY_BATCH;
     const int most = min(boundary, most_replayed(p));
     const float hopeless = 0.5f * ENOUGH_DECAY / (float)most;
     float sum = 0.0f;
 #pragma unroll 1
-    for (int before = 0; before < most; before += BATCH) {
+    for (int before = 0; before < most; before += REPLAY_BATCH) {
         GateReader reader(p, item, item.head(), (boundary - before) * C + 2 * lane);
-        RawGate raw[BATCH][2];
+        RawGate raw[REPLAY_BATCH][2];
 #pragma unroll
-        for (int i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < REPLAY_BATCH; ++i) {
             reader.advance(p, -C);
             raw[i][0] = reader.raw_decay(p, 0, before + i < most);
             raw[i][1] = reader.raw_decay(p, 1, before + i < most);
         }
 #pragma unroll
-        for (int i = 0; i < BATCH; ++i) {
-            float x = reader.log2_decay(raw[i][0]) + reader.log2_decay(raw[i][1]);
-#pragma unroll
-            for (int d = 16; d; d /= 2)
-                x += __shfl_xor_sync(~0u, x, d);
-            sum += x;
+        for (int i = 0; i < REPLAY_BATCH; ++i) {
+            sum += warp_sum(reader.log2_decay(raw[i][0]) + reader.log2_decay(raw[i][1]));
             if (before + i < most && sum < ENOUGH_DECAY) return before + i + 1;
         }
-        if (before > 0 && sum > hopeless * (float)(before + BATCH)) return 0;
+        if (before > 0 && sum > hopeless * (float)(before + REPLAY_BATCH)) return 0;
     }
     return 0;
 }
@@ -481,7 +481,7 @@ __device__ __forceinline__ int cut_count(u32 word)
 
 __device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &item)
 {
-    return cut_word(item.n * parts_of_heads(p) + item.part);
+    return cut_word(pair_number(p, item.n, item.part));
 }
 
 /* Index of the last partition of an item's pair, if that is for the CTA of the first one; else -1. */
@@ -819,7 +819,7 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
         acquire();
         if (peek(pair_word(p, item.n, item.part, PAIR_FAILED)) != 0) {
             *pair_word(p, item.n, item.part, PAIR_NEXT) = load_shared_u32(at(LISTS_AT) + REPAIRS);
-            store_shared(at(LISTS_AT) + REPAIRS, (u32)(item.n * parts_of_heads(p) + item.part + 1));
+            store_shared(at(LISTS_AT) + REPAIRS, (u32)(pair_number(p, item.n, item.part) + 1));
         }
     }
     mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
@@ -2264,7 +2264,7 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
             const int part = (int)load_shared_u32(entry + ITEM_PART);
             const int main = (int)load_shared_u32(entry + (is_true ? ITEM_END : ITEM_MAIN));
             const int partition =
-                by_gates() ? index - cut_base(cut_word(n * parts_of_heads(p) + part)) : main / p.partition;
+                by_gates() ? index - cut_base(cut_word(pair_number(p, n, part))) : main / p.partition;
             raise(pair_word(p, n, part, PAIR_FAILED), FAILED_FIRST - (u32)partition);
         }
         __syncwarp();

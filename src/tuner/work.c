@@ -80,7 +80,7 @@ static int64_t length_of(const struct gdni_shape *shape, int64_t n)
 {
     int64_t tokens = shape->num_tokens, seqs = shape->num_seqs;
     if (shape->lens) return shape->lens[n];
-    if (shape->uneven && seqs > 1) {
+    if (shape->kind == GDNI_CALL_UNEVEN && seqs > 1) {
         const int64_t rest = tokens / (seqs == 2 ? 4 : 2);
         if (n == 0) return tokens - rest;
         tokens = rest, --seqs, --n;
@@ -103,12 +103,12 @@ void gdni_work_add_cu_seqlens(struct gdni_work *work, size_t member, int32_t ind
 
 /* ---- Works ---- */
 
-static void make(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind)
+static void make(struct gdni_work *work, const struct gdni_shape *shape)
 {
     if (work->op == GDNI_OP_PREFILL)
-        gdni_work_make_prefill(work, shape, kind);
+        gdni_work_make_prefill(work, shape);
     else
-        gdni_work_make_conv1d(work, shape, kind);
+        gdni_work_make_conv1d(work, shape);
 }
 
 static int32_t common_divisor(int32_t a, int32_t b)
@@ -161,16 +161,16 @@ static void set_bounds(struct gdni_work *work, const struct gdni_shape *shape)
     }
 }
 
-static gdn_status make_whole(struct gdni_work *out, const struct gdni_shape *shape, enum gdni_call_kind kind)
+static gdn_status make_whole(struct gdni_work *out, const struct gdni_shape *shape)
 {
     set_bounds(out, shape);
-    make(out, shape, kind);
+    make(out, shape);
     return out->failed ? GDN_FAIL(GDN_E_NOMEM, "out of memory for the tensors of a trial call") : GDN_OK;
 }
 
 gdn_status gdni_work_trial(struct gdni_work *out, int32_t op, const union gdni_desc *desc)
 {
-    struct gdni_shape shape = { GDNI_TRIAL_PADDING, GDNI_TRIAL_SEQS, gdni_trial_lens, false };
+    struct gdni_shape shape = { GDNI_TRIAL_PADDING, GDNI_TRIAL_SEQS, gdni_trial_lens, GDNI_CALL_AWKWARD };
     memset(out, 0, sizeof *out);
     out->op = op;
     out->desc = *desc;
@@ -178,17 +178,17 @@ gdn_status gdni_work_trial(struct gdni_work *out, int32_t op, const union gdni_d
     take_few_heads(out);
     for (int n = 0; n < GDNI_TRIAL_SEQS; ++n)
         shape.num_tokens += gdni_trial_lens[n];
-    return make_whole(out, &shape, GDNI_CALL_AWKWARD);
+    return make_whole(out, &shape);
 }
 
 gdn_status gdni_work_call(struct gdni_work *out, int32_t op, const union gdni_desc *desc, int64_t num_tokens,
                           int64_t num_seqs, enum gdni_call_kind kind)
 {
-    const struct gdni_shape shape = { num_tokens, num_seqs, NULL, kind == GDNI_CALL_UNEVEN };
+    const struct gdni_shape shape = { num_tokens, num_seqs, NULL, kind };
     memset(out, 0, sizeof *out);
     out->op = op;
     out->desc = *desc;
-    return make_whole(out, &shape, kind);
+    return make_whole(out, &shape);
 }
 
 void gdni_work_free(struct gdni_work *work)

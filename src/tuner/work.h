@@ -82,8 +82,8 @@ gdn_status gdni_tensor_check(const struct gdni_tensor *tensor, const void *got, 
 
 struct gdni_shape {
     int64_t num_tokens, num_seqs;
-    const int64_t *lens; /* NULL: alike, up to the remainder */
-    bool uneven;         /* or as GDNI_CALL_UNEVEN has them */
+    const int64_t *lens; /* NULL: by the kind; alike up to the remainder */
+    enum gdni_call_kind kind;
 };
 
 /* Room for a tensor; of a long one only the beginning is made. Its bytes are zeros, an output's all ones. */
@@ -99,8 +99,8 @@ void gdni_work_add_indices(struct gdni_work *work, const char *name, size_t memb
 void gdni_work_add_cu_seqlens(struct gdni_work *work, size_t member, int32_t index_type,
                               const struct gdni_shape *shape);
 
-void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind);
-void gdni_work_make_conv1d(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind);
+void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape);
+void gdni_work_make_conv1d(struct gdni_work *work, const struct gdni_shape *shape);
 
 /* The awkward sequences: how long, and where their states are, of GDNI_TRIAL_LINES lines. Nobody reads the last three. */
 enum { GDNI_TRIAL_SEQS = 8, GDNI_TRIAL_LINES = 10, GDNI_TRIAL_PADDING = 5 };

@@ -89,9 +89,9 @@ static void add_slots(struct gdni_work *work)
     work->args.conv1d.num_checkpoints = GDNI_TRIAL_CHECKPOINTS;
 }
 
-void gdni_work_make_conv1d(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind)
+void gdni_work_make_conv1d(struct gdni_work *work, const struct gdni_shape *shape)
 {
-    const bool awkward = kind == GDNI_CALL_AWKWARD;
+    const bool awkward = shape->kind == GDNI_CALL_AWKWARD;
     gdn_conv1d_desc *d = &work->desc.conv1d;
     take_defaults(d);
     struct gdni_random random = { 20261121 };

@@ -160,10 +160,10 @@ static double tolerance_of(const gdn_prefill_desc *d)
     return d->io_type == GDN_BF16 ? 0.008 : 0.002;
 }
 
-void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape, enum gdni_call_kind kind)
+void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *shape)
 {
     gdn_prefill_desc *d = &work->desc.prefill;
-    const bool awkward = kind == GDNI_CALL_AWKWARD;
+    const bool awkward = shape->kind == GDNI_CALL_AWKWARD;
     take_defaults(d);
     struct gdni_random random = { 20261121 };
     const int32_t io = (int32_t)d->io_type, heads = most(most(d->num_q_heads, d->num_k_heads), d->num_v_heads);
@@ -179,7 +179,7 @@ void gdni_work_make_prefill(struct gdni_work *work, const struct gdni_shape *sha
     fill_rows(&random, d, gdni_work_add(work, MEMBER(k), io, tokens * d->num_k_heads, dk), common);
     struct gdni_tensor *v = gdni_work_add(work, MEMBER(v), io, tokens * d->num_v_heads, dv);
     gdni_fill_normal(&random, io, v->host, 0, gdni_tensor_host_rows(v) * dv, 1);
-    add_gates(work, &random, tokens, heads, kind);
+    add_gates(work, &random, tokens, heads, shape->kind);
     gdni_work_add_output(work, MEMBER(o), io, tokens * heads, dv, tolerance);
     if (awkward)
         add_pool(work, &random, heads * (kv ? dk : dv), kv ? dv : dk, tolerance);

@@ -11,25 +11,25 @@
 #include "codegen/kernel_params.h"
 #include "rng.h"
 
-static int64_t tokens_of(const struct fake_launch *launch)
+struct sizes {
+    int64_t tokens, seqs;
+    const int32_t *starts; /* cu_seqlens; NULL: a uniform batch */
+};
+
+static struct sizes sizes_of(const struct fake_launch *launch)
 {
     struct gdni_prefill_params p;
     struct gdni_conv1d_params c;
     memcpy(&p, launch->params, sizeof p);
     memcpy(&c, launch->params, sizeof c);
-    return strstr(launch->kernel, "prefill") ? p.num_tokens : c.num_tokens;
+    if (strstr(launch->kernel, "prefill"))
+        return (struct sizes){ p.num_tokens, p.num_seqs, (const int32_t *)(uintptr_t)p.cu_seqlens };
+    return (struct sizes){ c.num_tokens, c.num_seqs, (const int32_t *)(uintptr_t)c.cu_seqlens };
 }
 
-static bool is_uneven(const struct fake_launch *launch)
+static bool is_uneven(const struct sizes *s)
 {
-    struct gdni_prefill_params p;
-    struct gdni_conv1d_params c;
-    memcpy(&p, launch->params, sizeof p);
-    memcpy(&c, launch->params, sizeof c);
-    const bool prefill = strstr(launch->kernel, "prefill") != NULL;
-    const int32_t *starts = (const int32_t *)(uintptr_t)(prefill ? p.cu_seqlens : c.cu_seqlens);
-    const int64_t seqs = prefill ? p.num_seqs : c.num_seqs;
-    return starts && seqs > 1 && starts[1] >= 2 * (starts[seqs] - starts[1]) / (seqs - 1);
+    return s->starts && s->seqs > 1 && s->starts[1] >= 2 * (s->starts[s->seqs] - s->starts[1]) / (s->seqs - 1);
 }
 
 /* Of float32 gates, the first head of every tenth token. */
@@ -46,10 +46,11 @@ static bool is_undecayed(const struct fake_kernels *k, const struct fake_launch 
 
 static const struct fake_kernel_row *row_of(const struct fake_kernels *k, const struct fake_launch *launch)
 {
+    const struct sizes sizes = sizes_of(launch);
     for (int i = 0; i < k->num_rows; ++i) {
         const struct fake_kernel_row *row = &k->rows[i];
-        if (row->smem == launch->smem && (!row->most_tokens || tokens_of(launch) <= row->most_tokens) &&
-            (!row->uneven || is_uneven(launch)) && (!row->undecayed || is_undecayed(k, launch)))
+        if (row->smem == launch->smem && (!row->most_tokens || sizes.tokens <= row->most_tokens) &&
+            (!row->uneven || is_uneven(&sizes)) && (!row->undecayed || is_undecayed(k, launch)))
             return row;
     }
     return NULL;
