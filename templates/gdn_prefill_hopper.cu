@@ -81,7 +81,7 @@ constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the 
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
 constexpr int DIAGONAL_STRIDE = 20;             /* floats: conflict-free transposed stores, 16-byte rows */
 constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
-constexpr bool INVERT_BY_LOOP = !spec::IO_BF16; /* see there; columns then lie from the diagonal on */
+constexpr bool INVERT_BY_LOOP = !spec::IO_BF16 || spec::CARRIES; /* see there; columns then lie from the diagonal on */
 constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
@@ -1236,9 +1236,10 @@ __device__ __forceinline__ u32 inverse_row(u32 l_tile, int gate_warp)
  * D = (I + L)^-1 of a 16 x 16 diagonal block by substitution in fp32, one column a lane, a block each half of a warp; D^T goes
  * to the block's place in the L tile. The block's strictly lower part is read, column by column.
  *
- * What a chunk runs has to stay in the instruction cache. fp16's state warpgroups leave too little for all steps one after the
- * other: there it is a loop, twice the products and a third of the code. L's columns then begin at the diagonal, x[0] is the
- * row that is next, and a step moves the rows below it up; what comes after the last row is never looked at.
+ * What a chunk runs has to stay in the instruction cache. fp16's state warpgroups, or code that carries states, leave too
+ * little for all steps one after the other: there it is a loop, twice the products and a third of the code. L's columns then
+ * begin at the diagonal, x[0] is the row that is next, and a step moves the rows below it up; what comes after the last row is
+ * never looked at.
  */
 __device__ __forceinline__ void invert_diagonal(u32 l_tile, u32 diagonals, int gate_warp)
 {

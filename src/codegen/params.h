@@ -77,8 +77,8 @@ void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *p
 
 /*
  * A better one for calls of few sequences, when there is one: the kernel with two kinds of CTAs, which has the bits of
- * gdn_prefill_generic, or the problem's own with narrower blocks of columns, which has its own bits. Where the kernel may not
- * depend on the call there is none.
+ * gdn_prefill_generic, or the problem's own with narrower blocks of columns, which has its own bits, or with carried states.
+ * Where the kernel may not depend on the call there is none.
  */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class);
@@ -101,8 +101,9 @@ int gdni_params_choices(struct gdni_params out[GDNI_MAX_CHOICES], const struct g
 
 /*
  * What a tuner tries for the problem's largest call, which has a workspace: of choices that launch the same code with the same
- * numbers the first. A partition longer than the sequences is no partition, and 2 producers are 2 whatever asked for them. At
- * most GDNI_MAX_CANDIDATES, which is more than any kernel's choices come to.
+ * numbers the first. A partition longer than the sequences is no partition, 2 producers are 2 whatever asked for them, and a
+ * kernel that carries states has to be of use for it. At most GDNI_MAX_CANDIDATES, which is more than any kernel's choices come
+ * to.
  */
 enum { GDNI_MAX_CANDIDATES = 96 };
 int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,

@@ -117,7 +117,7 @@ static void derive_split(struct gdni_spec *s)
  * templates/gdn_prefill_hopper.cu: a warpgroup for each 64 value columns and two more, the shared memory of its offsets,
  * registers that add up to a whole SM's.
  */
-static void derive_hopper(struct gdni_spec *s, const struct gdni_problem *problem)
+static void derive_hopper(struct gdni_spec *s)
 {
     enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
     enum { GATES = 1536, DIAGONALS = 8 * 16 * 20 * (int32_t)sizeof(float), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
@@ -129,7 +129,16 @@ static void derive_hopper(struct gdni_spec *s, const struct gdni_problem *proble
     s->producer_registers = groups == 2 ? 64 : 112;
     s->state_registers = groups == 2 ? 184 : 240;
     s->aux_registers = groups == 2 ? 80 : 152;
-    s->carries = s->params.block_dv == s->dv && problem->num_heads <= GDNI_MOST_CARRIED_HEADS;
+    s->carries = s->params.carry == GDNI_CARRY_STATES;
+}
+
+static gdn_status check_carry(const struct gdni_spec *s, const struct gdni_problem *problem)
+{
+    if (!s->carries || (s->params.block_dv == s->dv && problem->num_heads <= GDNI_MOST_CARRIED_HEADS)) return GDN_OK;
+    return GDN_FAIL(GDN_E_UNSUPPORTED,
+                    "carry is 2 with block_dv %d and %d state heads: states are carried by whole heads, and up to %d: use "
+                    "carry 1",
+                    s->params.block_dv, problem->num_heads, GDNI_MOST_CARRIED_HEADS);
 }
 
 /*
@@ -216,10 +225,11 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     else if (out->kernel == GDNI_KERNEL_PREFILL_GENERIC)
         derive_generic(out);
     else if (out->kernel == GDNI_KERNEL_PREFILL_HOPPER)
-        derive_hopper(out, problem);
+        derive_hopper(out);
     else
         derive_conv(out, problem);
     GDN_TRY(check_arch(out));
+    GDN_TRY(check_carry(out, problem));
     if (out->smem_bytes > arch->smem_per_block)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs %d bytes of shared memory, %s has %d: use %s",
                         kernels[out->kernel].name, out->smem_bytes, arch->name, arch->smem_per_block,

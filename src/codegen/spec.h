@@ -27,8 +27,8 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel);
 enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
                                     const char **reason);
 
-/* With more state heads the Hopper kernel has enough to do without carrying states, and no code for it. */
-enum { GDNI_MOST_CARRIED_HEADS = 48 };
+/* Values of the parameter carry. With more state heads the Hopper kernel has enough to do without carrying states. */
+enum { GDNI_CARRY_NOTHING = 1, GDNI_CARRY_STATES = 2, GDNI_MOST_CARRIED_HEADS = 48 };
 
 /* Zeroed before it is filled: comparable with memcmp but for the arch pointer, which is unique per arch. */
 struct gdni_spec {

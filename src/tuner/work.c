@@ -121,15 +121,7 @@ static int32_t common_divisor(int32_t a, int32_t b)
     return a;
 }
 
-static bool many_heads(int32_t heads)
-{
-    return heads > GDNI_MOST_CARRIED_HEADS;
-}
-
-/*
- * The least heads that keep the ratios keep the host reference short. They are as few or as many as before for the one thing
- * that code depends on.
- */
+/* The least heads that keep the ratios keep the host reference short; code depends on no more of them. */
 static void take_few_heads(struct gdni_work *work)
 {
     gdn_conv1d_desc *c = &work->desc.conv1d;
@@ -138,16 +130,11 @@ static void take_few_heads(struct gdni_work *work)
     int32_t *counts[] = { prefill ? &p->num_q_heads : &c->num_q_heads, prefill ? &p->num_k_heads : &c->num_k_heads,
                           prefill ? &p->num_v_heads : &c->num_v_heads, prefill ? &p->num_v_heads : &c->num_gate_heads };
     const int n = prefill ? 3 : 4;
-    int32_t divisor = 0, heads = 0;
-    for (int i = 0; i < n; ++i) {
+    int32_t divisor = 0;
+    for (int i = 0; i < n; ++i)
         divisor = common_divisor(*counts[i], divisor);
-        if (prefill && *counts[i] > heads) heads = *counts[i];
-    }
-    int32_t by = divisor;
-    while (by > 1 && (divisor % by != 0 || many_heads(heads / by) != many_heads(heads)))
-        --by;
-    for (int i = 0; i < n && by > 0; ++i)
-        *counts[i] /= by;
+    for (int i = 0; i < n && divisor > 0; ++i)
+        *counts[i] /= divisor;
 }
 
 static void set_bounds(struct gdni_work *work, const struct gdni_shape *shape)

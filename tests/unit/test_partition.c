@@ -31,6 +31,7 @@ static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks, int32_
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, kernel);
     if (kernel == GDNI_KERNEL_PREFILL_HOPPER) params.partition_chunks = partition_chunks;
+    if (kernel == GDNI_KERNEL_PREFILL_HOPPER && !block_dv) params.carry = GDNI_CARRY_STATES;
     if (block_dv) params.block_dv = block_dv;
     p.generic = kernel == GDNI_KERNEL_PREFILL_GENERIC;
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
@@ -49,27 +50,24 @@ static struct gdni_spec hopper(int32_t partition_chunks)
 Test(partition, states_are_carried_where_idle_sms_pay_for_it)
 {
     static const struct {
-        int32_t heads, block_dv, num_sms;
+        int32_t heads, num_sms;
         int64_t seqs, items;
         bool invariant;
         enum gdni_carry carry;
     } wanted[] = {
-        { 16, 128, 132, 1, 1, false, GDNI_CARRY_BY_GATES },
-        { 16, 128, 132, 1, 264, false, GDNI_CARRY_BY_GATES },
-        { 16, 128, 132, 1, 265, false, GDNI_CARRY_NEVER },
-        { 16, 128, 132, 2, 1, false, GDNI_CARRY_BY_GATES },
-        { 16, 128, 132, 3, 1, false, GDNI_CARRY_NEVER },
-        { 33, 128, 132, 1, 1, false, GDNI_CARRY_EQUAL }, /* a lane has a pair, and a warp 32 lanes */
-        { 44, 128, 132, 1, 1, false, GDNI_CARRY_EQUAL },
-        { 45, 128, 132, 1, 1, false, GDNI_CARRY_NEVER },
-        { 16, 128, 47, 1, 1, false, GDNI_CARRY_NEVER },
-        { 16, 128, 238, 1, 1, false, GDNI_CARRY_BY_GATES }, /* 254 numbers of partitions in 8 bits */
-        { 16, 128, 239, 1, 1, false, GDNI_CARRY_EQUAL },
-        { 49, 128, 1000, 1, 1, false, GDNI_CARRY_NEVER },
-        { 16, 64, 132, 1, 1, false, GDNI_CARRY_NEVER },
-        { 16, 128, 47, 30, 5000, true, GDNI_CARRY_EQUAL },
-        { 48, 128, 132, 1, 1, true, GDNI_CARRY_EQUAL },
-        { 49, 128, 132, 1, 1, true, GDNI_CARRY_NEVER },
+        { 16, 132, 1, 1, false, GDNI_CARRY_BY_GATES },
+        { 16, 132, 1, 264, false, GDNI_CARRY_BY_GATES },
+        { 16, 132, 1, 265, false, GDNI_CARRY_NEVER },
+        { 16, 132, 2, 1, false, GDNI_CARRY_BY_GATES },
+        { 16, 132, 3, 1, false, GDNI_CARRY_NEVER },
+        { 33, 132, 1, 1, false, GDNI_CARRY_EQUAL }, /* a lane has a pair, and a warp 32 lanes */
+        { 44, 132, 1, 1, false, GDNI_CARRY_EQUAL },
+        { 45, 132, 1, 1, false, GDNI_CARRY_NEVER },
+        { 16, 47, 1, 1, false, GDNI_CARRY_NEVER },
+        { 16, 238, 1, 1, false, GDNI_CARRY_BY_GATES }, /* 254 numbers of partitions in 8 bits */
+        { 16, 239, 1, 1, false, GDNI_CARRY_EQUAL },
+        { 16, 47, 30, 5000, true, GDNI_CARRY_EQUAL },
+        { 48, 132, 1, 1, true, GDNI_CARRY_EQUAL },
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
@@ -79,12 +77,67 @@ Test(partition, states_are_carried_where_idle_sms_pay_for_it)
         struct gdni_spec spec;
         p.batch_invariant = wanted[i].invariant;
         gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER);
+        for (params.carry = GDNI_CARRY_NOTHING; params.carry <= GDNI_CARRY_STATES; ++params.carry) {
+            const bool may = params.carry == GDNI_CARRY_STATES;
+            cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+            const enum gdni_carry carry =
+                gdni_partition_carry(&spec, &p, wanted[i].num_sms, wanted[i].seqs, wanted[i].items);
+            cr_expect_eq((int)carry, may ? (int)wanted[i].carry : (int)GDNI_CARRY_NEVER,
+                         "row %zu: %d heads, %lld sequences: %d", i, wanted[i].heads, (long long)wanted[i].seqs, (int)carry);
+        }
+    }
+}
+
+static struct gdni_params usual_of(const struct gdni_problem *p)
+{
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_heuristic(&params, p, arch, H200_SMS, 3);
+    return params;
+}
+
+/* Calls of any number of sequences do not carry, unless all calls have to run one kernel, and that cuts them. */
+Test(partition, the_kernel_of_all_calls_carries_states_only_in_batch_invariant_plans)
+{
+    static const struct {
+        int32_t heads;
+        bool invariant, whole;
+        int32_t carry;
+    } wanted[] = {
+        { 16, false, false, GDNI_CARRY_NOTHING },
+        { 16, true, false, GDNI_CARRY_STATES },
+        { 48, true, false, GDNI_CARRY_STATES },
+        { 49, true, false, GDNI_CARRY_NOTHING },
+        { 16, true, true, GDNI_CARRY_NOTHING },
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        struct gdni_problem p = problem_of(wanted[i].heads);
+        p.batch_invariant = wanted[i].invariant;
+        p.whole_sequences = wanted[i].whole ? GDNI_WHOLE_BY_FLAG : 0;
+        cr_expect_eq(usual_of(&p).carry, wanted[i].carry, "row %zu", i);
+    }
+}
+
+Test(partition, states_of_halves_and_of_many_heads_are_not_carried)
+{
+    static const struct {
+        int32_t heads, block_dv;
+        const char *says;
+    } wanted[] = {
+        { 16, 64, "carry is 2 with block_dv 64 and 16 state heads" },
+        { 49, 128, "carry is 2 with block_dv 128 and 49 state heads" },
+    };
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_problem p = problem_of(wanted[i].heads);
+        struct gdni_params params = usual_of(&p);
+        struct gdni_spec spec;
         params.block_dv = wanted[i].block_dv;
-        cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
-        const enum gdni_carry carry =
-            gdni_partition_carry(&spec, &p, wanted[i].num_sms, wanted[i].seqs, wanted[i].items);
-        cr_expect_eq((int)carry, (int)wanted[i].carry, "row %zu: %d heads, %d columns, %lld sequences: %d", i, wanted[i].heads,
-                     wanted[i].block_dv, (long long)wanted[i].seqs, (int)carry);
+        params.carry = GDNI_CARRY_STATES;
+        cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_E_UNSUPPORTED);
+        cr_expect(strstr(gdni_error_text(), wanted[i].says), "%s", gdni_error_text());
     }
 }
 
@@ -201,23 +254,29 @@ Test(partition, other_kernels_cut_nothing)
 
 /* ---- Which kernel takes calls of few sequences ---- */
 
-Test(partition, few_sequences_that_are_cut_need_no_kernel_of_their_own_and_short_ones_do)
+/* Whatever is cut, the usual one, but with code that carries states where pairs are few. */
+Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
 {
     enum { SPLIT = GDNI_KERNEL_PREFILL_SPLIT, HOPPER = GDNI_KERNEL_PREFILL_HOPPER };
+    enum { NOTHING = GDNI_CARRY_NOTHING, STATES = GDNI_CARRY_STATES };
     static const struct {
         int32_t heads, bucket, seq_class;
         bool own;
-        int32_t kernel, block_dv;
+        int32_t kernel, block_dv, carry;
     } wanted[] = {
-        { 16, 0, 0, true, HOPPER, 64 }, /* 4 chunks */
-        { 16, 1, 0, true, SPLIT, 32 },  /* 16 chunks */
-        { 2, 1, 2, true, HOPPER, 64 },  /* 4 x 4 chunks */
-        { 2, 1, 1, true, SPLIT, 16 },   /* 2 x 8 chunks */
-        { 16, 2, 0, false, 0, 0 },      /* 64 chunks */
-        { 16, 3, 0, false, 0, 0 },
-        { 8, 3, 1, false, 0, 0 },
-        { 16, 5, 0, false, 0, 0 },
-        { 1, 2, 2, true, SPLIT, 16 }, /* 4 x 16 chunks */
+        { 16, 0, 0, true, HOPPER, 64, NOTHING }, /* 4 chunks */
+        { 16, 1, 0, true, SPLIT, 32, 0 },        /* 16 chunks */
+        { 2, 1, 2, true, HOPPER, 64, NOTHING },  /* 4 x 4 chunks */
+        { 2, 1, 1, true, SPLIT, 16, 0 },         /* 2 x 8 chunks */
+        { 16, 2, 0, true, HOPPER, 128, STATES }, /* 64 chunks */
+        { 16, 3, 0, true, HOPPER, 128, STATES },
+        { 8, 3, 1, true, HOPPER, 128, STATES },
+        { 16, 5, 0, true, HOPPER, 128, STATES },
+        { 16, 5, 1, true, HOPPER, 128, STATES },
+        { 44, 5, 0, true, HOPPER, 128, STATES },
+        { 45, 5, 0, false, 0, 0, 0 },
+        { 16, 5, 2, false, 0, 0, 0 }, /* 64 pairs */
+        { 1, 2, 2, true, SPLIT, 16, 0 }, /* 4 x 16 chunks */
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
@@ -229,8 +288,9 @@ Test(partition, few_sequences_that_are_cut_need_no_kernel_of_their_own_and_short
         if (wanted[i].own) {
             struct gdni_spec spec;
             cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "row %zu: %s", i, gdni_error_text());
-            cr_expect(spec.kernel == wanted[i].kernel && params.block_dv == wanted[i].block_dv,
-                      "row %zu: kernel %d in blocks of %d", i, (int)spec.kernel, params.block_dv);
+            cr_expect(spec.kernel == wanted[i].kernel && params.block_dv == wanted[i].block_dv &&
+                          params.carry == wanted[i].carry,
+                      "row %zu: kernel %d in blocks of %d, carry %d", i, (int)spec.kernel, params.block_dv, params.carry);
         }
         p.generic = 1;
         cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, wanted[i].bucket, wanted[i].seq_class),
