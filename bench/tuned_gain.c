@@ -90,7 +90,7 @@ struct call {
 static const struct {
     int numerator, denominator; /* of the slot's largest call */
     bool ramp;
-} sizes[] = { { 3, 8, false }, { 3, 4, true } };
+} sizes[] = { { 11, 32, false }, { 11, 16, true } }; /* which no tuning times, nor asks a winner about */
 enum { NUM_SIZES = sizeof sizes / sizeof sizes[0] };
 
 /* Sequence n as long as n + 1 of them should be, or all alike; what does not divide is the last one's. */

@@ -221,11 +221,14 @@ static gdn_status compile_all(struct gdni_tune *t)
 
 /* ---- Elsewhere in the slot ---- */
 
+enum { OTHER_SIZES = 3 };
+
 /*
- * Other calls that the slot's choice will serve: one near its least tokens and one of the most. 0 where that is the call that
- * was timed, as good as: less than a quarter away.
+ * Other calls that the slot's choice will serve: one near its least tokens, one of three quarters of what was timed, since the
+ * last wave of CTAs comes and goes, and one of the most. 0 where that is the call that was timed, as good as: less than a
+ * quarter away.
  */
-static void other_sizes(const struct gdni_tune *t, int64_t sizes[2])
+static void other_sizes(const struct gdni_tune *t, int64_t sizes[OTHER_SIZES])
 {
     enum { LEAST_PER_SEQ = 64 };
     const int64_t tokens = t->problem.max_tokens, edge = gdni_bucket_edge(t->slot.bucket);
@@ -234,9 +237,10 @@ static void other_sizes(const struct gdni_tune *t, int64_t sizes[2])
     sizes[0] = below ? below + below / 4 : edge / 4;
     if (sizes[0] < least) sizes[0] = least;
     if (sizes[0] * 5 > tokens * 4) sizes[0] = 0;
-    sizes[1] = edge < t->most_tokens ? edge : t->most_tokens;
-    if (sizes[1] > 2 * tokens) sizes[1] = 2 * tokens;
-    if (sizes[1] * 4 < tokens * 5) sizes[1] = 0;
+    sizes[1] = tokens * 3 / 4 < least ? 0 : tokens * 3 / 4;
+    sizes[2] = edge < t->most_tokens ? edge : t->most_tokens;
+    if (sizes[2] > 2 * tokens) sizes[2] = 2 * tokens;
+    if (sizes[2] * 4 < tokens * 5) sizes[2] = 0;
 }
 
 /* Whether the winner is no slower than the heuristic's choice on another call. Too large a call is not tried. */
@@ -267,11 +271,11 @@ static gdn_status holds_at(struct gdni_tune *t, int64_t tokens, enum gdni_call_k
  */
 static gdn_status holds_elsewhere(struct gdni_tune *t, int winner, bool *holds)
 {
-    int64_t sizes[2];
+    int64_t sizes[OTHER_SIZES];
     const int64_t timed = t->problem.max_tokens;
     other_sizes(t, sizes);
     *holds = true;
-    for (int i = 0; i < 2 && *holds; ++i)
+    for (int i = 0; i < OTHER_SIZES && *holds; ++i)
         if (sizes[i]) GDN_TRY(holds_at(t, sizes[i], GDNI_CALL_USUAL, winner, holds));
     if (*holds && t->problem.max_seqs > 1) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNEVEN, winner, holds));
     if (*holds && t->problem.op == GDNI_OP_PREFILL) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNDECAYED, winner, holds));

@@ -172,17 +172,19 @@ static void tune_slot_of_500(gdn_tune_result *out)
 Test(tune, a_choice_that_wins_on_the_timed_call_and_loses_elsewhere_in_its_slot_does_not_win)
 {
     static const struct {
-        int64_t ns_up_to_400, ns_up_to_600, ns_above;
+        int64_t ns_up_to_350, ns_up_to_400, ns_up_to_600, ns_above;
         bool wins;
-    } cases[] = { { 15000, 15000, 15000, true },
-                  { 20000, 15000, 20000, true }, /* equal there is good enough */
-                  { 15000, 15000, 25000, false },
-                  { 25000, 15000, 15000, false } };
+    } cases[] = { { 15000, 15000, 15000, 15000, true },
+                  { 20000, 20000, 15000, 20000, true }, /* equal there is good enough */
+                  { 15000, 15000, 15000, 25000, false },
+                  { 15000, 25000, 15000, 15000, false },
+                  { 25000, 15000, 15000, 15000, false } };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         gdn_tune_result r;
         kernels.num_rows = 0;
-        conv_row(16, 256, cases[i].ns_up_to_400), kernels.rows[0].most_tokens = 400;
-        conv_row(16, 256, cases[i].ns_up_to_600), kernels.rows[1].most_tokens = 600;
+        conv_row(16, 256, cases[i].ns_up_to_350), kernels.rows[0].most_tokens = 350;
+        conv_row(16, 256, cases[i].ns_up_to_400), kernels.rows[1].most_tokens = 400;
+        conv_row(16, 256, cases[i].ns_up_to_600), kernels.rows[2].most_tokens = 600;
         conv_row(16, 256, cases[i].ns_above);
         tune_slot_of_500(&r);
         cr_expect_eq(strcmp(r.params, r.heuristic_params) != 0, cases[i].wins, "case %zu: %s, %s", i, r.params, r.verdict);
