@@ -6,10 +6,11 @@
  *     GDN_JIT_TUNING_PATH=h200.json tuned_gain --out held_out.jsonl --commit ID      (else: the built-in tables)
  *     tuning_report.py --held-out held_out.jsonl h200.json                           geometric mean, worst, table
  *
- * The tuner times calls of equal sequences, at half of a slot's largest by default; these are at three eighths, of equal
- * sequences, and at three quarters, of a ramp of lengths. As for the tuner, cold and warm L2 count alike. Where both choose the
- * same parameters the call is timed once, as the variant "same". Entries of head dims of 128, 16-bit data and up to 262144
- * tokens; gates, betas and states are float32.
+ * The tuner times calls of equal sequences, at half of a slot's largest by default; these are at eleven 32nds, of equal ones,
+ * and at eleven 16ths, of a ramp of lengths and, of prefill of several sequences, of one long one beside short ones. Plans
+ * have the slot's bounds, as an engine's are wider than its calls; conv's compute gates, as fused prologues do. As for the
+ * tuner, cold and warm L2 count alike. Where both choose the same parameters the call is timed once, as the variant "same".
+ * Entries of head dims of 128, 16-bit data and up to 262144 tokens; gates, betas and states are float32.
  */
 #include <string.h>
 
@@ -89,23 +90,27 @@ struct call {
 
 static const struct {
     int numerator, denominator; /* of the slot's largest call */
-    bool ramp;
-} sizes[] = { { 11, 32, false }, { 11, 16, true } }; /* which no tuning times, nor asks a winner about */
+    enum lengths { EVEN, RAMP, ONE_LONG } lengths;
+} sizes[] = { { 11, 32, EVEN }, { 11, 16, RAMP }, { 11, 16, ONE_LONG } }; /* of none does a tuning ask */
 enum { NUM_SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* Sequence n as long as n + 1 of them should be, or all alike; what does not divide is the last one's. */
-static void fill_starts(struct call *c, bool ramp)
+/* Sequence n as long as n + 1 of them should be, or all alike, or all SHORT but the last one, which has what is left over. */
+static void fill_starts(struct call *c, enum lengths lengths)
 {
+    enum { SHORT = 24 };
+    const bool ramp = lengths == RAMP;
     const int64_t shares = ramp ? c->seqs * (c->seqs + 1) / 2 : c->seqs;
     for (int64_t n = 0; n < c->seqs; ++n)
         c->starts[n] = (int32_t)(c->tokens * (ramp ? n * (n + 1) / 2 : n) / shares);
+    for (int64_t n = 0; n < c->seqs && lengths == ONE_LONG && c->tokens > SHORT * c->seqs; ++n)
+        c->starts[n] = (int32_t)(SHORT * n);
     c->starts[c->seqs] = (int32_t)c->tokens;
 }
 
 /* Three quarters of the class's most, which is in no other class; with no class many. */
-static int64_t seqs_of(const gdn_tuning_entry *e, bool conv, bool ramp)
+static int64_t seqs_of(const gdn_tuning_entry *e, bool conv, enum lengths lengths)
 {
-    if (conv) return ramp ? 7 : 1;
+    if (conv) return lengths == RAMP ? 7 : 1;
     if (e->seqs == 0) return MANY_SEQS;
     return e->seqs < 4 ? e->seqs : e->seqs * 3 / 4;
 }
@@ -119,7 +124,7 @@ static gdn_plan *prefill_plan(const struct call *c, uint32_t flags)
     d.num_q_heads = e->num_q_heads, d.num_k_heads = e->num_k_heads, d.num_v_heads = e->num_v_heads;
     d.head_dim_qk = d.head_dim_v = DIM;
     d.flags = e->l2norm ? GDN_PREFILL_QK_L2NORM : 0;
-    d.max_tokens = c->tokens, d.max_seqs = c->seqs;
+    d.max_tokens = e->tokens, d.max_seqs = e->seqs ? e->seqs : MANY_SEQS;
     /* Where Hopper's kernel would serve, an entry of another one is of GDN_PLAN_GENERIC. */
     if (!e->l2norm && strcmp(e->kernel, "gdn_prefill_generic") == 0) flags |= GDN_PLAN_GENERIC;
     GDN(gdn_plan_prefill(ctx, &target, &d, flags, &plan));
@@ -136,7 +141,8 @@ static gdn_plan *conv_plan(const struct call *c, uint32_t flags)
     d.head_dim_qk = d.head_dim_v = DIM;
     d.width = e->width;
     d.flags = GDN_CONV_SILU | (e->l2norm ? GDN_CONV_L2_NORM : 0u);
-    d.max_tokens = c->tokens, d.max_seqs = c->seqs;
+    d.num_gate_heads = e->num_v_heads, d.dt_bias_type = e->io_type;
+    d.max_tokens = e->tokens, d.max_seqs = c->seqs;
     GDN(gdn_plan_conv1d_qkv(ctx, &target, &d, flags, &plan));
     return plan;
 }
@@ -182,6 +188,10 @@ static union args conv_args(const struct call *c)
     a.x = filled(&normal_rows[f16], t * h * row);
     a.weight = filled(&normal_rows[f16], h * DIM * width * 2);
     a.q = cu_alloc(t * hq * row), a.k = cu_alloc(t * hk * row), a.v = cu_alloc(t * hv * row);
+    a.a = filled(&normal_rows[f16], t * hv * 2), a.b = filled(&normal_rows[f16], t * hv * 2);
+    a.a_log = filled(&gates, hv * sizeof(float)), a.dt_bias = filled(&normal_rows[f16], hv * 2);
+    a.g = cu_alloc(t * hv * sizeof(float)), a.beta = cu_alloc(t * hv * sizeof(float));
+    a.a_stride = a.b_stride = e->num_v_heads;
     a.state = zeros((size_t)c->seqs * h * row * (width - 1));
     a.cu_seqlens = cu_upload(c->starts, (size_t)(c->seqs + 1) * sizeof c->starts[0]);
     a.num_tokens = c->tokens, a.num_seqs = c->seqs, a.x_stride = (int64_t)h * DIM;
@@ -205,7 +215,8 @@ static void free_call(struct call *c)
         const gdn_conv1d_args *v = &c->args[i].conv;
         const gdn_devptr of_prefill[] = { p->q,           p->k,         p->v, p->o, p->g, p->beta, p->initial_state,
                                           p->final_state, p->cu_seqlens };
-        const gdn_devptr of_conv[] = { v->x, v->weight, v->q, v->k, v->v, v->state, v->cu_seqlens };
+        const gdn_devptr of_conv[] = { v->x,     v->weight, v->q,       v->k, v->v, v->state, v->cu_seqlens, v->a, v->b,
+                                       v->a_log, v->dt_bias, v->g,       v->beta };
         const gdn_devptr *const all = c->conv ? of_conv : of_prefill;
         const size_t count = c->conv ? sizeof of_conv / sizeof *of_conv : sizeof of_prefill / sizeof *of_prefill;
         for (size_t k = 0; k < count; ++k)
@@ -250,6 +261,7 @@ static struct bench_line line_of(const struct call *c, const char *name, int pla
     line.num_seqs = c->seqs, line.tokens = line.capacity = c->tokens, line.cu_seqlens = c->starts;
     line.features = e->l2norm ? "[\"l2_norm\"]" : "[]";
     if (c->conv) {
+        line.features = e->l2norm ? "[\"l2_norm\", \"gates\"]" : "[\"gates\"]";
         line.q_dim = e->num_q_heads * DIM, line.k_dim = e->num_k_heads * DIM, line.v_dim = e->num_v_heads * DIM;
         line.width = e->width, line.layout = "packed";
         return line;
@@ -287,18 +299,19 @@ static void compare(const struct call *c, const char *name)
 
 static void run_size(const gdn_tuning_entry *e, int size)
 {
+    static const char *const names[] = { [EVEN] = "even", [RAMP] = "ramp", [ONE_LONG] = "one_long" };
     struct call *c = bench_alloc(sizeof *c);
     char name[128];
     memset(c, 0, sizeof *c);
     c->entry = e;
     c->conv = strcmp(e->kernel, "conv1d_qkv") == 0;
     c->tokens = e->tokens * sizes[size].numerator / sizes[size].denominator;
-    c->seqs = seqs_of(e, c->conv, sizes[size].ramp);
+    c->seqs = seqs_of(e, c->conv, sizes[size].lengths);
     snprintf(name, sizeof name, "%s_%d_%d_%d%s_slot_%lldx%lld_%s", c->conv ? "conv" : "gdn", e->num_q_heads,
              e->num_k_heads, e->num_v_heads, e->l2norm ? "_norm" : "", (long long)e->tokens, (long long)e->seqs,
-             sizes[size].ramp ? "ramp" : "even");
+             names[sizes[size].lengths]);
     if (!options.filter || strstr(name, options.filter)) {
-        fill_starts(c, sizes[size].ramp);
+        fill_starts(c, sizes[size].lengths);
         make_plans(c);
         make_sets(c);
         compare(c, name);
@@ -313,8 +326,9 @@ static int on_entry(void *user, const gdn_tuning_entry *e)
     (void)user;
     if (!ours || e->head_dim_qk != DIM || e->head_dim_v != DIM || e->io_type == GDN_F32 || e->tokens > MOST_TOKENS)
         return 0;
+    const bool several = strcmp(e->kernel, "conv1d_qkv") != 0 && e->seqs != 1;
     for (int i = 0; i < NUM_SIZES; ++i)
-        run_size(e, i);
+        if (several || sizes[i].lengths != ONE_LONG) run_size(e, i);
     return 0;
 }
 

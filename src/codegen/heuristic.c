@@ -98,39 +98,52 @@ static bool with_carried_states(struct gdni_params *out, const struct gdni_probl
 }
 
 /*
- * The persistent kernel with half of a head's value columns in a CTA, where sequences are whole and each half finds an SM:
- * twice as many SMs work, and a chunk of one state warpgroup takes no longer than of two.
+ * The persistent kernel with half of a head's value columns in a CTA, where each half finds an SM: twice as many SMs work, and
+ * a chunk of one state warpgroup takes no longer than of two. whole: sequences are not cut; else where the model cuts none.
  */
 static bool in_halves(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
-                      int num_sms, struct gdni_slot slot)
+                      int num_sms, struct gdni_slot slot, bool whole)
 {
     enum { HALF = 64 };
     const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot);
     struct gdni_spec spec;
     prefill_params(out, problem, arch);
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK || spec.kernel != GDNI_KERNEL_PREFILL_HOPPER) return false;
-    if (gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0) return false;
+    if (gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0) {
+        if (!whole) return false;
+        out->partition_chunks = GDNI_PARTITION_NEVER;
+    }
     out->block_dv = HALF;
     return gdni_spec_build(&spec, problem, arch, out) == GDN_OK && seqs * gdni_spec_parts(&spec, problem) <= num_sms;
 }
 
 /*
+ * Sequences whose chunks are few enough that in two kinds of CTAs, which do not cut either, waiting for the producers costs
+ * more than they save. On an H200: of 128 tokens 2 to 16 heads take 9.3 to 10.1 us in halves and 12.2 to 13.7 in two kinds, 16
+ * sequences of 2 and 4 heads 10.4 to 11.8 and 17 to 18; of 512 tokens 16 pairs of a sequence and a head 21 and 23, 32 to 64
+ * pairs 21 to 24 and 31 to 33, fewer win nothing.
+ */
+static bool is_short(const struct gdni_problem *problem, struct gdni_slot slot)
+{
+    enum { SHORT = 256, MIDDLE = 1024, PAIRS = 16 }; /* tokens of a sequence, on average, by the slot's edges */
+    const int64_t average = slot_tokens(problem, slot) / slot_seqs(slot);
+    return average <= SHORT || (average <= MIDDLE && slot_seqs(slot) * problem->num_heads >= PAIRS);
+}
+
+/*
  * With few (sequence, head) pairs most SMs have nothing to do, and a chunk's time is what counts: T and P by CTAs of their own,
  * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers. With more pairs
- * than that allows, in_halves(), and where there are so few chunks that waiting for the producers costs more than they save: of
- * 128 tokens 2 to 16 heads take 9.3 to 10.1 us in halves and 12.2 to 13.7 in two kinds of CTAs; of 512 tokens 16 heads take 21
- * and 23, and fewer win nothing (H200).
+ * than that allows, or where it is_short(), in_halves().
  */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class)
 {
-    enum { SHORT = 256 }; /* tokens of a sequence, on average, by the slot's edges */
     static const int32_t blocks[] = { 16, 32 };
     const struct gdni_slot slot = { bucket, seq_class };
     if (problem->op != GDNI_OP_PREFILL || problem->batch_invariant) return false;
     if (num_sms <= 0) num_sms = arch->default_sms;
     if (is_cut(problem, arch, num_sms, slot)) return with_carried_states(out, problem, arch, num_sms, slot);
-    if (slot_tokens(problem, slot) <= SHORT * slot_seqs(slot) && in_halves(out, problem, arch, num_sms, slot)) return true;
+    if (is_short(problem, slot) && in_halves(out, problem, arch, num_sms, slot, true)) return true;
     gdni_params_initial(out, GDNI_KERNEL_PREFILL_SPLIT);
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
         const int64_t ctas = slot_seqs(slot) * problem->num_heads * (problem->head_dim_v / blocks[i]);
@@ -139,7 +152,7 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
         for (out->stages = 3; out->stages >= 2; --out->stages)
             if (gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK) return true;
     }
-    return in_halves(out, problem, arch, num_sms, slot);
+    return in_halves(out, problem, arch, num_sms, slot, false);
 }
 
 /* Four CTAs of 128 threads, which is what a normed kernel's registers are for. */

@@ -76,12 +76,22 @@ void gdni_work_add_indices(struct gdni_work *work, const char *name, size_t memb
     }
 }
 
+/* Tokens that are not the first sequence's, where that is unlike the others; -1: it is not. */
+static int64_t rest_of(const struct gdni_shape *shape)
+{
+    enum { FEW = 16 };
+    const int64_t tokens = shape->num_tokens, seqs = shape->num_seqs, average = tokens / seqs;
+    if (seqs > 1 && shape->kind == GDNI_CALL_UNEVEN) return tokens / (seqs == 2 ? 4 : 2);
+    if (seqs > 1 && shape->kind == GDNI_CALL_LONE) return (seqs - 1) * (average < FEW ? average : FEW);
+    return -1;
+}
+
 static int64_t length_of(const struct gdni_shape *shape, int64_t n)
 {
     int64_t tokens = shape->num_tokens, seqs = shape->num_seqs;
     if (shape->lens) return shape->lens[n];
-    if (shape->kind == GDNI_CALL_UNEVEN && seqs > 1) {
-        const int64_t rest = tokens / (seqs == 2 ? 4 : 2);
+    const int64_t rest = rest_of(shape);
+    if (rest >= 0) {
         if (n == 0) return tokens - rest;
         tokens = rest, --seqs, --n;
     }

@@ -20,6 +20,7 @@ enum { GDNI_WORK_MAX_TENSORS = 24 };
 enum gdni_call_kind {
     GDNI_CALL_USUAL,     /* sequences of one length, gates as a trained model has them */
     GDNI_CALL_UNEVEN,    /* half of the tokens are the first sequence's, three quarters where there are two */
+    GDNI_CALL_LONE,      /* all but a few tokens of each of the others are the first sequence's */
     GDNI_CALL_UNDECAYED, /* every fourth head's state never decays */
     GDNI_CALL_AWKWARD    /* a trial: not for gdni_work_call() */
 };

@@ -32,6 +32,11 @@ static bool is_uneven(const struct sizes *s)
     return s->starts && s->seqs > 1 && s->starts[1] >= 2 * (s->starts[s->seqs] - s->starts[1]) / (s->seqs - 1);
 }
 
+static bool is_lone(const struct sizes *s)
+{
+    return is_uneven(s) && s->starts[1] > s->starts[s->seqs] / 4 * 3;
+}
+
 /* Of float32 gates, the first head of every tenth token. */
 static bool is_undecayed(const struct fake_kernels *k, const struct fake_launch *launch)
 {
@@ -50,7 +55,8 @@ static const struct fake_kernel_row *row_of(const struct fake_kernels *k, const 
     for (int i = 0; i < k->num_rows; ++i) {
         const struct fake_kernel_row *row = &k->rows[i];
         if (row->smem == launch->smem && (!row->most_tokens || sizes.tokens <= row->most_tokens) &&
-            (!row->uneven || is_uneven(&sizes)) && (!row->undecayed || is_undecayed(k, launch)))
+            (!row->uneven || is_uneven(&sizes)) && (!row->lone || is_lone(&sizes)) &&
+            (!row->undecayed || is_undecayed(k, launch)))
             return row;
     }
     return NULL;

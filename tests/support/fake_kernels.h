@@ -17,6 +17,7 @@ struct fake_kernel_row {
     unsigned smem;
     int64_t most_tokens; /* of such calls only; 0: any */
     bool uneven;         /* of calls whose first sequence has half of the tokens */
+    bool lone;           /* of those whose first has more than three quarters */
     bool undecayed;      /* of prefill calls whose first head does not decay */
     int64_t ns;          /* FAKE_HANGS, FAKE_FAULTS too */
     bool wrong;          /* one element of its output is another one */

@@ -416,7 +416,9 @@ Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
         { "256 would be two waves", 64, 1, 1, 0 },
         { "two sequences of 32 heads", 32, 1, 1, 64 },
         { "64 chunks are cut", 64, 2, 0, 0 },
-        { "few enough for two kinds of CTAs", 16, 1, 0, 32 },
+        { "16 pairs of up to 16 chunks", 16, 1, 0, 64 },
+        { "fewer are for two kinds of CTAs", 15, 1, 0, 32 },
+        { "32 x 2 items of up to 4 chunks", 2, 2, 5, 64 },
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);

@@ -265,7 +265,8 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         int32_t kernel, block_dv, carry;
     } wanted[] = {
         { 16, 0, 0, true, HOPPER, 64, NOTHING }, /* 4 chunks */
-        { 16, 1, 0, true, SPLIT, 32, 0 },        /* 16 chunks */
+        { 16, 1, 0, true, HOPPER, 64, NOTHING }, /* 16 chunks of 16 pairs */
+        { 15, 1, 0, true, SPLIT, 32, 0 },        /* of fewer */
         { 2, 1, 2, true, HOPPER, 64, NOTHING },  /* 4 x 4 chunks */
         { 2, 1, 1, true, SPLIT, 16, 0 },         /* 2 x 8 chunks */
         { 16, 2, 0, true, HOPPER, 128, STATES }, /* 64 chunks */

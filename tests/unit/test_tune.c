@@ -214,18 +214,23 @@ static unsigned two_stages_smem(const gdn_prefill_desc *d)
 Test(tune, a_choice_that_loses_on_unlike_lengths_or_on_heads_that_do_not_decay_does_not_win)
 {
     static const struct {
-        int64_t ns_uneven, ns_undecayed;
+        int64_t ns_lone, ns_uneven, ns_undecayed;
         bool wins;
-    } cases[] = { { 15000, 15000, true }, { 20000, 20000, true }, { 25000, 15000, false }, { 15000, 25000, false } };
+    } cases[] = { { 15000, 15000, 15000, true },
+                  { 20000, 20000, 20000, true },
+                  { 25000, 15000, 15000, false },
+                  { 15000, 25000, 15000, false },
+                  { 15000, 15000, 25000, false } };
     gdn_prefill_desc d = prefill_desc();
     d.max_seqs = 4;
     const unsigned smem = two_stages_smem(&d);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         gdn_tune_result r = GDN_TUNE_RESULT_INIT;
-        kernels.num_rows = 3;
-        kernels.rows[0] = (struct fake_kernel_row){ .smem = smem, .ns = cases[i].ns_uneven, .uneven = true };
-        kernels.rows[1] = (struct fake_kernel_row){ .smem = smem, .ns = cases[i].ns_undecayed, .undecayed = true };
-        kernels.rows[2] = (struct fake_kernel_row){ .smem = smem, .ns = 15000 };
+        kernels.num_rows = 4;
+        kernels.rows[0] = (struct fake_kernel_row){ .smem = smem, .ns = cases[i].ns_lone, .lone = true };
+        kernels.rows[1] = (struct fake_kernel_row){ .smem = smem, .ns = cases[i].ns_uneven, .uneven = true };
+        kernels.rows[2] = (struct fake_kernel_row){ .smem = smem, .ns = cases[i].ns_undecayed, .undecayed = true };
+        kernels.rows[3] = (struct fake_kernel_row){ .smem = smem, .ns = 15000 };
         cr_assert_eq(gdn_tune_prefill(host.ctx, &d, NULL, &r), GDN_OK, "%s", gdn_last_error());
         cr_expect_eq(strstr(r.params, "\"stages\": 2") != NULL && strcmp(r.params, r.heuristic_params) != 0, cases[i].wins,
                      "case %zu: %s, %s", i, r.params, r.verdict);

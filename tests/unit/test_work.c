@@ -272,16 +272,21 @@ Test(work, a_call_of_any_size_costs_the_host_a_megabyte_a_tensor)
     gdni_work_free(&work);
 }
 
-Test(work, an_uneven_call_has_most_of_its_tokens_in_the_first_sequence)
+Test(work, uneven_and_lone_calls_have_most_of_their_tokens_in_the_first_sequence)
 {
     static const struct {
+        enum gdni_call_kind kind;
         int64_t tokens, seqs;
         int32_t starts[5];
-    } cases[] = { { 1001, 4, { 0, 501, 668, 835, 1001 } }, { 1000, 2, { 0, 750, 1000 } }, { 77, 1, { 0, 77 } } };
+    } cases[] = {
+        { GDNI_CALL_UNEVEN, 1001, 4, { 0, 501, 668, 835, 1001 } }, { GDNI_CALL_UNEVEN, 1000, 2, { 0, 750, 1000 } },
+        { GDNI_CALL_UNEVEN, 77, 1, { 0, 77 } },                    { GDNI_CALL_LONE, 1001, 4, { 0, 953, 969, 985, 1001 } },
+        { GDNI_CALL_LONE, 20, 2, { 0, 10, 20 } },                  { GDNI_CALL_LONE, 77, 1, { 0, 77 } },
+    };
     const union gdni_desc d = { .prefill = fake_prefill_desc() };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct gdni_work work;
-        cr_assert_eq(gdni_work_call(&work, GDNI_OP_PREFILL, &d, cases[i].tokens, cases[i].seqs, GDNI_CALL_UNEVEN), GDN_OK);
+        cr_assert_eq(gdni_work_call(&work, GDNI_OP_PREFILL, &d, cases[i].tokens, cases[i].seqs, cases[i].kind), GDN_OK);
         const int32_t *starts = work.tensors[tensor_named(&work, "cu_seqlens")].host;
         for (int64_t n = 0; n <= cases[i].seqs; ++n)
             cr_expect_eq(starts[n], cases[i].starts[n], "case %zu, %lld: %d", i, (long long)n, starts[n]);
