@@ -69,6 +69,11 @@ static gdn_devptr zeros(size_t bytes)
     return p;
 }
 
+static bool is_conv(const gdn_tuning_entry *e)
+{
+    return strcmp(e->kernel, "conv1d_qkv") == 0;
+}
+
 /* ---- a call of an entry's slot ------------------------------------------------------------------------------------------ */
 
 union args {
@@ -94,16 +99,19 @@ static const struct {
 } sizes[] = { { 11, 32, EVEN }, { 11, 16, RAMP }, { 11, 16, ONE_LONG } }; /* of none does a tuning ask */
 enum { NUM_SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* Sequence n as long as n + 1 of them should be, or all alike, or all SHORT but the last one, which has what is left over. */
-static void fill_starts(struct call *c, enum lengths lengths)
+/* Where sequence n starts: lengths in proportion to n + 1, or all SHORT, or alike; what is left over is the last one's. */
+static int64_t start_of(const struct call *c, enum lengths lengths, int64_t n)
 {
     enum { SHORT = 24 };
-    const bool ramp = lengths == RAMP;
-    const int64_t shares = ramp ? c->seqs * (c->seqs + 1) / 2 : c->seqs;
+    if (lengths == RAMP) return c->tokens * (n * (n + 1) / 2) / (c->seqs * (c->seqs + 1) / 2);
+    if (lengths == ONE_LONG && c->tokens > SHORT * c->seqs) return SHORT * n;
+    return c->tokens * n / c->seqs;
+}
+
+static void fill_starts(struct call *c, enum lengths lengths)
+{
     for (int64_t n = 0; n < c->seqs; ++n)
-        c->starts[n] = (int32_t)(c->tokens * (ramp ? n * (n + 1) / 2 : n) / shares);
-    for (int64_t n = 0; n < c->seqs && lengths == ONE_LONG && c->tokens > SHORT * c->seqs; ++n)
-        c->starts[n] = (int32_t)(SHORT * n);
+        c->starts[n] = (int32_t)start_of(c, lengths, n);
     c->starts[c->seqs] = (int32_t)c->tokens;
 }
 
@@ -259,13 +267,13 @@ static struct bench_line line_of(const struct call *c, const char *name, int pla
     line.l2 = l2 == COLD ? "cold" : "warm";
     line.dtype = e->io_type == GDN_BF16 ? "bf16" : "fp16";
     line.num_seqs = c->seqs, line.tokens = line.capacity = c->tokens, line.cu_seqlens = c->starts;
-    line.features = e->l2norm ? "[\"l2_norm\"]" : "[]";
     if (c->conv) {
         line.features = e->l2norm ? "[\"l2_norm\", \"gates\"]" : "[\"gates\"]";
         line.q_dim = e->num_q_heads * DIM, line.k_dim = e->num_k_heads * DIM, line.v_dim = e->num_v_heads * DIM;
         line.width = e->width, line.layout = "packed";
         return line;
     }
+    line.features = e->l2norm ? "[\"l2_norm\"]" : "[]";
     line.hq = e->num_q_heads, line.hk = e->num_k_heads, line.hv = e->num_v_heads, line.dk = line.dv = DIM;
     line.h0 = 1, line.state_dtype = "f32", line.layout = "thd", line.gates = "decay";
     return line;
@@ -304,7 +312,7 @@ static void run_size(const gdn_tuning_entry *e, int size)
     char name[128];
     memset(c, 0, sizeof *c);
     c->entry = e;
-    c->conv = strcmp(e->kernel, "conv1d_qkv") == 0;
+    c->conv = is_conv(e);
     c->tokens = e->tokens * sizes[size].numerator / sizes[size].denominator;
     c->seqs = seqs_of(e, c->conv, sizes[size].lengths);
     snprintf(name, sizeof name, "%s_%d_%d_%d%s_slot_%lldx%lld_%s", c->conv ? "conv" : "gdn", e->num_q_heads,
@@ -326,7 +334,7 @@ static int on_entry(void *user, const gdn_tuning_entry *e)
     (void)user;
     if (!ours || e->head_dim_qk != DIM || e->head_dim_v != DIM || e->io_type == GDN_F32 || e->tokens > MOST_TOKENS)
         return 0;
-    const bool several = strcmp(e->kernel, "conv1d_qkv") != 0 && e->seqs != 1;
+    const bool several = !is_conv(e) && e->seqs != 1;
     for (int i = 0; i < NUM_SIZES; ++i)
         if (several || sizes[i].lengths != ONE_LONG) run_size(e, i);
     return 0;

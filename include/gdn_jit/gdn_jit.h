@@ -723,8 +723,8 @@ GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *u
  *             replayed, candidates interleaved, with a cold and a warm L2, in a race that halves the field: median against
  *             median, and whoever beats the first candidate by more than 2 % and the noise must do it again in a run of its
  *             own, and must not be slower on smaller and larger calls of the slot, within desc's bounds, nor where one
- *             sequence has half of the tokens, nor, of prefill, where every fourth head does not decay. Else the first
- *             candidate stays. docs/tuning.md has the rule.
+ *             sequence has half of the tokens, or nearly all, nor, of prefill, where every fourth head does not decay. Else
+ *             the first candidate stays. docs/tuning.md has the rule.
  * A candidate that does not compile, does not load or computes something else is reported and left out.
  *
  * Everything runs on scratch memory and a stream of its own; no memory of the caller is read or written. A kernel that faults

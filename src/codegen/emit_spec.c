@@ -42,7 +42,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "PRODUCER_REGISTERS", spec->producer_registers);
     constant(sb, "STATE_REGISTERS", spec->state_registers);
     constant(sb, "AUX_REGISTERS", spec->aux_registers);
-    flag(sb, "CARRIES", spec->carries);
+    flag(sb, "CARRIES", spec->params.carry == GDNI_CARRY_STATES);
     constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);
     constant(sb, "CUT_PAIRS", GDNI_CUT_PAIRS);
     constant(sb, "CUT_PARTITIONS", GDNI_CUT_PARTITIONS);

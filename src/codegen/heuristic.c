@@ -403,7 +403,7 @@ int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const st
     const int num_choices = gdni_params_choices(choices, problem, arch, num_sms, slot);
     for (int i = 0; i < num_choices && count < GDNI_MAX_CANDIDATES; ++i) {
         describe_launch(&seen[count], &choices[i], problem, arch, num_sms);
-        if (i > 0 && seen[count].spec.carries && !seen[count].needs.carry) continue; /* code that the call has no use for */
+        if (i > 0 && choices[i].carry == GDNI_CARRY_STATES && !seen[count].needs.carry) continue; /* of no use for the call */
         if (!was_seen(seen, &seen[count])) out[count++] = choices[i];
     }
     return count;

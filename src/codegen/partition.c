@@ -113,7 +113,7 @@ int64_t gdni_partition_carried_pairs(int num_sms)
 enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                                      int64_t num_seqs, int64_t num_items)
 {
-    if (!spec->carries) return GDNI_CARRY_NEVER;
+    if (spec->params.carry != GDNI_CARRY_STATES) return GDNI_CARRY_NEVER;
     if (problem->batch_invariant) return GDNI_CARRY_EQUAL;
     const int64_t pairs = num_seqs * problem->num_heads;
     if (pairs > gdni_partition_carried_pairs(num_sms) || num_items > gdni_partition_carried_items(num_sms))

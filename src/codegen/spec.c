@@ -129,12 +129,12 @@ static void derive_hopper(struct gdni_spec *s)
     s->producer_registers = groups == 2 ? 64 : 112;
     s->state_registers = groups == 2 ? 184 : 240;
     s->aux_registers = groups == 2 ? 80 : 152;
-    s->carries = s->params.carry == GDNI_CARRY_STATES;
 }
 
 static gdn_status check_carry(const struct gdni_spec *s, const struct gdni_problem *problem)
 {
-    if (!s->carries || (s->params.block_dv == s->dv && problem->num_heads <= GDNI_MOST_CARRIED_HEADS)) return GDN_OK;
+    const bool may = s->params.block_dv == s->dv && problem->num_heads <= GDNI_MOST_CARRIED_HEADS;
+    if (s->params.carry != GDNI_CARRY_STATES || may) return GDN_OK;
     return GDN_FAIL(GDN_E_UNSUPPORTED,
                     "carry is 2 with block_dv %d and %d state heads: states are carried by whole heads, and up to %d: use "
                     "carry 1",

@@ -277,8 +277,9 @@ static gdn_status holds_elsewhere(struct gdni_tune *t, int winner, bool *holds)
     *holds = true;
     for (int i = 0; i < OTHER_SIZES && *holds; ++i)
         if (sizes[i]) GDN_TRY(holds_at(t, sizes[i], GDNI_CALL_USUAL, winner, holds));
-    for (int kind = GDNI_CALL_UNEVEN; kind <= GDNI_CALL_LONE && *holds; ++kind)
-        if (t->problem.max_seqs > 1) GDN_TRY(holds_at(t, timed, (enum gdni_call_kind)kind, winner, holds));
+    const bool several = t->problem.max_seqs > 1;
+    if (*holds && several) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNEVEN, winner, holds));
+    if (*holds && several) GDN_TRY(holds_at(t, timed, GDNI_CALL_LONE, winner, holds));
     if (*holds && t->problem.op == GDNI_OP_PREFILL) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNDECAYED, winner, holds));
     return GDN_OK;
 }

@@ -36,14 +36,11 @@ static struct gpu_buffer upload(const void *host, size_t bytes)
 static struct session open_planned(const char *family, const struct gdn_shape *shape, gdn_dtype type, int dim,
                                    uint32_t flags, uint32_t plan_flags)
 {
-    const uint32_t usual = gpu_plan_flags;
     struct session s;
     struct gdn_case *c = &s.c;
     gdn_case_make(c, gdn_family_find(family), shape, type, dim, GDN_STATE_KV, options.seed);
     c->desc.flags = flags;
-    gpu_plan_flags |= plan_flags;
-    s.plan = gpu_prefill_plan(ctx, options.device, &c->desc);
-    gpu_plan_flags = usual;
+    s.plan = gpu_prefill_plan_with(ctx, options.device, &c->desc, plan_flags, 0);
     const size_t tokens = (size_t)c->tokens, heads = (size_t)c->heads, row = (size_t)dim * 2;
     const size_t state = (size_t)c->state_count * 4;
     s.buffer[Q] = upload(c->q, tokens * (size_t)shape->num_q_heads * row);

@@ -219,18 +219,6 @@ static bool same(const struct stress *s, int i, const struct bits *first)
     return equal;
 }
 
-static gdn_plan *make_plan(const struct stress *s, int num_sms, uint32_t flags)
-{
-    const uint32_t usual = gpu_plan_flags;
-    const int usual_sms = gpu_num_sms;
-    if (num_sms) gpu_num_sms = num_sms;
-    gpu_plan_flags |= flags;
-    gdn_plan *plan = gpu_prefill_plan(ctx, options.device, &s->c.desc);
-    gpu_plan_flags = usual;
-    gpu_num_sms = usual_sms;
-    return plan;
-}
-
 static struct gpu_buffer make_workspace(const gdn_plan *plan)
 {
     const size_t bytes = gdn_plan_workspace_size(plan);
@@ -240,7 +228,7 @@ static struct gpu_buffer make_workspace(const gdn_plan *plan)
 /* One call with the GPU to itself. */
 static struct bits run_once(const struct stress *s, int num_sms, uint32_t flags)
 {
-    gdn_plan *plan = make_plan(s, num_sms, flags);
+    gdn_plan *plan = gpu_prefill_plan_with(ctx, options.device, &s->c.desc, flags, num_sms);
     struct gpu_buffer workspace = make_workspace(plan);
     enqueue(s, 0, plan, &workspace);
     gpu_wait(s->stream);
@@ -313,7 +301,7 @@ static void run_rounds(struct tally *t, const struct stress *s, uint32_t flags, 
     rng_seed(&rng, options.seed);
     const int repeat = options.repeat ? options.repeat : DEFAULT_REPEAT;
     for (int k = 0; k < 4 && !t->trouble; ++k) {
-        gdn_plan *plan = make_plan(s, sms[k], flags);
+        gdn_plan *plan = gpu_prefill_plan_with(ctx, options.device, &s->c.desc, flags, sms[k]);
         struct gpu_buffer workspace = make_workspace(plan);
         struct bits own = first ? (struct bits){ NULL, NULL } : run_once(s, sms[k], flags);
         if (!first) t->repaired = -1;
@@ -357,7 +345,7 @@ static void run_case(int p, int f, const struct gdn_shape *shape, gdn_dtype type
     if (!gpu_selected(&options, name)) return;
     gpu_running(name);
     open_stress(&s, families[f].name, shape, type);
-    gdn_plan *plan = make_plan(&s, 0, flags);
+    gdn_plan *plan = gpu_prefill_plan_with(ctx, options.device, &s.c.desc, flags, 0);
     gpu_plan_kernel(plan, kernel, sizeof kernel);
     gdn_plan_destroy(plan);
     struct bits first = run_once(&s, 0, flags);

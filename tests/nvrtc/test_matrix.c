@@ -102,7 +102,7 @@ static void check(const struct gdni_spec *spec, const char *what)
         cr_expect_eq(gdni_compile(nvrtc, &unit, &c), GDN_E_NO_NVRTC, "%s", what);
         cr_expect_not_null(strstr(gdni_error_text(), spec->arch->name), "%s", gdni_error_text());
     } else {
-        const int most_ms = spec->carries ? MAX_CARRYING_COMPILE_MS : MAX_COMPILE_MS;
+        const int most_ms = spec->params.carry == GDNI_CARRY_STATES ? MAX_CARRYING_COMPILE_MS : MAX_COMPILE_MS;
         const struct gdni_facts f = compile(&unit, what, most_ms);
         cr_expect_eq(f.spill_bytes, 0, "%s: %d bytes of spills", what, f.spill_bytes);
         cr_expect_eq(f.local_bytes, 0, "%s: %d bytes of local memory", what, f.local_bytes);

@@ -80,7 +80,7 @@ static const char *inspect_inputs(const struct input in[NUM_INPUTS], bool in_pla
     return "";
 }
 
-gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *desc)
+gdn_plan *gpu_prefill_plan_with(gdn_ctx *ctx, int device, const gdn_prefill_desc *desc, uint32_t flags, int num_sms)
 {
     gdn_prefill_desc wide = *desc;
     gdn_target target = GDN_TARGET_INIT;
@@ -89,14 +89,21 @@ gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *des
     wide.max_seqs = desc->max_seqs > MAX_SEQS ? desc->max_seqs : MAX_SEQS;
     GDN(gdn_target_from_device(ctx, device, &target));
     if (gpu_num_sms) target.num_sms = gpu_num_sms;
+    if (num_sms) target.num_sms = num_sms;
+    flags |= gpu_plan_flags;
     struct gdni_problem problem;
     GDN(gdni_problem_from_prefill(&problem, &wide));
-    problem.generic = (gpu_plan_flags & GDN_PLAN_GENERIC) != 0;
-    problem.batch_invariant = (gpu_plan_flags & GDN_PLAN_BATCH_INVARIANT) != 0;
+    problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
+    problem.batch_invariant = (flags & GDN_PLAN_BATCH_INVARIANT) != 0;
     gpu_force_for(ctx, &target, &problem);
-    GDN(gdn_plan_prefill(ctx, &target, &wide, gpu_plan_flags, &plan));
+    GDN(gdn_plan_prefill(ctx, &target, &wide, flags, &plan));
     GDN(gdn_plan_load(plan, device));
     return plan;
+}
+
+gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *desc)
+{
+    return gpu_prefill_plan_with(ctx, device, desc, 0, 0);
 }
 
 static gdn_status append(void *user, const void *data, size_t size)

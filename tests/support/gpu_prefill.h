@@ -25,6 +25,9 @@ gdn_ctx *gpu_context(void);
 /* A loaded plan for calls like desc's, with wider bounds, as an engine's are. */
 gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *desc);
 
+/* The same with plan flags beside the command line's, and for so many SMs; 0: as many as that says, else as there are. */
+gdn_plan *gpu_prefill_plan_with(gdn_ctx *ctx, int device, const gdn_prefill_desc *desc, uint32_t flags, int num_sms);
+
 /* The kernel of the plan's first variant, as its dump names it. */
 void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size);
 

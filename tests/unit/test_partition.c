@@ -30,8 +30,10 @@ static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks, int32_
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, kernel);
-    if (kernel == GDNI_KERNEL_PREFILL_HOPPER) params.partition_chunks = partition_chunks;
-    if (kernel == GDNI_KERNEL_PREFILL_HOPPER && !block_dv) params.carry = GDNI_CARRY_STATES;
+    if (kernel == GDNI_KERNEL_PREFILL_HOPPER) {
+        params.partition_chunks = partition_chunks;
+        params.carry = block_dv ? GDNI_CARRY_NOTHING : GDNI_CARRY_STATES;
+    }
     if (block_dv) params.block_dv = block_dv;
     p.generic = kernel == GDNI_KERNEL_PREFILL_GENERIC;
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
