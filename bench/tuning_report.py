@@ -44,8 +44,13 @@ def read(path):
     return table, slots
 
 
+def heuristic_ns(slot):
+    """The winner's own time where the heuristic's choice failed."""
+    return slot["heuristic_ns"] or slot["median_ns"]
+
+
 def gain(slot):
-    return 1 - slot["median_ns"] / slot["heuristic_ns"]
+    return 1 - slot["median_ns"] / heuristic_ns(slot)
 
 
 def params_text(params):
@@ -78,7 +83,7 @@ def print_table(table, slots, out):
 
 
 def print_summary(slots, out):
-    ratios = [slot["heuristic_ns"] / slot["median_ns"] for slot in slots]
+    ratios = [heuristic_ns(slot) / slot["median_ns"] for slot in slots]
     if not slots:
         out.write("\nNo slot.\n")
         return
@@ -178,7 +183,7 @@ def plot(table, slots, path, rows=()):
 
     ordered = sorted(slots, key=gain)
     heights = [100 * gain(slot) for slot in ordered]
-    spreads = [100 * slot["mad_ns"] / slot["heuristic_ns"] for slot in ordered]
+    spreads = [100 * slot["mad_ns"] / heuristic_ns(slot) for slot in ordered]
     colours = ["tab:blue" if slot["problem"].startswith("conv1d") else "tab:orange" for slot in ordered]
     figure, grid = plt.subplots(2 if rows else 1, figsize=(10, 8.5 if rows else 4.5), layout="constrained",
                                 squeeze=False)

@@ -668,7 +668,7 @@ typedef struct gdn_tuning_entry {
     int32_t l2norm, width;  /* width: conv; prefill 0 */
     int64_t tokens, seqs;   /* most of a call; 4194304 tokens: any number above 1048576; 0 seqs: any number */
     const char *params;     /* JSON: {"chunk": 64, ...} */
-    int64_t median_ns, mad_ns, heuristic_ns; /* heuristic_ns: of what the model would have chosen, in the same run */
+    int64_t median_ns, mad_ns, heuristic_ns; /* heuristic_ns: of the model's choice, in the same run; 0: it failed */
     int32_t samples;
     int32_t sm_mhz, mem_mhz; /* clocks seen; 0 unknown */
     int32_t stale;           /* 1: the kernel's source has changed since it was measured; the entry is still used */
@@ -723,8 +723,9 @@ GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *u
  *             replayed, candidates interleaved, with a cold and a warm L2, in a race that halves the field: median against
  *             median, and whoever beats the first candidate by more than 2 % and the noise must do it again in a run of its
  *             own, and must not be slower on smaller and larger calls of the slot, within desc's bounds, nor where one
- *             sequence has half of the tokens, or nearly all, nor, of prefill, where every fourth head does not decay. Else
- *             the first candidate stays. docs/tuning.md has the rule.
+ *             sequence has half of the tokens, or nearly all, nor, of prefill, where every fourth head does not decay, nor,
+ *             of conv1d-QKV, without gates (with them, if desc has none). Else the first candidate stays. docs/tuning.md
+ *             has the rule.
  * A candidate that does not compile, does not load or computes something else is reported and left out.
  *
  * Everything runs on scratch memory and a stream of its own; no memory of the caller is read or written. A kernel that faults

@@ -372,12 +372,12 @@ struct launch {
 };
 
 static void describe_launch(struct launch *out, const struct gdni_params *params, const struct gdni_problem *problem,
-                            const struct gdni_arch *arch, int num_sms)
+                            const struct gdni_arch *arch, int num_sms, struct gdni_size size)
 {
     struct gdni_param_row row;
     memset(out, 0, sizeof *out);
     if (gdni_spec_build(&out->spec, problem, arch, params) != GDN_OK) return;
-    gdni_workspace_of(&out->needs, &out->spec, problem, num_sms, problem->max_tokens, problem->max_seqs);
+    gdni_workspace_of(&out->needs, &out->spec, problem, num_sms, size.num_tokens, size.num_seqs);
     out->needs.size = 0; /* how much of it there is changes nothing */
     for (int i = 0; gdni_param_at(out->spec.kernel, i, &row); ++i)
         if (row.when == GDNI_RUN_TIME) gdni_param_set(&out->spec.params, &row, 0);
@@ -394,7 +394,7 @@ static bool was_seen(const struct launch *list, const struct launch *one)
 }
 
 int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
-                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
+                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot, struct gdni_size timed)
 {
     struct gdni_params choices[GDNI_MAX_CHOICES];
     struct launch seen[GDNI_MAX_CANDIDATES];
@@ -402,7 +402,7 @@ int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const st
     if (num_sms <= 0) num_sms = arch->default_sms;
     const int num_choices = gdni_params_choices(choices, problem, arch, num_sms, slot);
     for (int i = 0; i < num_choices && count < GDNI_MAX_CANDIDATES; ++i) {
-        describe_launch(&seen[count], &choices[i], problem, arch, num_sms);
+        describe_launch(&seen[count], &choices[i], problem, arch, num_sms, timed);
         if (i > 0 && choices[i].carry == GDNI_CARRY_STATES && !seen[count].needs.carry) continue; /* of no use for the call */
         if (!was_seen(seen, &seen[count])) out[count++] = choices[i];
     }

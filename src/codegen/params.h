@@ -99,14 +99,19 @@ enum { GDNI_MAX_CHOICES = 128 };
 int gdni_params_choices(struct gdni_params out[GDNI_MAX_CHOICES], const struct gdni_problem *problem,
                         const struct gdni_arch *arch, int num_sms, struct gdni_slot slot);
 
+/* A call. */
+struct gdni_size {
+    int64_t num_tokens, num_seqs;
+};
+
 /*
- * What a tuner tries for the problem's largest call, which has a workspace: of choices that launch the same code with the same
- * numbers the first. A partition longer than the sequences is no partition, 2 producers are 2 whatever asked for them, and a
- * kernel that carries states has to be of use for it. At most GDNI_MAX_CANDIDATES, which is more than any kernel's choices come
- * to.
+ * What a tuner tries on a call of the slot, which has a workspace, for plans of the problem's bounds: of choices that launch
+ * the same code with the same numbers the first. A partition longer than the sequences is no partition, 2 producers are 2
+ * whatever asked for them, and a kernel that carries states has to be of use for it. At most GDNI_MAX_CANDIDATES, which is
+ * more than any kernel's choices come to.
  */
 enum { GDNI_MAX_CANDIDATES = 96 };
 int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
-                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot);
+                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot, struct gdni_size timed);
 
 #endif

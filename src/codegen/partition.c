@@ -55,17 +55,42 @@ static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
 }
 
 /*
- * Sequences may be of any lengths: where several are not to be cut as equal ones, one that is twice as long as they are on
- * average, and more than an SM's share of the work, still is.
+ * The shortest partitions of several sequences that all find an SM, whatever the sequences' lengths: no more rows of them than
+ * gdni_partition_items() counts. 0: even whole ones do not.
  */
-static int64_t by_model(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                        int64_t num_tokens, int64_t num_seqs)
+static int64_t side_by_side(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                            int64_t num_tokens, int64_t num_seqs)
+{
+    enum { SHORTEST_OF_SEVERAL = 8 }; /* a replay is of two at most: half a chunk's decay of 2.5 nats is enough */
+    const int64_t rows = num_sms / gdni_spec_parts(spec, problem) - num_seqs;
+    if (rows < 0) return 0;
+    const int64_t length = num_tokens / (spec->params.chunk * (rows + 1)) + 1;
+    return length > SHORTEST_OF_SEVERAL ? length : SHORTEST_OF_SEVERAL;
+}
+
+/*
+ * Several sequences of which nothing but the average length is known. As equal ones they are cut where that pays; where not,
+ * one that is twice as long as the average, and more than an SM's share of the work, still is. What is short then costs replays
+ * where SMs are busy anyway: shorter ones only where all of them run side_by_side().
+ */
+static int64_t of_several(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                          int64_t num_tokens, int64_t num_seqs)
 {
     const int64_t chunks = divide_up(num_tokens, spec->params.chunk), parts = gdni_spec_parts(spec, problem);
     const int64_t average = divide_up(chunks, num_seqs), share = divide_up(chunks * parts, num_sms);
-    int64_t length = best_of_equal(num_seqs * parts, average, num_sms);
+    const int64_t pairs = num_seqs * parts, beside = side_by_side(spec, problem, num_sms, num_tokens, num_seqs);
+    int64_t length = best_of_equal(pairs, average, num_sms);
     if (length == average) length = share > 2 * average ? share : 2 * average;
-    if (length < 4 * REPLAY && num_seqs > 1) length = 4 * REPLAY;
+    if (length < 4 * REPLAY) length = 4 * REPLAY;
+    return beside && cost(pairs, average, beside, num_sms) < cost(pairs, average, length, num_sms) ? beside : length;
+}
+
+static int64_t by_model(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                        int64_t num_tokens, int64_t num_seqs)
+{
+    const int64_t chunks = divide_up(num_tokens, spec->params.chunk);
+    const int64_t length = num_seqs > 1 ? of_several(spec, problem, num_sms, num_tokens, num_seqs)
+                                        : best_of_equal(gdni_spec_parts(spec, problem), chunks, num_sms);
     return length < chunks ? length : 0;
 }
 

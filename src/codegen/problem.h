@@ -41,6 +41,9 @@ struct gdni_problem {
 gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill_desc *desc);
 gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_desc *desc);
 
+/* The same call without gates; where it has none, with those of every v head. */
+void gdni_conv1d_flip_gates(gdn_conv1d_desc *desc);
+
 /*
  * Copies a caller's size-first struct into a struct of ours whose defaults are already set: a shorter caller
  * keeps our defaults, a longer one must have zeros in what we do not know. GDN_E_VERSION names the struct.

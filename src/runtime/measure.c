@@ -2,10 +2,10 @@
  * measure.c - owns the taking of times: one call on buffer sets of its own, as graphs, candidates interleaved, with a cold and
  * a warm L2. Must not know: what a time decides (tuner/race.c), what tensors hold (tuner/work_*.c).
  *
- * A sample is the mean of the calls of some graph replays that together take about a millisecond. Cold: the calls rotate over
- * as many sets of tensors as pass twice the L2. Warm: all of them on one set. A call that passes the L2 by itself has only one
- * kind. Before a candidate is timed its results on that call are held against the heuristic's choice's: the trial call
- * (trial.c) is small, and some errors need many CTAs.
+ * A sample is the mean of the calls of some graph replays that together take about half a millisecond. Cold: the calls
+ * rotate over as many sets of tensors as pass twice the L2. Warm: all of them on one set. A call that passes the L2 by
+ * itself has only one kind. Before a candidate is timed its results on that call are held against the heuristic's choice's:
+ * the trial call (trial.c) is small, and some errors need many CTAs.
  */
 #include <string.h>
 
@@ -15,7 +15,7 @@
 #include "runtime/context.h"
 #include "runtime/tune.h"
 
-enum { ALIGNMENT = 256, MAX_SETS = 512, SAMPLE_NS = 1000000, SHORT_CALL_NS = 200000, CALLS_OF_SHORT = 8 };
+enum { ALIGNMENT = 256, MAX_SETS = 512, SAMPLE_NS = 500000, SHORT_CALL_NS = 200000, CALLS_OF_SHORT = 8 };
 enum { COMPARED_BYTES = 4 << 20 }; /* of each output: its first and its last rows */
 
 /* One candidate ready to be timed. */

@@ -2,7 +2,8 @@
  * tune.c - gdn_tune_*(): options, candidates, the steps in their order, progress and the budget. Orchestration only.
  *
  * Must not know: how results are compared (trial.c, tuner/work.c), how times are taken (measure.c), what they decide
- * (tuner/race.c). No lock: a tuning belongs to the thread that asked for it.
+ * (tuner/race.c), on which other calls a winner must hold (elsewhere.c). No lock: a tuning belongs to the thread that asked
+ * for it.
  */
 #include "runtime/tune.h"
 
@@ -52,7 +53,10 @@ static gdn_status find_candidates(struct gdni_tune *t)
 {
     struct gdni_params params[GDNI_MAX_CANDIDATES];
     int matches = 0;
-    t->num_candidates = gdni_params_candidates(params, &t->problem, t->arch, t->target.num_sms, t->slot);
+    const struct gdni_size timed = { t->problem.max_tokens, t->problem.max_seqs };
+    struct gdni_problem of_plans = t->problem; /* what the heuristic chooses for a slot depends on its largest call */
+    of_plans.max_tokens = t->most_tokens;
+    t->num_candidates = gdni_params_candidates(params, &of_plans, t->arch, t->target.num_sms, t->slot, timed);
     for (int i = 0; i < t->num_candidates; ++i) {
         struct gdni_candidate *c = &t->candidates[i];
         c->params = params[i];
@@ -187,7 +191,7 @@ static gdn_status record(struct gdni_tune *t, const struct gdni_cuda *cuda)
         .params = t->candidates[d->winner].params,
         .median_ns = d->time.median,
         .mad_ns = d->time.mad,
-        .heuristic_ns = d->heuristic.count ? d->heuristic.median : d->time.median,
+        .heuristic_ns = d->heuristic.median, /* 0: it failed */
         .samples = (int32_t)d->time.count,
     };
     struct gdni_tuning_table table = { .arch = t->arch, .num_sms = t->target.num_sms, .count = 1, .entries = &entry };
@@ -219,78 +223,13 @@ static gdn_status compile_all(struct gdni_tune *t)
     return GDN_OK;
 }
 
-/* ---- Elsewhere in the slot ---- */
-
-enum { OTHER_SIZES = 3 };
-
-/*
- * Other calls that the slot's choice will serve: one near its least tokens, one of three quarters of what was timed, since the
- * last wave of CTAs comes and goes, and one of the most. 0 where that is the call that was timed, as good as: less than a
- * quarter away.
- */
-static void other_sizes(const struct gdni_tune *t, int64_t sizes[OTHER_SIZES])
-{
-    enum { LEAST_PER_SEQ = 64 };
-    const int64_t tokens = t->problem.max_tokens, edge = gdni_bucket_edge(t->slot.bucket);
-    const int64_t below = t->slot.bucket > 0 ? gdni_bucket_edge(t->slot.bucket - 1) : 0;
-    const int64_t least = t->problem.max_seqs * LEAST_PER_SEQ;
-    sizes[0] = below ? below + below / 4 : edge / 4;
-    if (sizes[0] < least) sizes[0] = least;
-    if (sizes[0] * 5 > tokens * 4) sizes[0] = 0;
-    sizes[1] = tokens * 3 / 4 < least ? 0 : tokens * 3 / 4;
-    sizes[2] = edge < t->most_tokens ? edge : t->most_tokens;
-    if (sizes[2] > 2 * tokens) sizes[2] = 2 * tokens;
-    if (sizes[2] * 4 < tokens * 5) sizes[2] = 0;
-}
-
-/* Whether the winner is no slower than the heuristic's choice on another call. Too large a call is not tried. */
-static gdn_status holds_at(struct gdni_tune *t, int64_t tokens, enum gdni_call_kind kind, int winner, bool *holds)
-{
-    const int64_t timed = t->problem.max_tokens;
-    bool skipped[GDNI_MAX_CANDIDATES];
-    for (int i = 0; i < t->num_candidates; ++i) {
-        skipped[i] = t->candidates[i].skipped;
-        t->candidates[i].skipped = skipped[i] || (i != 0 && i != winner);
-    }
-    t->problem.max_tokens = tokens;
-    t->kind = kind;
-    t->incumbent = winner;
-    const gdn_status status = gdni_tune_measure(t);
-    *holds = status != GDN_OK || t->decision.winner == winner;
-    t->problem.max_tokens = timed;
-    t->kind = GDNI_CALL_USUAL;
-    t->incumbent = 0;
-    for (int i = 0; i < t->num_candidates; ++i)
-        t->candidates[i].skipped = skipped[i];
-    return status == GDN_E_NOMEM && !t->lab.lost ? GDN_OK : status;
-}
-
-/*
- * A choice serves every call of its slot: who beats the heuristic's on one of them must not lose to it on others. Lengths and
- * decays matter most to what cuts sequences, and nothing that stands in the slot tells of them.
- */
-static gdn_status holds_elsewhere(struct gdni_tune *t, int winner, bool *holds)
-{
-    int64_t sizes[OTHER_SIZES];
-    const int64_t timed = t->problem.max_tokens;
-    other_sizes(t, sizes);
-    *holds = true;
-    for (int i = 0; i < OTHER_SIZES && *holds; ++i)
-        if (sizes[i]) GDN_TRY(holds_at(t, sizes[i], GDNI_CALL_USUAL, winner, holds));
-    const bool several = t->problem.max_seqs > 1;
-    if (*holds && several) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNEVEN, winner, holds));
-    if (*holds && several) GDN_TRY(holds_at(t, timed, GDNI_CALL_LONE, winner, holds));
-    if (*holds && t->problem.op == GDNI_OP_PREFILL) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNDECAYED, winner, holds));
-    return GDN_OK;
-}
-
 static gdn_status measure(struct gdni_tune *t)
 {
     bool holds;
     GDN_TRY(gdni_tune_measure(t));
     const struct gdni_decision won = t->decision, stay = t->stay;
     if (won.verdict != GDNI_VERDICT_FASTER) return GDN_OK;
-    GDN_TRY(holds_elsewhere(t, won.winner, &holds));
+    GDN_TRY(gdni_tune_holds_elsewhere(t, won.winner, &holds));
     t->decision = holds ? won : stay;
     return GDN_OK;
 }

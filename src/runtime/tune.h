@@ -1,6 +1,6 @@
 /*
  * tune.h - one tuning: the candidates of one slot, what became of each, and the steps that find it out. tune.c runs the steps,
- * trial.c compares results with the host reference, measure.c takes times.
+ * trial.c compares results with the host reference, measure.c takes times, elsewhere.c has winners prove themselves.
  */
 #ifndef GDNI_TUNE_H
 #define GDNI_TUNE_H
@@ -72,5 +72,8 @@ gdn_status gdni_tune_execute(struct gdni_tune *t, const gdn_plan *plan, const un
 /* GDN_TUNE_CHECK and GDN_TUNE_MEASURE, on an open lab. */
 gdn_status gdni_tune_check(struct gdni_tune *t);
 gdn_status gdni_tune_measure(struct gdni_tune *t);
+
+/* Whether a measurement's winner is no slower than the heuristic's choice on the slot's other calls. Spoils t->decision. */
+gdn_status gdni_tune_holds_elsewhere(struct gdni_tune *t, int winner, bool *holds);
 
 #endif

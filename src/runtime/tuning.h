@@ -38,7 +38,7 @@ enum { GDNI_TUNING_VERSION_TEXT = 32, GDNI_TUNING_DATE = 11 };
 struct gdni_tuning_entry {
     struct gdni_tuning_key key;
     struct gdni_params params;
-    /* measured: a call of the bucket, in nanoseconds; heuristic_ns is that of the choice that tables would not have made */
+    /* measured: a call of the bucket, in nanoseconds; heuristic_ns is the model's choice's, 0 where that failed */
     int64_t median_ns, mad_ns, heuristic_ns;
     int32_t samples;
     /* provenance: nothing depends on it but what a merge and a check say */

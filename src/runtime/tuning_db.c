@@ -73,6 +73,21 @@ static bool is_of_target(const struct gdni_tuning_table *table, const gdn_target
     return strcmp(table->gpu_name, target->gpu_name) == 0 && table->num_sms == target->num_sms;
 }
 
+/* false: the slot has no variant of its own. */
+static bool ask_model(struct gdni_params *out, const struct question *q)
+{
+    const struct gdni_slot slot = q->key.slot;
+    const int num_sms = q->target->num_sms;
+    if (slot.seq_class != GDNI_ANY_SEQS)
+        return gdni_params_heuristic_few(out, q->problem, q->arch, num_sms, slot.bucket, slot.seq_class);
+    gdni_params_heuristic(out, q->problem, q->arch, num_sms, slot.bucket);
+    return true;
+}
+
+/*
+ * An entry of another slot or GPU tells whether to believe the model: where its choice stood, what it chooses here is taken,
+ * since numbers that are right for one class of sequences, copied, are wrong for the next.
+ */
 static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *table, const struct question *q,
                    enum gdni_chosen_by by)
 {
@@ -81,6 +96,8 @@ static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *tabl
     if (by == GDNI_CHOSEN_EXACT && steps(e->key.slot, q->key.slot) != 0) by = GDNI_CHOSEN_BUCKET;
     *out = (struct gdni_choice){ .params = e->params, .by = by, .measured = e->key.slot };
     memcpy(out->gpu_name, table->gpu_name, sizeof out->gpu_name);
+    const bool model_stood = e->median_ns == e->heuristic_ns;
+    if (by != GDNI_CHOSEN_EXACT && model_stood && !ask_model(&out->params, q)) out->by = GDNI_CHOSEN_NONE;
     return true;
 }
 
@@ -115,15 +132,8 @@ static bool answer_from_tables(struct gdni_choice *out, struct gdni_tuning *t, c
 
 static void answer_by_model(struct gdni_choice *out, const struct question *q)
 {
-    const struct gdni_slot slot = q->key.slot;
-    const int num_sms = q->target->num_sms;
-    bool found = true;
     *out = (struct gdni_choice){ .by = GDNI_CHOSEN_HEURISTIC };
-    if (slot.seq_class == GDNI_ANY_SEQS)
-        gdni_params_heuristic(&out->params, q->problem, q->arch, num_sms, slot.bucket);
-    else
-        found = gdni_params_heuristic_few(&out->params, q->problem, q->arch, num_sms, slot.bucket, slot.seq_class);
-    if (!found) out->by = GDNI_CHOSEN_NONE;
+    if (!ask_model(&out->params, q)) out->by = GDNI_CHOSEN_NONE;
 }
 
 gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tuning, const gdn_target *target,

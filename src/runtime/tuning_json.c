@@ -221,7 +221,7 @@ static gdn_status read_slot(const char *where, const gdni_json *json, const stru
         { "params", GDNI_JSON_OBJECT, true, &params, 0, 0, NULL },
         { "median_ns", GDNI_JSON_INT, true, &median, 1, most_ns, NULL },
         { "mad_ns", GDNI_JSON_INT, true, &mad, 0, most_ns, NULL },
-        { "heuristic_ns", GDNI_JSON_INT, true, &heuristic, 1, most_ns, NULL },
+        { "heuristic_ns", GDNI_JSON_INT, true, &heuristic, 0, most_ns, NULL },
         { "samples", GDNI_JSON_INT, true, &samples, 1, INT32_MAX, NULL },
         { "run", GDNI_JSON_INT, true, &id, 1, INT32_MAX, NULL },
     };

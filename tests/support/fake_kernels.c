@@ -49,6 +49,13 @@ static bool is_undecayed(const struct fake_kernels *k, const struct fake_launch 
     return true;
 }
 
+static bool is_gateless(const struct fake_launch *launch)
+{
+    struct gdni_conv1d_params c;
+    memcpy(&c, launch->params, sizeof c);
+    return !strstr(launch->kernel, "prefill") && !c.num_gate_heads;
+}
+
 static const struct fake_kernel_row *row_of(const struct fake_kernels *k, const struct fake_launch *launch)
 {
     const struct sizes sizes = sizes_of(launch);
@@ -56,7 +63,7 @@ static const struct fake_kernel_row *row_of(const struct fake_kernels *k, const 
         const struct fake_kernel_row *row = &k->rows[i];
         if (row->smem == launch->smem && (!row->most_tokens || sizes.tokens <= row->most_tokens) &&
             (!row->uneven || is_uneven(&sizes)) && (!row->lone || is_lone(&sizes)) &&
-            (!row->undecayed || is_undecayed(k, launch)))
+            (!row->undecayed || is_undecayed(k, launch)) && (!row->gateless || is_gateless(launch)))
             return row;
     }
     return NULL;
@@ -120,6 +127,7 @@ static uint64_t run_conv(const struct fake_kernels *k, const struct gdni_conv1d_
     gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
     d.num_q_heads = p->q_channels / p->head_dim_qk, d.num_k_heads = p->k_channels / p->head_dim_qk;
     d.num_v_heads = p->v_channels / p->head_dim_v, d.num_gate_heads = p->num_gate_heads;
+    if (!d.num_gate_heads) d.flags &= ~(uint32_t)(GDN_CONV_GATE_EXP | GDN_CONV_BETA_ROUNDED | GDN_CONV_BETA_TIMES_2);
     d.head_dim_qk = p->head_dim_qk, d.head_dim_v = p->head_dim_v;
     d.max_tokens = p->num_tokens, d.max_seqs = p->num_seqs;
     a.x = p->x, a.weight = p->weight, a.bias = p->bias, a.a = p->a, a.b = p->b, a.a_log = p->a_log;

@@ -19,6 +19,7 @@ struct fake_kernel_row {
     bool uneven;         /* of calls whose first sequence has half of the tokens */
     bool lone;           /* of those whose first has more than three quarters */
     bool undecayed;      /* of prefill calls whose first head does not decay */
+    bool gateless;       /* of conv1d-QKV calls that compute no gates */
     int64_t ns;          /* FAKE_HANGS, FAKE_FAULTS too */
     bool wrong;          /* one element of its output is another one */
     bool overwrites;     /* writes a byte of an input */

@@ -471,7 +471,7 @@ static int candidates_of_call(int heads, int64_t tokens, int64_t seqs, struct gd
     p->max_tokens = tokens, p->max_seqs = seqs;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     const struct gdni_slot slot = { gdni_bucket_of(tokens), seq_class < GDNI_NUM_SEQ_CLASSES ? seq_class : GDNI_ANY_SEQS };
-    const int count = gdni_params_candidates(out, p, arch, H200_SMS, slot);
+    const int count = gdni_params_candidates(out, p, arch, H200_SMS, slot, (struct gdni_size){ tokens, seqs });
     struct gdni_params choices[GDNI_MAX_CHOICES];
     const int num_choices = gdni_params_choices(choices, p, arch, H200_SMS, slot);
     for (int i = 0; i < num_choices; ++i) {
@@ -494,6 +494,21 @@ static int32_t partition_at(const struct gdni_params *list, int count, const str
     for (int i = 0; i < count; ++i)
         if (list[i].partition_chunks == chunks) return effect_of(&list[i], p).partition;
     return -1;
+}
+
+/* 16 heads, up to 1024 tokens: halves, and whole sequences because the model would cut the largest calls, not those of 512. */
+Test(params, a_tuners_first_candidate_is_what_plans_of_the_slot_take_however_short_the_timed_call)
+{
+    struct gdni_params out[GDNI_MAX_CANDIDATES], plans;
+    const struct gdni_arch *arch = NULL;
+    const struct gdni_slot slot = { 1, 0 };
+    struct gdni_problem p = few_heads(16);
+    p.max_tokens = 1024, p.max_seqs = 1;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    cr_assert(gdni_params_heuristic_few(&plans, &p, arch, H200_SMS, slot.bucket, slot.seq_class));
+    cr_expect_eq(plans.partition_chunks, GDNI_PARTITION_NEVER);
+    cr_assert_gt(gdni_params_candidates(out, &p, arch, H200_SMS, slot, (struct gdni_size){ 512, 1 }), 1);
+    cr_expect_eq(memcmp(&out[0], &plans, sizeof plans), 0);
 }
 
 Test(candidates, one_for_each_launch_and_none_twice)

@@ -143,6 +143,47 @@ Test(tuning_db, the_nearest_of_exact_bucket_and_arch_answers)
     gdni_tuning_destroy(t);
 }
 
+/* What is copied is a gain; that the model was right in one slot says that it is, not that its numbers are, in the next. */
+Test(tuning_db, where_the_model_stood_its_neighbours_ask_the_model)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_problem conv = conv_problem();
+    struct gdni_tuning_entry stood = conv_with(3, 16); /* the model has 8 for a call of any of these sizes */
+    stood.heuristic_ns = stood.median_ns;
+    import(t, "NVIDIA H200", 132, &stood, 1);
+    static const struct {
+        const char *target;
+        int bucket;
+        enum gdni_chosen_by by;
+        int tile;
+    } wanted[] = { { "NVIDIA H200", 3, GDNI_CHOSEN_EXACT, 16 },
+                   { "NVIDIA H200", 4, GDNI_CHOSEN_BUCKET, 8 },
+                   { "NVIDIA H200", 5, GDNI_CHOSEN_HEURISTIC, 8 },
+                   { "NVIDIA H100 PCIe", 3, GDNI_CHOSEN_ARCH, 8 } };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_choice c =
+            choose(t, wanted[i].target, &conv, (struct gdni_slot){ wanted[i].bucket, GDNI_ANY_SEQS }, 0);
+        cr_expect_eq(c.by, wanted[i].by, "row %zu: %s", i, gdni_chosen_name(c.by));
+        cr_expect_eq(c.params.tile_tokens, wanted[i].tile, "row %zu: %d", i, c.params.tile_tokens);
+    }
+    gdni_tuning_destroy(t);
+}
+
+/* 32 heads leave one sequence too few SMs for a kernel of few sequences, whatever stood for two. */
+Test(tuning_db, where_the_model_has_no_variant_a_neighbour_whose_model_stood_brings_none)
+{
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_problem prefill = prefill_problem(); /* 32 heads: none of its own for one sequence */
+    struct gdni_tuning_entry stood = tuning_prefill(2, 1);
+    import(t, "NVIDIA H200", 132, &stood, 1);
+    cr_expect_eq(choose(t, "NVIDIA H200", &prefill, (struct gdni_slot){ 2, 0 }, 0).by, GDNI_CHOSEN_BUCKET);
+    stood.heuristic_ns = stood.median_ns;
+    import(t, "NVIDIA H200", 132, &stood, 1);
+    cr_expect_eq(choose(t, "NVIDIA H200", &prefill, (struct gdni_slot){ 2, 1 }, 0).by, GDNI_CHOSEN_EXACT);
+    cr_expect_eq(choose(t, "NVIDIA H200", &prefill, (struct gdni_slot){ 2, 0 }, 0).by, GDNI_CHOSEN_NONE);
+    gdni_tuning_destroy(t);
+}
+
 Test(tuning_db, beside_a_slot_the_same_class_goes_before_the_same_bucket_and_fewer_tokens_before_more)
 {
     struct gdni_tuning_entry entries[] = { tuning_prefill(2, 1), tuning_prefill(3, 0), tuning_prefill(4, 1) };
