@@ -12,6 +12,8 @@
  * tuner, cold and warm L2 count alike. Calls for which both choose the same parameters are counted, not timed.
  * Entries of head dims of 128, 16-bit data and up to 262144 tokens; gates, betas and states are float32.
  */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/bench.h"
@@ -360,6 +362,14 @@ static int on_entry(void *user, const gdn_tuning_entry *e)
     return 0;
 }
 
+static FILE *open_results(void)
+{
+    FILE *file = fopen(options.out, "a");
+    if (file) return file;
+    perror(options.out);
+    exit(2);
+}
+
 int main(int argc, char **argv)
 {
     gdn_config config = GDN_CONFIG_INIT;
@@ -370,6 +380,7 @@ int main(int argc, char **argv)
     GDN(gdn_target_from_device(ctx, options.device, &target));
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     make_pools();
+    if (options.out) fclose(open_results()); /* there it is, also when no call differs */
     GDN(gdn_tuning_list(ctx, on_entry, NULL));
     printf("%d calls timed; %d run alike with both choices\n", num_timed, num_alike);
     CU(cuStreamDestroy(stream));

@@ -454,6 +454,7 @@ enum {
  *   GDN_E_INVALID, GDN_E_UNSUPPORTED  desc; the sentence says which member     GDN_E_NO_NVRTC  compile needed, none found
  *   GDN_E_NOT_CACHED  strict mode; the sentence names the key and ends with a shell command that would add the plan
  *   GDN_E_COMPILE     log tail in the sentence                 GDN_E_NOT_TUNED  GDN_PLAN_TUNED_ONLY, and no table has an entry
+ * What no cache has is compiled in threads of the library's, up to four at a time in a context; the caller waits for them all.
  * Parameters come from what was measured, as ctx knows it now (section 9): the entry of desc on target's GPU, else one for
  * calls near in size, else one of another GPU of the arch; else from the library's model. A dump says which. No result depends
  * on it beyond rounding within the kernel's error bounds.

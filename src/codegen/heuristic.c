@@ -372,7 +372,7 @@ struct launch {
 };
 
 static void describe_launch(struct launch *out, const struct gdni_params *params, const struct gdni_problem *problem,
-                            const struct gdni_arch *arch, int num_sms, struct gdni_size size)
+                            const struct gdni_arch *arch, int num_sms, struct gdni_call_size size)
 {
     struct gdni_param_row row;
     memset(out, 0, sizeof *out);
@@ -394,7 +394,7 @@ static bool was_seen(const struct launch *list, const struct launch *one)
 }
 
 int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
-                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot, struct gdni_size timed)
+                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot, struct gdni_call_size timed)
 {
     struct gdni_params choices[GDNI_MAX_CHOICES];
     struct launch seen[GDNI_MAX_CANDIDATES];

@@ -99,8 +99,8 @@ enum { GDNI_MAX_CHOICES = 128 };
 int gdni_params_choices(struct gdni_params out[GDNI_MAX_CHOICES], const struct gdni_problem *problem,
                         const struct gdni_arch *arch, int num_sms, struct gdni_slot slot);
 
-/* A call. */
-struct gdni_size {
+/* Tokens and sequences of a call. */
+struct gdni_call_size {
     int64_t num_tokens, num_seqs;
 };
 
@@ -112,6 +112,6 @@ struct gdni_size {
  */
 enum { GDNI_MAX_CANDIDATES = 96 };
 int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const struct gdni_problem *problem,
-                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot, struct gdni_size timed);
+                           const struct gdni_arch *arch, int num_sms, struct gdni_slot slot, struct gdni_call_size timed);
 
 #endif

@@ -41,8 +41,8 @@ struct gdni_problem {
 gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill_desc *desc);
 gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_desc *desc);
 
-/* The same call without gates; where it has none, with those of every v head. */
-void gdni_conv1d_flip_gates(gdn_conv1d_desc *desc);
+/* The same call without gates; where it has none, with those of every v head. false: it has neither. */
+bool gdni_conv1d_flip_gates(gdn_conv1d_desc *desc);
 
 /*
  * Copies a caller's size-first struct into a struct of ours whose defaults are already set: a shorter caller

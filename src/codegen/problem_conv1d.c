@@ -129,10 +129,12 @@ static void fill_types(gdn_conv1d_desc *d)
     if (!d->dt_bias_type) d->dt_bias_type = GDN_F32;
 }
 
-void gdni_conv1d_flip_gates(gdn_conv1d_desc *desc)
+bool gdni_conv1d_flip_gates(gdn_conv1d_desc *desc)
 {
-    desc->num_gate_heads = desc->num_gate_heads ? 0 : desc->num_v_heads;
+    const bool had = desc->num_gate_heads > 0;
+    desc->num_gate_heads = had ? 0 : desc->num_v_heads;
     desc->flags &= ~(uint32_t)GATE_FLAGS;
+    return had || desc->num_gate_heads > 0;
 }
 
 static void fill_problem(struct gdni_problem *out, const gdn_conv1d_desc *d)

@@ -3,7 +3,7 @@
  * Must not know: keys, files, who asked. No lock but the compiler's slots (nvrtc.c).
  *
  * NVRTC needs more stack than an embedder's thread may have, and would raise the process's limit otherwise: the compile alone
- * runs in a thread of ours. All else, errors and allocations included, happens in the caller's.
+ * runs in a thread of ours. All else, errors and allocations included, happens in the caller's, which may start some.
  */
 #include "runtime/compile.h"
 
@@ -22,30 +22,36 @@
 
 enum { STACK = 16 << 20, LOG_TAIL = 3000 };
 
-struct run {
+struct gdni_compiling {
     struct gdni_nvrtc *nvrtc;
     const struct gdni_nvrtc_api *api;
     const struct gdni_unit *unit;
     struct gdni_options options;
     gdni_nvrtcprog program;
-    gdni_nvrtcresult result; /* of the compile, written by its thread */
+    pthread_t thread;
+    gdni_nvrtcresult result; /* of the compile; both are written by its thread */
     uint64_t usec;
 };
 
 /* ---- the thread ---- */
 
+/* Waits for the compiler's slot too, so that who starts some compiles waits for none. */
 static void *compile_thread(void *data)
 {
-    struct run *run = data;
+    struct gdni_compiling *run = data;
     const char *options[GDNI_MAX_OPTIONS];
     for (int i = 0; i < run->options.count; ++i)
         options[i] = run->options.text[i];
+    gdni_nvrtc_enter(run->nvrtc);
+    const int64_t start = gdni_now_us();
     run->result = run->api->nvrtcCompileProgram(run->program, run->options.count, options);
+    run->usec = (uint64_t)(gdni_now_us() - start);
+    gdni_nvrtc_leave(run->nvrtc);
     return NULL;
 }
 
 /* Returns 0 or what pthread said. Signals stay with the embedder's threads: his handlers expect no thread of ours. */
-static int run_in_thread(struct run *run)
+static int start_thread(struct gdni_compiling *run)
 {
     pthread_attr_t attr;
     int err = pthread_attr_init(&attr);
@@ -54,23 +60,22 @@ static int run_in_thread(struct run *run)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    if (!err) err = pthread_create(&thread, &attr, compile_thread, run);
+    if (!err) err = pthread_create(&run->thread, &attr, compile_thread, run);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
-    return err ? err : pthread_join(thread, NULL);
+    return err;
 }
 
 /* ---- talking to NVRTC ---- */
 
-static gdn_status nvrtc_fail(const struct run *run, const char *call, gdni_nvrtcresult result)
+static gdn_status nvrtc_fail(const struct gdni_compiling *run, const char *call, gdni_nvrtcresult result)
 {
     static const gdni_nvrtcresult out_of_memory = 1; /* NVRTC_ERROR_OUT_OF_MEMORY */
     return GDN_FAIL(result == out_of_memory ? GDN_E_NOMEM : GDN_E_COMPILE, "%s of %s failed with %s (%s at %s)", call,
                     run->unit->entry, run->api->nvrtcGetErrorString(result), run->api->identity, run->api->path);
 }
 
-static gdn_status create_program(struct run *run)
+static gdn_status create_program(struct gdni_compiling *run)
 {
     const struct gdni_unit *unit = run->unit;
     const char *texts[GDNI_UNIT_MAX_FILES], *names[GDNI_UNIT_MAX_FILES];
@@ -84,7 +89,7 @@ static gdn_status create_program(struct run *run)
 }
 
 /* The log, trimmed of the newlines and NULs at its end; "" when there is none. */
-static gdn_status take_log(const struct run *run, char **out)
+static gdn_status take_log(const struct gdni_compiling *run, char **out)
 {
     size_t size = 0;
     gdni_nvrtcresult result = run->api->nvrtcGetProgramLogSize(run->program, &size);
@@ -102,7 +107,7 @@ static gdn_status take_log(const struct run *run, char **out)
     return GDN_OK;
 }
 
-static gdn_status compile_fail(const struct run *run)
+static gdn_status compile_fail(const struct gdni_compiling *run)
 {
     char *log;
     GDN_TRY(take_log(run, &log));
@@ -115,39 +120,53 @@ static gdn_status compile_fail(const struct run *run)
     return status;
 }
 
-static gdn_status compile_program(struct run *run)
+static gdn_status start_compile(struct gdni_compiling *run)
 {
-    gdni_nvrtc_enter(run->nvrtc);
-    const int64_t start = gdni_now_us();
-    const int err = run_in_thread(run);
-    run->usec = (uint64_t)(gdni_now_us() - start);
-    gdni_nvrtc_leave(run->nvrtc);
-    if (err)
-        return GDN_FAIL(GDN_E_NOMEM, "the compile thread with its stack of %d bytes cannot be started: %s", STACK,
-                        gdni_fs_error(err));
-    return run->result ? compile_fail(run) : GDN_OK;
+    const int err = start_thread(run);
+    if (!err) return GDN_OK;
+    run->api->nvrtcDestroyProgram(&run->program);
+    return GDN_FAIL(GDN_E_NOMEM, "the compile thread with its stack of %d bytes cannot be started: %s", STACK,
+                    gdni_fs_error(err));
 }
 
-/* On success the caller ends it with end_run(). */
-static gdn_status begin_run(struct run *run, struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit)
+static gdn_status begin_run(struct gdni_compiling *run)
 {
-    *run = (struct run){ .nvrtc = nvrtc, .unit = unit };
-    GDN_TRY(gdni_nvrtc_get(nvrtc, &run->api));
-    GDN_TRY(gdni_nvrtc_check_arch(run->api, unit->spec.arch));
-    gdni_options_build(&run->options, unit->spec.arch, run->api->version);
+    GDN_TRY(gdni_nvrtc_get(run->nvrtc, &run->api));
+    GDN_TRY(gdni_nvrtc_check_arch(run->api, run->unit->spec.arch));
+    gdni_options_build(&run->options, run->unit->spec.arch, run->api->version);
     GDN_TRY(create_program(run));
-    const gdn_status status = compile_program(run);
-    if (status != GDN_OK) run->api->nvrtcDestroyProgram(&run->program);
+    return start_compile(run);
+}
+
+gdn_status gdni_compile_start(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, struct gdni_compiling **out)
+{
+    struct gdni_compiling *run = gdni_calloc(1, sizeof *run);
+    if (!run) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a compile (%zu bytes)", sizeof *run);
+    run->nvrtc = nvrtc;
+    run->unit = unit;
+    const gdn_status status = begin_run(run);
+    if (status == GDN_OK)
+        *out = run;
+    else
+        gdni_free(run);
     return status;
 }
 
-static void end_run(struct run *run)
+/* The compiler's result; what it made is still in it. Then end_run(). */
+static gdn_status await(struct gdni_compiling *run)
+{
+    pthread_join(run->thread, NULL); /* cannot fail: a thread of ours that nobody else joins */
+    return run->result ? compile_fail(run) : GDN_OK;
+}
+
+static void end_run(struct gdni_compiling *run)
 {
     run->api->nvrtcDestroyProgram(&run->program);
+    gdni_free(run);
 }
 
 /* Size, then bytes, into memory of ours with a NUL behind. */
-static gdn_status take_output(const struct run *run, gdni_nvrtcresult (*get_size)(gdni_nvrtcprog, size_t *),
+static gdn_status take_output(const struct gdni_compiling *run, gdni_nvrtcresult (*get_size)(gdni_nvrtcprog, size_t *),
                               gdni_nvrtcresult (*get)(gdni_nvrtcprog, char *), const char *what, void **out,
                               size_t *out_size)
 {
@@ -185,7 +204,7 @@ static void drop_times(char *log)
     *to = '\0';
 }
 
-static gdn_status take_options(const struct run *run, char **out)
+static gdn_status take_options(const struct gdni_compiling *run, char **out)
 {
     struct gdni_strbuf sb = { 0 };
     for (int i = 0; i < run->options.count; ++i)
@@ -194,7 +213,7 @@ static gdn_status take_options(const struct run *run, char **out)
     return *out ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory: the options of a compile");
 }
 
-static gdn_status take_cubin(const struct run *run, struct gdni_compiled *out)
+static gdn_status take_cubin(const struct gdni_compiling *run, struct gdni_compiled *out)
 {
     GDN_TRY(take_log(run, &out->log));
     drop_times(out->log);
@@ -208,15 +227,22 @@ static gdn_status take_cubin(const struct run *run, struct gdni_compiled *out)
     return GDN_OK;
 }
 
-gdn_status gdni_compile(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, struct gdni_compiled *out)
+gdn_status gdni_compile_finish(struct gdni_compiling *run, struct gdni_compiled *out)
 {
-    struct run run;
     *out = (struct gdni_compiled){ 0 };
-    GDN_TRY(begin_run(&run, nvrtc, unit));
-    const gdn_status status = take_cubin(&run, out);
-    end_run(&run);
+    gdn_status status = await(run);
+    if (status == GDN_OK) status = take_cubin(run, out);
+    end_run(run);
     if (status != GDN_OK) gdni_compiled_free(out);
     return status;
+}
+
+gdn_status gdni_compile(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, struct gdni_compiled *out)
+{
+    struct gdni_compiling *run = NULL;
+    *out = (struct gdni_compiled){ 0 };
+    GDN_TRY(gdni_compile_start(nvrtc, unit, &run));
+    return gdni_compile_finish(run, out);
 }
 
 void gdni_compiled_free(struct gdni_compiled *compiled)
@@ -229,13 +255,14 @@ void gdni_compiled_free(struct gdni_compiled *compiled)
 
 gdn_status gdni_compile_ptx(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, char **out)
 {
-    struct run run;
-    GDN_TRY(begin_run(&run, nvrtc, unit));
+    struct gdni_compiling *run = NULL;
     void *ptx = NULL;
     size_t size;
-    const gdn_status status =
-        take_output(&run, run.api->nvrtcGetPTXSize, run.api->nvrtcGetPTX, "nvrtcGetPTX", &ptx, &size);
-    end_run(&run);
+    GDN_TRY(gdni_compile_start(nvrtc, unit, &run));
+    gdn_status status = await(run);
+    if (status == GDN_OK)
+        status = take_output(run, run->api->nvrtcGetPTXSize, run->api->nvrtcGetPTX, "nvrtcGetPTX", &ptx, &size);
+    end_run(run);
     *out = ptx;
     return status;
 }

@@ -28,13 +28,15 @@ static void other_sizes(const struct gdni_tune *t, int64_t sizes[OTHER_SIZES])
     if (sizes[2] * 4 < tokens * 5) sizes[2] = 0;
 }
 
-/* Whether the winner is no slower than the heuristic's choice on another call. Too large a call is not tried. */
+/* Whether the winner runs on another call, and no slower than the heuristic's choice. Too large a call is not tried. */
 static gdn_status holds_at(struct gdni_tune *t, int64_t tokens, enum gdni_call_kind kind, int winner, bool *holds)
 {
     const int64_t timed = t->problem.max_tokens;
     bool skipped[GDNI_MAX_CANDIDATES];
+    gdn_status before[GDNI_MAX_CANDIDATES]; /* who fails on this call has not failed on the others */
     for (int i = 0; i < t->num_candidates; ++i) {
         skipped[i] = t->candidates[i].skipped;
+        before[i] = t->candidates[i].status;
         t->candidates[i].skipped = skipped[i] || (i != 0 && i != winner);
     }
     t->problem.max_tokens = tokens;
@@ -45,21 +47,36 @@ static gdn_status holds_at(struct gdni_tune *t, int64_t tokens, enum gdni_call_k
     t->problem.max_tokens = timed;
     t->kind = GDNI_CALL_USUAL;
     t->incumbent = 0;
-    for (int i = 0; i < t->num_candidates; ++i)
+    for (int i = 0; i < t->num_candidates; ++i) {
         t->candidates[i].skipped = skipped[i];
+        t->candidates[i].status = before[i];
+    }
     return status == GDN_E_NOMEM && !t->lab.lost ? GDN_OK : status;
 }
 
-/* Whether a conv1d-QKV call computes gates stands in no slot either: the same call without, or with. */
+gdn_status gdni_tune_other_gates(const struct gdni_tune *t, struct gdni_problem *problem, union gdni_desc *desc, bool *has)
+{
+    *desc = t->desc;
+    *has = t->problem.op == GDNI_OP_CONV1D_QKV && gdni_conv1d_flip_gates(&desc->conv1d);
+    if (!*has) return GDN_OK;
+    GDN_TRY(gdni_problem_from_conv1d(problem, &desc->conv1d));
+    problem->max_tokens = t->problem.max_tokens;
+    problem->max_seqs = t->problem.max_seqs;
+    return GDN_OK;
+}
+
 static gdn_status holds_with_other_gates(struct gdni_tune *t, int winner, bool *holds)
 {
     const struct gdni_problem problem = t->problem;
     const union gdni_desc desc = t->desc;
-    gdni_conv1d_flip_gates(&t->desc.conv1d);
-    gdn_status status = gdni_problem_from_conv1d(&t->problem, &t->desc.conv1d);
-    t->problem.max_tokens = problem.max_tokens;
-    t->problem.max_seqs = problem.max_seqs;
-    if (status == GDN_OK) status = holds_at(t, problem.max_tokens, GDNI_CALL_USUAL, winner, holds);
+    struct gdni_problem other;
+    union gdni_desc other_desc;
+    bool has;
+    GDN_TRY(gdni_tune_other_gates(t, &other, &other_desc, &has));
+    if (!has) return GDN_OK;
+    t->problem = other;
+    t->desc = other_desc;
+    const gdn_status status = holds_at(t, problem.max_tokens, GDNI_CALL_USUAL, winner, holds);
     t->problem = problem;
     t->desc = desc;
     return status;
@@ -78,7 +95,7 @@ gdn_status gdni_tune_holds_elsewhere(struct gdni_tune *t, int winner, bool *hold
     if (several) GDN_TRY(holds_at(t, timed, GDNI_CALL_LONE, winner, holds));
     if (*holds && several) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNEVEN, winner, holds));
     if (*holds && prefill) GDN_TRY(holds_at(t, timed, GDNI_CALL_UNDECAYED, winner, holds));
-    if (*holds && !prefill) GDN_TRY(holds_with_other_gates(t, winner, holds));
+    if (*holds) GDN_TRY(holds_with_other_gates(t, winner, holds));
     other_sizes(t, sizes);
     for (int i = 0; i < OTHER_SIZES && *holds; ++i)
         if (sizes[i]) GDN_TRY(holds_at(t, sizes[i], GDNI_CALL_USUAL, winner, holds));

@@ -1,7 +1,8 @@
 /*
- * plan.c - problem -> per bucket: params -> spec -> unit -> key -> program, and then the device. Orchestration only.
+ * plan.c - problem -> per bucket: params -> spec -> program, and then the device. Orchestration only.
  *
- * Must not know: files, NVRTC, what kernels compute. No lock: a plan under construction belongs to one thread.
+ * Must not know: files, units and keys (plan_programs.c), NVRTC, what kernels compute. No lock: a plan under construction
+ * belongs to one thread.
  */
 #include "runtime/plan.h"
 
@@ -11,9 +12,7 @@
 #include "base/error.h"
 #include "base/give.h"
 #include "base/mem.h"
-#include "codegen/key.h"
 #include "codegen/partition.h"
-#include "codegen/unit.h"
 #include "codegen/workspace.h"
 #include "runtime/context.h"
 #include "runtime/record.h"
@@ -138,33 +137,6 @@ static gdn_status size_workspace(gdn_plan *plan)
         (long long)p->max_tokens, (long long)p->max_seqs, p->num_heads, plan->workspace_size, GDNI_MOST_WORKSPACE);
 }
 
-/* The first of its spec in this context: text is generated and hashed to learn the key. */
-static gdn_status find_by_key(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
-{
-    struct gdni_unit unit = { 0 };
-    struct gdni_key key = { 0 };
-    struct gdni_program *program = NULL;
-    enum gdni_origin origin = GDNI_FROM_MEMORY;
-    gdn_status status = gdni_unit_build(&unit, spec);
-    if (status == GDN_OK) status = gdni_key_build(&key, &unit);
-    if (status == GDN_OK) status = gdni_programs_get(plan->ctx, &unit, &key, program_flags, &program, &origin);
-    if (status == GDN_OK) {
-        gdni_programs_learn(plan->ctx, spec, &key);
-        gdni_modules_add(plan->modules, spec, program, origin);
-    }
-    gdni_key_free(&key);
-    gdni_unit_free(&unit);
-    return status;
-}
-
-static gdn_status find_program(gdn_plan *plan, const struct gdni_spec *spec, uint32_t program_flags)
-{
-    struct gdni_program *program = gdni_programs_recall(plan->ctx, spec);
-    if (!program) return find_by_key(plan, spec, program_flags);
-    gdni_modules_add(plan->modules, spec, program, GDNI_FROM_MEMORY);
-    return GDN_OK;
-}
-
 /* given: the parameters to run; NULL: as the plan finds best. */
 static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params *given)
 {
@@ -175,9 +147,7 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params 
     GDN_TRY(size_workspace(plan));
     plan->modules = gdni_modules_create(plan->ctx, gdni_programs_may_compile(plan->ctx, program_flags));
     if (!plan->modules) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan's modules");
-    for (int i = 0; i < plan->num_variants; ++i)
-        GDN_TRY(find_program(plan, &plan->specs[i], program_flags));
-    return GDN_OK;
+    return gdni_plan_find_programs(plan, program_flags);
 }
 
 /* Adds the command that puts what is missing into the cache: exactly this plan, whatever made it. */

@@ -40,6 +40,12 @@ gdn_status gdni_plan_create(gdn_ctx *ctx, const gdn_target *target, const struct
 gdn_status gdni_plan_create_with(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem,
                                  const struct gdni_params *params, gdn_plan **out);
 
+/*
+ * Finds a program for each of plan->specs and adds it to plan->modules, in their order. What has to be compiled is compiled
+ * side by side. flags: GDNI_NO_COMPILE.
+ */
+gdn_status gdni_plan_find_programs(gdn_plan *plan, uint32_t flags);
+
 /* Of the target, or of its arch's common GPU. */
 int gdni_plan_num_sms(const gdn_plan *plan);
 

@@ -50,9 +50,18 @@ struct gdni_program *gdni_programs_recall(struct gdn_ctx *ctx, const struct gdni
 void gdni_programs_learn(struct gdn_ctx *ctx, const struct gdni_spec *spec, const struct gdni_key *key);
 
 /*
- * The program of a unit: from this context's memory, a bundle, the disk cache, or NVRTC; single flight per key. On success
- * the caller owns one reference. *origin tells where it was found.
+ * The program of a unit: from this context's memory, a bundle, the disk cache, or NVRTC; single flight per key. begin() looks
+ * for it, waiting for another thread or process that compiles it, and starts a compile that is needed; unit and key stay until
+ * end(), which waits for it, frees the request, and has to be called where begin() returned GDN_OK. On success the caller owns
+ * one reference. *origin tells where it was found. Who begins some before the first end() begins them in the order of their
+ * keys' hex, each key once: others wait for what he has begun.
  */
+struct gdni_request;
+gdn_status gdni_programs_begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
+                               uint32_t flags, struct gdni_request **out);
+gdn_status gdni_programs_end(struct gdni_request *request, struct gdni_program **out, enum gdni_origin *origin);
+
+/* Both. */
 gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                              uint32_t flags, struct gdni_program **out, enum gdni_origin *origin);
 

@@ -17,14 +17,16 @@
 #include "runtime/registry.h"
 
 /* One request on its way. */
-struct job {
+struct gdni_request {
     struct gdn_ctx *ctx;
     const struct gdni_unit *unit;
     const struct gdni_key *key;
     const char *arch;
     const char *strict;                 /* what forbids to compile, in the user's words; NULL: compiling is allowed */
     const struct gdni_program *refused; /* by the driver; NULL: none yet */
+    struct gdni_flight *flight;         /* NULL: nobody waits for this one */
     int turn;                           /* at compiling, among processes; see guard.h */
+    struct gdni_compiling *compiling;   /* NULL: not, or no more */
     struct gdni_program *program;
     enum gdni_origin origin;
 };
@@ -48,7 +50,7 @@ bool gdni_programs_may_compile(const struct gdn_ctx *ctx, uint32_t flags)
 
 /* ---- disk ---- */
 
-static gdn_status find_user(struct job *job, const char *tag)
+static gdn_status find_user(struct gdni_request *job, const char *tag)
 {
     GDN_TRY(gdni_cache_find_user(job->ctx->cache, job->key, job->arch, tag, &job->program));
     if (job->program) job->program->source = job->origin = GDNI_FROM_DISK;
@@ -59,7 +61,7 @@ static gdn_status find_user(struct job *job, const char *tag)
  * The user's directory by this machine's compiler. The tag may be a guess made without loading it; before anything is compiled
  * the compiler itself is asked, and asked for. Without one, any compiler's entry is better than none.
  */
-static gdn_status find_own(struct job *job)
+static gdn_status find_own(struct gdni_request *job)
 {
     struct gdni_nvrtc *nvrtc = job->ctx->nvrtc;
     const struct gdni_nvrtc_api *api;
@@ -70,7 +72,7 @@ static gdn_status find_own(struct job *job)
     return strcmp(api->tag, tag) == 0 ? GDN_OK : find_user(job, api->tag);
 }
 
-static gdn_status find_bundled(struct job *job)
+static gdn_status find_bundled(struct gdni_request *job)
 {
     GDN_TRY(gdni_cache_find_bundle(job->ctx->cache, job->key, job->arch, &job->program));
     if (job->program) job->program->source = job->origin = GDNI_FROM_BUNDLE;
@@ -78,7 +80,7 @@ static gdn_status find_bundled(struct job *job)
 }
 
 /* Not again where the driver refused what came from there. */
-static gdn_status find_on_disk(struct job *job)
+static gdn_status find_on_disk(struct gdni_request *job)
 {
     if (!job->refused) GDN_TRY(find_bundled(job));
     if (!job->program)
@@ -89,7 +91,7 @@ static gdn_status find_on_disk(struct job *job)
 
 /* ---- compile ---- */
 
-static gdn_status not_cached(const struct job *job)
+static gdn_status not_cached(const struct gdni_request *job)
 {
     return GDN_FAIL(GDN_E_NOT_CACHED,
                     "key %s (%s for %s) is in no cache and %s forbids to compile: add a bundle that has it, or run "
@@ -97,7 +99,7 @@ static gdn_status not_cached(const struct job *job)
                     job->key->hex, job->unit->entry, job->arch, job->strict);
 }
 
-static gdn_status not_rebuilt(struct job *job)
+static gdn_status not_rebuilt(struct gdni_request *job)
 {
     return GDN_FAIL(GDN_E_NOT_CACHED,
                     "key %s (%s for %s): the driver refused the cached cubin and %s forbids to compile it "
@@ -105,7 +107,7 @@ static gdn_status not_rebuilt(struct job *job)
                     job->key->hex, job->unit->entry, job->arch, job->strict);
 }
 
-static gdn_status wrap(struct job *job, const struct gdni_compiled *compiled)
+static gdn_status wrap(struct gdni_request *job, const struct gdni_compiled *compiled)
 {
     struct gdni_entry entry = {
         .cubin = compiled->cubin,
@@ -128,17 +130,28 @@ static gdn_status wrap(struct job *job, const struct gdni_compiled *compiled)
     return job->program ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory: program of %zu bytes", compiled->cubin_size);
 }
 
-static gdn_status compile(struct job *job)
+static gdn_status compile_fails(const struct gdni_request *job, gdn_status status)
+{
+    gdni_log(&job->ctx->log, GDN_LOG_INFO, "compile %s for %s, key %s: %s", job->unit->entry, job->arch, job->key->hex,
+             gdn_status_name(status));
+    return gdni_fail_in(status, "key %s", job->key->hex);
+}
+
+static gdn_status start_compile(struct gdni_request *job)
+{
+    gdni_log(&job->ctx->log, GDN_LOG_INFO, "compile %s for %s, key %s: start", job->unit->entry, job->arch, job->key->hex);
+    const gdn_status status = gdni_compile_start(job->ctx->nvrtc, job->unit, &job->compiling);
+    return status == GDN_OK ? GDN_OK : compile_fails(job, status);
+}
+
+static gdn_status finish_compile(struct gdni_request *job)
 {
     const struct gdni_log *log = &job->ctx->log;
     const char *name = job->unit->entry, *hex = job->key->hex;
     struct gdni_compiled compiled;
-    gdni_log(log, GDN_LOG_INFO, "compile %s for %s, key %s: start", name, job->arch, hex);
-    gdn_status status = gdni_compile(job->ctx->nvrtc, job->unit, &compiled);
-    if (status != GDN_OK) {
-        gdni_log(log, GDN_LOG_INFO, "compile %s for %s, key %s: %s", name, job->arch, hex, gdn_status_name(status));
-        return gdni_fail_in(status, "key %s", hex);
-    }
+    gdn_status status = gdni_compile_finish(job->compiling, &compiled);
+    job->compiling = NULL;
+    if (status != GDN_OK) return compile_fails(job, status);
     const struct gdni_facts *facts = &compiled.facts;
     count(&job->ctx->counters.compiles, 1);
     count(&job->ctx->counters.compile_usec, compiled.usec);
@@ -151,7 +164,7 @@ static gdn_status compile(struct job *job)
 }
 
 /* After the flight has landed: nobody waits for a disk. */
-static void publish(const struct job *job, bool replace)
+static void publish(const struct gdni_request *job, bool replace)
 {
     char tag[GDNI_COMPILER_TAG];
     if (job->origin == GDNI_FROM_COMPILER && gdni_nvrtc_tag(job->ctx->nvrtc, tag))
@@ -159,16 +172,16 @@ static void publish(const struct job *job, bool replace)
 }
 
 /* A bundle is nobody's to mend here: what it has is refused in each process, and the user's entry stands in. */
-static gdn_status rebuild(struct job *job)
+static gdn_status rebuild(struct gdni_request *job)
 {
     count(&job->ctx->counters.corrupt, 1);
     if (job->refused->source == GDNI_FROM_BUNDLE) GDN_TRY(find_on_disk(job));
     if (job->program) return GDN_OK;
-    return job->strict ? not_rebuilt(job) : compile(job);
+    return job->strict ? not_rebuilt(job) : start_compile(job);
 }
 
 /* Another process may have published the key while this one waited, or between its look and its turn. */
-static gdn_status take_turn(struct job *job)
+static gdn_status take_turn(struct gdni_request *job)
 {
     struct gdn_ctx *ctx = job->ctx;
     job->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), job->key->hex);
@@ -178,13 +191,13 @@ static gdn_status take_turn(struct job *job)
     return GDN_OK;
 }
 
-static gdn_status find_or_compile(struct job *job)
+static gdn_status find_or_start(struct gdni_request *job)
 {
     GDN_TRY(find_on_disk(job));
     if (job->program) return GDN_OK;
     if (job->strict) return not_cached(job);
     GDN_TRY(take_turn(job));
-    return job->program ? GDN_OK : compile(job);
+    return job->program ? GDN_OK : start_compile(job);
 }
 
 /* ---- requests ---- */
@@ -201,52 +214,85 @@ void gdni_programs_learn(struct gdn_ctx *ctx, const struct gdni_spec *spec, cons
     gdni_registry_learn(ctx->registry, spec, key);
 }
 
-/* Runs produce unless the registry has the program or another thread is at it. */
-static gdn_status request(struct job *job, gdn_status (*produce)(struct job *))
+/* The flight lands, with a program or a sentence. */
+static gdn_status land(struct gdni_request *job, gdn_status status)
 {
-    struct gdni_flight *flight;
-    const unsigned enter_flags = job->strict ? GDNI_ENTER_STRICT : 0;
-    GDN_TRY(gdni_registry_enter(job->ctx->registry, job->key, enter_flags, job->refused, &job->program, &flight));
-    if (!flight) {
+    gdni_registry_settle(job->ctx->registry, job->flight, status, job->program);
+    if (status == GDN_OK) publish(job, job->refused != NULL);
+    gdni_guard_leave(job->turn); /* not before others find what was published */
+    job->flight = NULL;
+    return status;
+}
+
+/* Runs produce unless the registry has the program or another thread is at it. A compile that it started goes on. */
+static gdn_status enter(struct gdni_request *job, gdn_status (*produce)(struct gdni_request *))
+{
+    const unsigned flags = job->strict ? GDNI_ENTER_STRICT : 0;
+    GDN_TRY(gdni_registry_enter(job->ctx->registry, job->key, flags, job->refused, &job->program, &job->flight));
+    if (!job->flight) {
         job->origin = GDNI_FROM_MEMORY;
         count(&job->ctx->counters.memory_hits, 1);
         return GDN_OK;
     }
     const gdn_status status = produce(job);
-    gdni_registry_settle(job->ctx->registry, flight, status, job->program);
-    if (status == GDN_OK) publish(job, job->refused != NULL);
-    gdni_guard_leave(job->turn); /* not before others find what was published */
+    return job->compiling ? GDN_OK : land(job, status);
+}
+
+static gdn_status begin(const struct gdni_request *job, gdn_status (*produce)(struct gdni_request *), struct gdni_request **out)
+{
+    struct gdni_request *copy = gdni_memdup(job, sizeof *job);
+    if (!copy) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a request (%zu bytes)", sizeof *job);
+    const gdn_status status = enter(copy, produce);
+    if (status == GDN_OK)
+        *out = copy;
+    else
+        gdni_free(copy);
+    return status;
+}
+
+gdn_status gdni_programs_begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
+                               uint32_t flags, struct gdni_request **out)
+{
+    const struct gdni_request job = { .ctx = ctx,
+                             .unit = unit,
+                             .key = key,
+                             .arch = unit->spec.arch->name,
+                             .strict = strict_by(ctx, flags),
+                             .turn = GDNI_GUARD_NONE };
+    return begin(&job, find_or_start, out);
+}
+
+gdn_status gdni_programs_end(struct gdni_request *job, struct gdni_program **out, enum gdni_origin *origin)
+{
+    const gdn_status status = job->compiling ? land(job, finish_compile(job)) : GDN_OK;
+    if (status == GDN_OK) {
+        *out = job->program;
+        *origin = job->origin;
+    }
+    gdni_free(job);
     return status;
 }
 
 gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                              uint32_t flags, struct gdni_program **out, enum gdni_origin *origin)
 {
-    struct job job = { .ctx = ctx,
-                       .unit = unit,
-                       .key = key,
-                       .arch = unit->spec.arch->name,
-                       .strict = strict_by(ctx, flags),
-                       .turn = GDNI_GUARD_NONE };
-    GDN_TRY(request(&job, find_or_compile));
-    *out = job.program;
-    *origin = job.origin;
-    return GDN_OK;
+    struct gdni_request *request = NULL;
+    GDN_TRY(gdni_programs_begin(ctx, unit, key, flags, &request));
+    return gdni_programs_end(request, out, origin);
 }
 
 gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                                  uint32_t flags, const struct gdni_program *refused, struct gdni_program **out,
                                  enum gdni_origin *origin)
 {
-    struct job job = { .ctx = ctx,
-                       .unit = unit,
-                       .key = key,
-                       .arch = unit->spec.arch->name,
-                       .strict = strict_by(ctx, flags),
-                       .refused = refused,
-                       .turn = GDNI_GUARD_NONE };
-    GDN_TRY(request(&job, rebuild));
-    *out = job.program;
-    *origin = job.origin;
-    return GDN_OK;
+    struct gdni_request *request = NULL;
+    const struct gdni_request job = { .ctx = ctx,
+                             .unit = unit,
+                             .key = key,
+                             .arch = unit->spec.arch->name,
+                             .strict = strict_by(ctx, flags),
+                             .refused = refused,
+                             .turn = GDNI_GUARD_NONE };
+    GDN_TRY(begin(&job, rebuild, &request));
+    return gdni_programs_end(request, out, origin);
 }

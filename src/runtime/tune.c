@@ -53,7 +53,7 @@ static gdn_status find_candidates(struct gdni_tune *t)
 {
     struct gdni_params params[GDNI_MAX_CANDIDATES];
     int matches = 0;
-    const struct gdni_size timed = { t->problem.max_tokens, t->problem.max_seqs };
+    const struct gdni_call_size timed = { t->problem.max_tokens, t->problem.max_seqs };
     struct gdni_problem of_plans = t->problem; /* what the heuristic chooses for a slot depends on its largest call */
     of_plans.max_tokens = t->most_tokens;
     t->num_candidates = gdni_params_candidates(params, &of_plans, t->arch, t->target.num_sms, t->slot, timed);
@@ -205,12 +205,23 @@ static gdn_status record(struct gdni_tune *t, const struct gdni_cuda *cuda)
 
 /* ---- Steps ---- */
 
-static gdn_status compile_one(struct gdni_tune *t, int candidate)
+static gdn_status compile_for(struct gdni_tune *t, const struct gdni_problem *problem, int candidate)
 {
     gdn_plan *plan = NULL;
-    GDN_TRY(gdni_plan_create_with(t->ctx, &t->target, &t->problem, &t->candidates[candidate].params, &plan));
+    GDN_TRY(gdni_plan_create_with(t->ctx, &t->target, problem, &t->candidates[candidate].params, &plan));
     gdn_plan_destroy(plan);
     return GDN_OK;
+}
+
+/* What may have to be measured later may be where there is no compiler. */
+static gdn_status compile_one(struct gdni_tune *t, int candidate)
+{
+    struct gdni_problem other;
+    union gdni_desc desc;
+    bool has;
+    GDN_TRY(compile_for(t, &t->problem, candidate));
+    GDN_TRY(gdni_tune_other_gates(t, &other, &desc, &has));
+    return has ? compile_for(t, &other, candidate) : GDN_OK;
 }
 
 static gdn_status compile_all(struct gdni_tune *t)

@@ -73,6 +73,12 @@ gdn_status gdni_tune_execute(struct gdni_tune *t, const gdn_plan *plan, const un
 gdn_status gdni_tune_check(struct gdni_tune *t);
 gdn_status gdni_tune_measure(struct gdni_tune *t);
 
+/*
+ * Whether a conv1d-QKV call computes gates stands in no slot: the timed call without them, or with, on which a winner must hold
+ * too. has is false where there is no such call, and problem is then not set.
+ */
+gdn_status gdni_tune_other_gates(const struct gdni_tune *t, struct gdni_problem *problem, union gdni_desc *desc, bool *has);
+
 /* Whether a measurement's winner is no slower than the heuristic's choice on the slot's other calls. Spoils t->decision. */
 gdn_status gdni_tune_holds_elsewhere(struct gdni_tune *t, int winner, bool *holds);
 

@@ -47,6 +47,7 @@ struct question {
     const struct gdni_arch *arch;
     const struct gdni_problem *problem;
     struct gdni_tuning_key key;
+    bool tuned_only; /* the model is not to answer */
 };
 
 /* The nearest usable entry of a table; NULL when there is none. They lie together: the slot is the key's last part. */
@@ -73,20 +74,9 @@ static bool is_of_target(const struct gdni_tuning_table *table, const gdn_target
     return strcmp(table->gpu_name, target->gpu_name) == 0 && table->num_sms == target->num_sms;
 }
 
-/* false: the slot has no variant of its own. */
-static bool ask_model(struct gdni_params *out, const struct question *q)
-{
-    const struct gdni_slot slot = q->key.slot;
-    const int num_sms = q->target->num_sms;
-    if (slot.seq_class != GDNI_ANY_SEQS)
-        return gdni_params_heuristic_few(out, q->problem, q->arch, num_sms, slot.bucket, slot.seq_class);
-    gdni_params_heuristic(out, q->problem, q->arch, num_sms, slot.bucket);
-    return true;
-}
-
 /*
- * An entry of another slot or GPU tells whether to believe the model: where its choice stood, what it chooses here is taken,
- * since numbers that are right for one class of sequences, copied, are wrong for the next.
+ * An entry of another slot or GPU tells whether to believe the model: where its choice stood, the model is to answer here,
+ * since numbers that are right for one class of sequences, copied, are wrong for the next. Then *out names it and nothing else.
  */
 static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *table, const struct question *q,
                    enum gdni_chosen_by by)
@@ -97,7 +87,8 @@ static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *tabl
     *out = (struct gdni_choice){ .params = e->params, .by = by, .measured = e->key.slot };
     memcpy(out->gpu_name, table->gpu_name, sizeof out->gpu_name);
     const bool model_stood = e->median_ns == e->heuristic_ns;
-    if (by != GDNI_CHOSEN_EXACT && model_stood && !ask_model(&out->params, q)) out->by = GDNI_CHOSEN_NONE;
+    if (by != GDNI_CHOSEN_EXACT && model_stood && !q->tuned_only)
+        *out = (struct gdni_choice){ .by = GDNI_CHOSEN_HEURISTIC };
     return true;
 }
 
@@ -118,6 +109,7 @@ static bool answer_by_arch(struct gdni_choice *out, const struct gdni_tuning *t,
     return least < INT32_MAX;
 }
 
+/* Also true when they leave it to the model. */
 static bool answer_from_tables(struct gdni_choice *out, struct gdni_tuning *t, const struct question *q)
 {
     bool found = false;
@@ -132,8 +124,15 @@ static bool answer_from_tables(struct gdni_choice *out, struct gdni_tuning *t, c
 
 static void answer_by_model(struct gdni_choice *out, const struct question *q)
 {
+    const struct gdni_slot slot = q->key.slot;
+    const int num_sms = q->target->num_sms;
+    bool found = true;
     *out = (struct gdni_choice){ .by = GDNI_CHOSEN_HEURISTIC };
-    if (!ask_model(&out->params, q)) out->by = GDNI_CHOSEN_NONE;
+    if (slot.seq_class == GDNI_ANY_SEQS)
+        gdni_params_heuristic(&out->params, q->problem, q->arch, num_sms, slot.bucket);
+    else
+        found = gdni_params_heuristic_few(&out->params, q->problem, q->arch, num_sms, slot.bucket, slot.seq_class);
+    if (!found) out->by = GDNI_CHOSEN_NONE;
 }
 
 gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tuning, const gdn_target *target,
@@ -141,11 +140,12 @@ gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tunin
                               uint32_t flags)
 {
     struct question q = { .target = target, .arch = arch, .problem = problem };
+    q.tuned_only = (flags & GDN_PLAN_TUNED_ONLY) != 0;
     *out = (struct gdni_choice){ .by = GDNI_CHOSEN_NONE };
     gdni_tuning_key_of(&q.key, problem, arch, slot);
-    if (!(flags & GDN_PLAN_HEURISTIC) && !problem->batch_invariant && answer_from_tables(out, tuning, &q))
-        return GDN_OK;
-    if (!(flags & GDN_PLAN_TUNED_ONLY)) {
+    const bool asks = !(flags & GDN_PLAN_HEURISTIC) && !problem->batch_invariant;
+    if (asks && answer_from_tables(out, tuning, &q) && out->by != GDNI_CHOSEN_HEURISTIC) return GDN_OK;
+    if (!q.tuned_only) {
         answer_by_model(out, &q);
         return GDN_OK;
     }

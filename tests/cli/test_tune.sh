@@ -151,6 +151,10 @@ has "$out" "18 candidates of 2 slots are in $room/ahead"
 GDN_JIT_DISABLE_COMPILE=1 run 0 tune --shapes "$room/s.json" -d "$room/ahead" -f "$room/ahead.json" --tokens 100,300 \
     --nvrtc /nowhere/libnvrtc.so --json
 json '[(j["state"], j["candidates"], j["left_out"]) for j in d["jobs"]]' "[('tuned', 9, []), ('tuned', 9, [])]"
+# Also what a winner has to prove itself on: the call with gates.
+GDN_JIT_DISABLE_COMPILE=1 GDN_FAKE_TIMES=$(smem 16 64):14000 run 0 tune --shapes "$room/s.json" -d "$room/ahead" \
+    -f "$room/proof.json" --tokens 300 --nvrtc /nowhere/libnvrtc.so --json
+json '[(j["state"], j["params"], j["left_out"]) for j in d["jobs"]]' "[('tuned', '$(params 16 64)', [])]"
 GDN_JIT_DISABLE_COMPILE=1 run 1 tune --shapes "$room/s.json" -d "$room/nothing" --tokens 100 --compile -g h200
 has "$err" "GDN_JIT_DISABLE_COMPILE"
 

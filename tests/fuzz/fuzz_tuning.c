@@ -29,7 +29,7 @@ static void check_table(const struct gdni_tuning_table *table)
         require(i == 0 || gdni_tuning_key_compare(&table->entries[i - 1].key, &e->key) < 0);
         require(e->key.slot.bucket >= 0 && e->key.slot.bucket < GDNI_NUM_BUCKETS);
         require(e->key.slot.seq_class >= GDNI_ANY_SEQS && e->key.slot.seq_class < GDNI_NUM_SEQ_CLASSES);
-        require(e->median_ns > 0 && e->mad_ns >= 0 && e->heuristic_ns > 0 && e->samples > 0);
+        require(e->median_ns > 0 && e->mad_ns >= 0 && e->heuristic_ns >= 0 && e->samples > 0);
         require(strlen(e->date) == 10 && strlen(e->code) == 16);
         require(memchr(e->driver, '\0', sizeof e->driver) && memchr(e->nvrtc, '\0', sizeof e->nvrtc));
         require(gdni_tuning_table_lower(table, &e->key) == i);

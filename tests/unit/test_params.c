@@ -471,7 +471,7 @@ static int candidates_of_call(int heads, int64_t tokens, int64_t seqs, struct gd
     p->max_tokens = tokens, p->max_seqs = seqs;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     const struct gdni_slot slot = { gdni_bucket_of(tokens), seq_class < GDNI_NUM_SEQ_CLASSES ? seq_class : GDNI_ANY_SEQS };
-    const int count = gdni_params_candidates(out, p, arch, H200_SMS, slot, (struct gdni_size){ tokens, seqs });
+    const int count = gdni_params_candidates(out, p, arch, H200_SMS, slot, (struct gdni_call_size){ tokens, seqs });
     struct gdni_params choices[GDNI_MAX_CHOICES];
     const int num_choices = gdni_params_choices(choices, p, arch, H200_SMS, slot);
     for (int i = 0; i < num_choices; ++i) {
@@ -507,7 +507,7 @@ Test(params, a_tuners_first_candidate_is_what_plans_of_the_slot_take_however_sho
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     cr_assert(gdni_params_heuristic_few(&plans, &p, arch, H200_SMS, slot.bucket, slot.seq_class));
     cr_expect_eq(plans.partition_chunks, GDNI_PARTITION_NEVER);
-    cr_assert_gt(gdni_params_candidates(out, &p, arch, H200_SMS, slot, (struct gdni_size){ 512, 1 }), 1);
+    cr_assert_gt(gdni_params_candidates(out, &p, arch, H200_SMS, slot, (struct gdni_call_size){ 512, 1 }), 1);
     cr_expect_eq(memcmp(&out[0], &plans, sizeof plans), 0);
 }
 

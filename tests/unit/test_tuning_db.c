@@ -157,15 +157,19 @@ Test(tuning_db, where_the_model_stood_its_neighbours_ask_the_model)
         enum gdni_chosen_by by;
         int tile;
     } wanted[] = { { "NVIDIA H200", 3, GDNI_CHOSEN_EXACT, 16 },
-                   { "NVIDIA H200", 4, GDNI_CHOSEN_BUCKET, 8 },
+                   { "NVIDIA H200", 4, GDNI_CHOSEN_HEURISTIC, 8 },
                    { "NVIDIA H200", 5, GDNI_CHOSEN_HEURISTIC, 8 },
-                   { "NVIDIA H100 PCIe", 3, GDNI_CHOSEN_ARCH, 8 } };
+                   { "NVIDIA H100 PCIe", 3, GDNI_CHOSEN_HEURISTIC, 8 } };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_choice c =
             choose(t, wanted[i].target, &conv, (struct gdni_slot){ wanted[i].bucket, GDNI_ANY_SEQS }, 0);
         cr_expect_eq(c.by, wanted[i].by, "row %zu: %s", i, gdni_chosen_name(c.by));
         cr_expect_eq(c.params.tile_tokens, wanted[i].tile, "row %zu: %d", i, c.params.tile_tokens);
     }
+    const struct gdni_choice copied =
+        choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 4, GDNI_ANY_SEQS }, GDN_PLAN_TUNED_ONLY);
+    cr_expect_eq(copied.by, GDNI_CHOSEN_BUCKET, "the model may not answer");
+    cr_expect_eq(copied.params.tile_tokens, 16);
     gdni_tuning_destroy(t);
 }
 
