@@ -18,6 +18,9 @@ enum { MAX_TABLES = 64 };
 
 struct gdni_tuning {
     pthread_mutex_t lock;
+    const struct gdni_log *log;
+    const struct gdni_shipped_table *shipped; /* num_shipped that are built in and were not needed yet */
+    size_t num_shipped;
     size_t count;
     struct gdni_tuning_table tables[MAX_TABLES]; /* by arch, GPU's name, SMs */
 };
@@ -30,6 +33,12 @@ const char *gdni_chosen_name(enum gdni_chosen_by by)
     };
     return names[by];
 }
+
+/*
+ * The lock, with what is built in taken in: parsing it takes a millisecond, which a context that never plans is spared. Where
+ * it fails, for want of memory, nothing is locked.
+ */
+static gdn_status lock_tables(struct gdni_tuning *t);
 
 /* ---- Lookup ---- */
 
@@ -93,7 +102,7 @@ static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *tabl
 }
 
 /* Of the arch's other tables, the nearest by SMs that answers. */
-static bool answer_by_arch(struct gdni_choice *out, const struct gdni_tuning *t, const struct question *q)
+static void answer_by_arch(struct gdni_choice *out, const struct gdni_tuning *t, const struct question *q)
 {
     const int32_t wanted = q->target->num_sms > 0 ? q->target->num_sms : q->arch->default_sms;
     int32_t least = INT32_MAX;
@@ -106,20 +115,19 @@ static bool answer_by_arch(struct gdni_choice *out, const struct gdni_tuning *t,
         least = away;
         *out = found;
     }
-    return least < INT32_MAX;
 }
 
-/* Also true when they leave it to the model. */
-static bool answer_from_tables(struct gdni_choice *out, struct gdni_tuning *t, const struct question *q)
+/* by stays GDNI_CHOSEN_HEURISTIC where none does, or where they leave it to the model. */
+static gdn_status answer_from_tables(struct gdni_choice *out, struct gdni_tuning *t, const struct question *q)
 {
     bool found = false;
-    pthread_mutex_lock(&t->lock);
+    GDN_TRY(lock_tables(t));
     for (size_t i = 0; i < t->count && !found; ++i)
         found = t->tables[i].arch == q->arch && is_of_target(&t->tables[i], q->target) &&
                 answer(out, &t->tables[i], q, GDNI_CHOSEN_EXACT);
-    if (!found) found = answer_by_arch(out, t, q);
+    if (!found) answer_by_arch(out, t, q);
     pthread_mutex_unlock(&t->lock);
-    return found;
+    return GDN_OK;
 }
 
 static void answer_by_model(struct gdni_choice *out, const struct question *q)
@@ -141,14 +149,15 @@ gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tunin
 {
     struct question q = { .target = target, .arch = arch, .problem = problem };
     q.tuned_only = (flags & GDN_PLAN_TUNED_ONLY) != 0;
-    *out = (struct gdni_choice){ .by = GDNI_CHOSEN_NONE };
+    *out = (struct gdni_choice){ .by = GDNI_CHOSEN_HEURISTIC };
     gdni_tuning_key_of(&q.key, problem, arch, slot);
-    const bool asks = !(flags & GDN_PLAN_HEURISTIC) && !problem->batch_invariant;
-    if (asks && answer_from_tables(out, tuning, &q) && out->by != GDNI_CHOSEN_HEURISTIC) return GDN_OK;
+    if (!(flags & GDN_PLAN_HEURISTIC) && !problem->batch_invariant) GDN_TRY(answer_from_tables(out, tuning, &q));
+    if (out->by != GDNI_CHOSEN_HEURISTIC) return GDN_OK;
     if (!q.tuned_only) {
         answer_by_model(out, &q);
         return GDN_OK;
     }
+    out->by = GDNI_CHOSEN_NONE;
     if (slot.seq_class != GDNI_ANY_SEQS) return GDN_OK;
     return GDN_FAIL(GDN_E_NOT_TUNED,
                     "no table has an entry of %s on %s for calls of up to %lld tokens: tune for it, load a table by "
@@ -285,7 +294,7 @@ static gdn_status import_locked(struct gdni_tuning *t, const struct gdni_tuning_
 gdn_status gdni_tuning_import(struct gdni_tuning *tuning, const struct gdni_tuning_table *table, bool merge,
                               gdni_import_fn *fn, void *user)
 {
-    pthread_mutex_lock(&tuning->lock);
+    GDN_TRY(lock_tables(tuning));
     const gdn_status status = import_locked(tuning, table, merge, fn, user);
     pthread_mutex_unlock(&tuning->lock);
     return status;
@@ -310,7 +319,7 @@ static gdn_status copy_table(struct gdni_tuning_table *out, const struct gdni_tu
 gdn_status gdni_tuning_copy_at(struct gdni_tuning *tuning, size_t i, struct gdni_tuning_table *out, bool *found)
 {
     gdn_status status = GDN_OK;
-    pthread_mutex_lock(&tuning->lock);
+    GDN_TRY(lock_tables(tuning));
     *found = i < tuning->count;
     if (*found) status = copy_table(out, &tuning->tables[i]);
     pthread_mutex_unlock(&tuning->lock);
@@ -320,7 +329,7 @@ gdn_status gdni_tuning_copy_at(struct gdni_tuning *tuning, size_t i, struct gdni
 gdn_status gdni_tuning_copy(struct gdni_tuning *tuning, const gdn_target *target, struct gdni_tuning_table *out)
 {
     gdn_status status = GDN_E_NOT_TUNED;
-    pthread_mutex_lock(&tuning->lock);
+    GDN_TRY(lock_tables(tuning));
     for (size_t i = 0; i < tuning->count && status == GDN_E_NOT_TUNED; ++i)
         if (is_of_target(&tuning->tables[i], target) && tuning->tables[i].count)
             status = copy_table(out, &tuning->tables[i]);
@@ -336,28 +345,36 @@ static gdn_status take_shipped(struct gdni_tuning *t, const struct gdni_shipped_
 {
     struct gdni_tuning_table table;
     GDN_TRY(gdni_tuning_parse(&table, shipped->name, shipped->text, shipped->len));
-    const gdn_status status = gdni_tuning_import(t, &table, false, NULL, NULL);
+    const gdn_status status = import_locked(t, &table, false, NULL, NULL);
     gdni_tuning_table_free(&table);
     return status;
+}
+
+static gdn_status lock_tables(struct gdni_tuning *t)
+{
+    pthread_mutex_lock(&t->lock);
+    for (; t->num_shipped > 0; ++t->shipped, --t->num_shipped) {
+        const gdn_status status = take_shipped(t, t->shipped);
+        if (status == GDN_E_NOMEM) {
+            pthread_mutex_unlock(&t->lock);
+            return status;
+        }
+        if (status != GDN_OK)
+            gdni_log(t->log, GDN_LOG_WARN, "tuning: a built-in table is ignored: %s", gdni_error_text());
+    }
+    return GDN_OK;
 }
 
 struct gdni_tuning *gdni_tuning_create(const struct gdni_shipped_table *tables, size_t count,
                                        const struct gdni_log *log)
 {
     struct gdni_tuning *t = gdni_calloc(1, sizeof *t);
-    gdn_status status = GDN_OK;
     if (!t) return NULL;
-    if (pthread_mutex_init(&t->lock, NULL) != 0) {
-        gdni_free(t);
-        return NULL;
-    }
-    for (size_t i = 0; i < count && status != GDN_E_NOMEM; ++i) {
-        status = take_shipped(t, &tables[i]);
-        if (status != GDN_OK && status != GDN_E_NOMEM)
-            gdni_log(log, GDN_LOG_WARN, "tuning: a built-in table is ignored: %s", gdni_error_text());
-    }
-    if (status != GDN_E_NOMEM) return t;
-    gdni_tuning_destroy(t);
+    t->log = log;
+    t->shipped = tables;
+    t->num_shipped = count;
+    if (pthread_mutex_init(&t->lock, NULL) == 0) return t;
+    gdni_free(t);
     return NULL;
 }
 

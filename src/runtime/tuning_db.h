@@ -13,7 +13,7 @@ enum gdni_chosen_by {
     GDNI_CHOSEN_EXACT,     /* an entry of the target's GPU, for this slot */
     GDNI_CHOSEN_BUCKET,    /* of the target's GPU, for a slot beside this one */
     GDNI_CHOSEN_ARCH,      /* of another GPU of the arch, for this slot or one beside it */
-    GDNI_CHOSEN_HEURISTIC, /* nothing was measured, or nothing that is usable here */
+    GDNI_CHOSEN_HEURISTIC, /* nothing usable was measured, or, for a slot beside this one, that the model is right */
     GDNI_CHOSEN_NONE       /* few sequences: the bucket's variant serves them */
 };
 const char *gdni_chosen_name(enum gdni_chosen_by by); /* "exact", "bucket", "arch", "heuristic", "none" */
@@ -27,7 +27,10 @@ struct gdni_choice {
 
 struct gdni_tuning; /* one mutex inside, held for a lookup or for the swap of a table, never for a file */
 
-/* With these tables, the built-in ones; one that this version cannot read is a warning. NULL when out of memory. */
+/*
+ * With these tables, the built-in ones, parsed when they are first needed; one that this version cannot read is then a
+ * warning. They and log outlive it. NULL when out of memory.
+ */
 struct gdni_tuning *gdni_tuning_create(const struct gdni_shipped_table *tables, size_t count,
                                        const struct gdni_log *log);
 void gdni_tuning_destroy(struct gdni_tuning *tuning); /* NULL is allowed */

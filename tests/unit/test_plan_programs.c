@@ -84,7 +84,7 @@ Test(plan_programs, programs_that_are_nowhere_are_compiled_side_by_side)
 }
 
 /* Two slots whose numbers differ at run time alone: two variants, one program. Who waited for himself would wait for ever. */
-Test(plan_programs, variants_of_one_program_compile_it_once, .timeout = 30)
+Test(plan_programs, variants_of_one_program_compile_it_once)
 {
     static const int32_t deal[] = { 16, 64 };
     gdn_plan *plan = NULL;
@@ -137,7 +137,7 @@ static void *make_all(void *first)
 }
 
 /* Plans that share some of their programs, begun in as many orders as there are threads. */
-Test(plan_programs, threads_that_want_some_of_the_same_programs_all_get_them, .timeout = 120)
+Test(plan_programs, threads_that_want_some_of_the_same_programs_all_get_them)
 {
     enum { THREADS = 8, ROUNDS = 25 };
     pthread_t threads[THREADS];
@@ -165,7 +165,7 @@ Test(plan_programs, threads_that_want_some_of_the_same_programs_all_get_them, .t
 
 /* ---- Failures ---- */
 
-Test(plan_programs, a_compile_that_fails_leaves_nothing_half_begun, .timeout = 30)
+Test(plan_programs, a_compile_that_fails_leaves_nothing_half_begun)
 {
     gdn_plan *plan = NULL;
     fake->result = 6;

@@ -424,8 +424,11 @@ Test(tuning_db, built_in_tables_answer_and_one_that_cannot_be_read_is_one_warnin
     const struct gdni_problem conv = conv_problem();
     struct gdni_tuning *t = gdni_tuning_create(shipped, 2, &log);
     cr_assert_not_null(t);
-    cr_expect_eq(warnings, 1);
-    cr_expect_eq(choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0).by, GDNI_CHOSEN_EXACT);
+    cr_expect_eq(warnings, 0, "nobody needed them yet");
+    for (int twice = 0; twice < 2; ++twice) {
+        cr_expect_eq(choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0).by, GDNI_CHOSEN_EXACT);
+        cr_expect_eq(warnings, 1);
+    }
     gdni_tuning_destroy(t);
     gdni_tuning_table_free(&table);
     free(text);
@@ -597,10 +600,12 @@ Test(tuning_db, tables_of_every_slot_of_the_presets_shapes_load_in_less_than_5_m
     struct gdni_tuning_table table = tuning_large(SHAPES);
     char *text = tuning_text(&table);
     const struct gdni_shipped_table shipped = { "large.json", text, strlen(text) };
+    const struct gdni_problem conv = conv_problem();
     int64_t best = INT64_MAX;
     for (int try = 0; try < TRIES; ++try) {
         const int64_t start = cpu_ns();
         struct gdni_tuning *t = gdni_tuning_create(&shipped, 1, NULL);
+        choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0); /* parses them */
         const int64_t took = cpu_ns() - start;
         best = took < best ? took : best;
         cr_assert_eq(count_of(t), table.count);
