@@ -362,14 +362,6 @@ static int on_entry(void *user, const gdn_tuning_entry *e)
     return 0;
 }
 
-static FILE *open_results(void)
-{
-    FILE *file = fopen(options.out, "a");
-    if (file) return file;
-    perror(options.out);
-    exit(2);
-}
-
 int main(int argc, char **argv)
 {
     gdn_config config = GDN_CONFIG_INIT;
@@ -380,7 +372,7 @@ int main(int argc, char **argv)
     GDN(gdn_target_from_device(ctx, options.device, &target));
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     make_pools();
-    if (options.out) fclose(open_results()); /* there it is, also when no call differs */
+    if (options.out) fclose(bench_open(&options)); /* there it is, also when no call differs */
     GDN(gdn_tuning_list(ctx, on_entry, NULL));
     printf("%d calls timed; %d run alike with both choices\n", num_timed, num_alike);
     CU(cuStreamDestroy(stream));

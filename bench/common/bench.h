@@ -80,6 +80,9 @@ struct bench_line {
 };
 struct bench_line bench_line_init(void);
 
+/* options->out to append to; ends the program when it cannot be opened. */
+FILE *bench_open(const struct bench_options *options);
+
 /* Appends the line with gpu, driver, nvrtc, versions, commit and date, and prints a short form for people. */
 void bench_write(const struct bench_options *options, gdn_ctx *ctx, const struct bench_line *line);
 

@@ -170,15 +170,19 @@ static void print_line(const struct bench_line *line)
     fflush(stdout);
 }
 
+FILE *bench_open(const struct bench_options *options)
+{
+    FILE *file = fopen(options->out, "a");
+    if (file) return file;
+    perror(options->out);
+    exit(2);
+}
+
 void bench_write(const struct bench_options *options, gdn_ctx *ctx, const struct bench_line *line)
 {
     print_line(line);
     if (!options->out) return;
-    FILE *file = fopen(options->out, "a");
-    if (!file) {
-        perror(options->out);
-        exit(2);
-    }
+    FILE *file = bench_open(options);
     put_line(file, options, ctx, line);
     fclose(file);
 }

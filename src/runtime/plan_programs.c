@@ -7,6 +7,7 @@
  * order of their keys, which is the same for all.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -23,7 +24,7 @@ struct wanted {
     enum gdni_origin *origin;
     struct gdni_unit unit;
     struct gdni_key key;
-    struct gdni_request *request; /* NULL: not begun, or ended */
+    struct gdni_request *request; /* NULL: not begun */
 };
 
 /* Too large for the stack of an embedder's thread. */
@@ -45,28 +46,23 @@ static void note(struct search *s, gdn_status status)
     snprintf(s->sentence, sizeof s->sentence, "%s", gdni_error_text());
 }
 
-static void insert_by_key(struct search *s, int count, struct wanted *w)
+static int compare_keys(const void *a, const void *b)
 {
-    int at = count;
-    for (; at > 0 && strcmp(s->by_key[at - 1]->key.hex, w->key.hex) > 0; --at)
-        s->by_key[at] = s->by_key[at - 1];
-    s->by_key[at] = w;
+    const struct wanted *const *x = a, *const *y = b;
+    return strcmp((*x)->key.hex, (*y)->key.hex);
 }
 
 /* Text is generated and hashed to learn the key. */
-static gdn_status build(struct search *s, int i)
+static gdn_status build(struct wanted *w)
 {
-    struct wanted *w = &s->wanted[i];
     GDN_TRY(gdni_unit_build(&w->unit, w->spec));
-    GDN_TRY(gdni_key_build(&w->key, &w->unit));
-    insert_by_key(s, i, w);
-    return GDN_OK;
+    return gdni_key_build(&w->key, &w->unit);
 }
 
 /* Specs that differ at run time alone have one key: who has begun it would wait for himself. */
 static bool is_begun(const struct search *s, int i)
 {
-    return i > 0 && strcmp(s->by_key[i - 1]->key.hex, s->by_key[i]->key.hex) == 0;
+    return i > 0 && compare_keys(&s->by_key[i - 1], &s->by_key[i]) == 0;
 }
 
 static void begin(struct search *s)
@@ -98,9 +94,12 @@ static void take_rest(struct search *s)
 
 static void find(struct search *s)
 {
-    for (int i = 0; i < s->count && s->status == GDN_OK; ++i)
-        note(s, build(s, i));
+    for (int i = 0; i < s->count && s->status == GDN_OK; ++i) {
+        s->by_key[i] = &s->wanted[i];
+        note(s, build(&s->wanted[i]));
+    }
     if (s->status != GDN_OK) return;
+    qsort(s->by_key, (size_t)s->count, sizeof s->by_key[0], compare_keys);
     begin(s);
     end(s);
     take_rest(s);

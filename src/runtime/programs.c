@@ -24,7 +24,7 @@ struct gdni_request {
     const char *arch;
     const char *strict;                 /* what forbids to compile, in the user's words; NULL: compiling is allowed */
     const struct gdni_program *refused; /* by the driver; NULL: none yet */
-    struct gdni_flight *flight;         /* NULL: nobody waits for this one */
+    struct gdni_flight *flight;         /* this request's to land; NULL: memory had the program */
     int turn;                           /* at compiling, among processes; see guard.h */
     struct gdni_compiling *compiling;   /* NULL: not, or no more */
     struct gdni_program *program;
@@ -50,10 +50,10 @@ bool gdni_programs_may_compile(const struct gdn_ctx *ctx, uint32_t flags)
 
 /* ---- disk ---- */
 
-static gdn_status find_user(struct gdni_request *job, const char *tag)
+static gdn_status find_user(struct gdni_request *request, const char *tag)
 {
-    GDN_TRY(gdni_cache_find_user(job->ctx->cache, job->key, job->arch, tag, &job->program));
-    if (job->program) job->program->source = job->origin = GDNI_FROM_DISK;
+    GDN_TRY(gdni_cache_find_user(request->ctx->cache, request->key, request->arch, tag, &request->program));
+    if (request->program) request->program->source = request->origin = GDNI_FROM_DISK;
     return GDN_OK;
 }
 
@@ -61,143 +61,144 @@ static gdn_status find_user(struct gdni_request *job, const char *tag)
  * The user's directory by this machine's compiler. The tag may be a guess made without loading it; before anything is compiled
  * the compiler itself is asked, and asked for. Without one, any compiler's entry is better than none.
  */
-static gdn_status find_own(struct gdni_request *job)
+static gdn_status find_own(struct gdni_request *request)
 {
-    struct gdni_nvrtc *nvrtc = job->ctx->nvrtc;
+    struct gdni_nvrtc *nvrtc = request->ctx->nvrtc;
     const struct gdni_nvrtc_api *api;
     char tag[GDNI_COMPILER_TAG] = "";
-    if (gdni_nvrtc_tag(nvrtc, tag)) GDN_TRY(find_user(job, tag));
-    if (job->program) return GDN_OK;
-    if (gdni_nvrtc_get(nvrtc, &api) != GDN_OK) return find_user(job, NULL);
-    return strcmp(api->tag, tag) == 0 ? GDN_OK : find_user(job, api->tag);
+    if (gdni_nvrtc_tag(nvrtc, tag)) GDN_TRY(find_user(request, tag));
+    if (request->program) return GDN_OK;
+    if (gdni_nvrtc_get(nvrtc, &api) != GDN_OK) return find_user(request, NULL);
+    return strcmp(api->tag, tag) == 0 ? GDN_OK : find_user(request, api->tag);
 }
 
-static gdn_status find_bundled(struct gdni_request *job)
+static gdn_status find_bundled(struct gdni_request *request)
 {
-    GDN_TRY(gdni_cache_find_bundle(job->ctx->cache, job->key, job->arch, &job->program));
-    if (job->program) job->program->source = job->origin = GDNI_FROM_BUNDLE;
+    GDN_TRY(gdni_cache_find_bundle(request->ctx->cache, request->key, request->arch, &request->program));
+    if (request->program) request->program->source = request->origin = GDNI_FROM_BUNDLE;
     return GDN_OK;
 }
 
 /* Not again where the driver refused what came from there. */
-static gdn_status find_on_disk(struct gdni_request *job)
+static gdn_status find_on_disk(struct gdni_request *request)
 {
-    if (!job->refused) GDN_TRY(find_bundled(job));
-    if (!job->program)
-        GDN_TRY(job->strict ? find_user(job, NULL) : find_own(job)); /* who never compiles has no compiler */
-    count(job->program ? &job->ctx->counters.disk_hits : &job->ctx->counters.misses, 1);
+    if (!request->refused) GDN_TRY(find_bundled(request));
+    if (!request->program)
+        GDN_TRY(request->strict ? find_user(request, NULL) : find_own(request)); /* who never compiles has no compiler */
+    count(request->program ? &request->ctx->counters.disk_hits : &request->ctx->counters.misses, 1);
     return GDN_OK;
 }
 
 /* ---- compile ---- */
 
-static gdn_status not_cached(const struct gdni_request *job)
+static gdn_status not_cached(const struct gdni_request *request)
 {
     return GDN_FAIL(GDN_E_NOT_CACHED,
                     "key %s (%s for %s) is in no cache and %s forbids to compile: add a bundle that has it, or run "
                     "gdn-jit-cache warm for its shape",
-                    job->key->hex, job->unit->entry, job->arch, job->strict);
+                    request->key->hex, request->unit->entry, request->arch, request->strict);
 }
 
-static gdn_status not_rebuilt(struct gdni_request *job)
+static gdn_status not_rebuilt(struct gdni_request *request)
 {
     return GDN_FAIL(GDN_E_NOT_CACHED,
                     "key %s (%s for %s): the driver refused the cached cubin and %s forbids to compile it "
                     "again: allow it once, or replace the entry by gdn-jit-cache warm",
-                    job->key->hex, job->unit->entry, job->arch, job->strict);
+                    request->key->hex, request->unit->entry, request->arch, request->strict);
 }
 
-static gdn_status wrap(struct gdni_request *job, const struct gdni_compiled *compiled)
+static gdn_status wrap(struct gdni_request *request, const struct gdni_compiled *compiled)
 {
     struct gdni_entry entry = {
         .cubin = compiled->cubin,
         .cubin_size = compiled->cubin_size,
-        .key_text = job->key->text,
-        .key_len = job->key->len,
+        .key_text = request->key->text,
+        .key_len = request->key->len,
         .options = compiled->options,
         .options_len = strlen(compiled->options),
         .build_log = compiled->log,
         .log_len = strlen(compiled->log),
         .facts = compiled->facts,
     };
-    const int arch_len = snprintf(entry.arch, sizeof entry.arch, "%s", job->arch);
-    const int entry_len = snprintf(entry.entry, sizeof entry.entry, "%s", job->unit->entry);
+    const int arch_len = snprintf(entry.arch, sizeof entry.arch, "%s", request->arch);
+    const int entry_len = snprintf(entry.entry, sizeof entry.entry, "%s", request->unit->entry);
     if (arch_len >= (int)sizeof entry.arch || entry_len >= (int)sizeof entry.entry)
         return GDN_FAIL(GDN_E_INVALID, "entry \"%s\" for arch \"%s\": a name is too long (%zu and %zu bytes fit)",
-                        job->unit->entry, job->arch, sizeof entry.entry - 1, sizeof entry.arch - 1);
-    job->program = gdni_program_create(&entry);
-    job->origin = GDNI_FROM_COMPILER;
-    return job->program ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory: program of %zu bytes", compiled->cubin_size);
+                        request->unit->entry, request->arch, sizeof entry.entry - 1, sizeof entry.arch - 1);
+    request->program = gdni_program_create(&entry);
+    request->origin = GDNI_FROM_COMPILER;
+    return request->program ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory: program of %zu bytes", compiled->cubin_size);
 }
 
-static gdn_status compile_fails(const struct gdni_request *job, gdn_status status)
+static gdn_status compile_fails(const struct gdni_request *request, gdn_status status)
 {
-    gdni_log(&job->ctx->log, GDN_LOG_INFO, "compile %s for %s, key %s: %s", job->unit->entry, job->arch, job->key->hex,
-             gdn_status_name(status));
-    return gdni_fail_in(status, "key %s", job->key->hex);
+    gdni_log(&request->ctx->log, GDN_LOG_INFO, "compile %s for %s, key %s: %s", request->unit->entry, request->arch,
+             request->key->hex, gdn_status_name(status));
+    return gdni_fail_in(status, "key %s", request->key->hex);
 }
 
-static gdn_status start_compile(struct gdni_request *job)
+static gdn_status start_compile(struct gdni_request *request)
 {
-    gdni_log(&job->ctx->log, GDN_LOG_INFO, "compile %s for %s, key %s: start", job->unit->entry, job->arch, job->key->hex);
-    const gdn_status status = gdni_compile_start(job->ctx->nvrtc, job->unit, &job->compiling);
-    return status == GDN_OK ? GDN_OK : compile_fails(job, status);
+    gdni_log(&request->ctx->log, GDN_LOG_INFO, "compile %s for %s, key %s: start", request->unit->entry, request->arch,
+             request->key->hex);
+    const gdn_status status = gdni_compile_start(request->ctx->nvrtc, request->unit, &request->compiling);
+    return status == GDN_OK ? GDN_OK : compile_fails(request, status);
 }
 
-static gdn_status finish_compile(struct gdni_request *job)
+static gdn_status finish_compile(struct gdni_request *request)
 {
-    const struct gdni_log *log = &job->ctx->log;
-    const char *name = job->unit->entry, *hex = job->key->hex;
+    const struct gdni_log *log = &request->ctx->log;
+    const char *name = request->unit->entry, *hex = request->key->hex;
     struct gdni_compiled compiled;
-    gdn_status status = gdni_compile_finish(job->compiling, &compiled);
-    job->compiling = NULL;
-    if (status != GDN_OK) return compile_fails(job, status);
+    gdn_status status = gdni_compile_finish(request->compiling, &compiled);
+    request->compiling = NULL;
+    if (status != GDN_OK) return compile_fails(request, status);
     const struct gdni_facts *facts = &compiled.facts;
-    count(&job->ctx->counters.compiles, 1);
-    count(&job->ctx->counters.compile_usec, compiled.usec);
+    count(&request->ctx->counters.compiles, 1);
+    count(&request->ctx->counters.compile_usec, compiled.usec);
     gdni_log(log, GDN_LOG_INFO, "compile %s for %s, key %s: done in %d ms, %d registers, %d bytes spilled", name,
-             job->arch, hex, facts->compile_ms, facts->registers, facts->spill_bytes);
-    status = wrap(job, &compiled);
-    if (status == GDN_OK) job->program->source = GDNI_FROM_COMPILER;
+             request->arch, hex, facts->compile_ms, facts->registers, facts->spill_bytes);
+    status = wrap(request, &compiled);
+    if (status == GDN_OK) request->program->source = GDNI_FROM_COMPILER;
     gdni_compiled_free(&compiled);
     return status;
 }
 
 /* After the flight has landed: nobody waits for a disk. */
-static void publish(const struct gdni_request *job, bool replace)
+static void publish(const struct gdni_request *request, bool replace)
 {
     char tag[GDNI_COMPILER_TAG];
-    if (job->origin == GDNI_FROM_COMPILER && gdni_nvrtc_tag(job->ctx->nvrtc, tag))
-        gdni_cache_publish(job->ctx->cache, job->program, tag, replace);
+    if (request->origin == GDNI_FROM_COMPILER && gdni_nvrtc_tag(request->ctx->nvrtc, tag))
+        gdni_cache_publish(request->ctx->cache, request->program, tag, replace);
 }
 
 /* A bundle is nobody's to mend here: what it has is refused in each process, and the user's entry stands in. */
-static gdn_status rebuild(struct gdni_request *job)
+static gdn_status rebuild(struct gdni_request *request)
 {
-    count(&job->ctx->counters.corrupt, 1);
-    if (job->refused->source == GDNI_FROM_BUNDLE) GDN_TRY(find_on_disk(job));
-    if (job->program) return GDN_OK;
-    return job->strict ? not_rebuilt(job) : start_compile(job);
+    count(&request->ctx->counters.corrupt, 1);
+    if (request->refused->source == GDNI_FROM_BUNDLE) GDN_TRY(find_on_disk(request));
+    if (request->program) return GDN_OK;
+    return request->strict ? not_rebuilt(request) : start_compile(request);
 }
 
 /* Another process may have published the key while this one waited, or between its look and its turn. */
-static gdn_status take_turn(struct gdni_request *job)
+static gdn_status take_turn(struct gdni_request *request)
 {
-    struct gdn_ctx *ctx = job->ctx;
-    job->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), job->key->hex);
-    if (job->turn == GDNI_GUARD_NONE) return GDN_OK;
-    GDN_TRY(find_own(job));
-    if (job->program) count(&ctx->counters.disk_hits, 1);
+    struct gdn_ctx *ctx = request->ctx;
+    request->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), request->key->hex);
+    if (request->turn == GDNI_GUARD_NONE) return GDN_OK;
+    GDN_TRY(find_own(request));
+    if (request->program) count(&ctx->counters.disk_hits, 1);
     return GDN_OK;
 }
 
-static gdn_status find_or_start(struct gdni_request *job)
+static gdn_status find_or_start(struct gdni_request *request)
 {
-    GDN_TRY(find_on_disk(job));
-    if (job->program) return GDN_OK;
-    if (job->strict) return not_cached(job);
-    GDN_TRY(take_turn(job));
-    return job->program ? GDN_OK : start_compile(job);
+    GDN_TRY(find_on_disk(request));
+    if (request->program) return GDN_OK;
+    if (request->strict) return not_cached(request);
+    GDN_TRY(take_turn(request));
+    return request->program ? GDN_OK : start_compile(request);
 }
 
 /* ---- requests ---- */
@@ -215,61 +216,64 @@ void gdni_programs_learn(struct gdn_ctx *ctx, const struct gdni_spec *spec, cons
 }
 
 /* The flight lands, with a program or a sentence. */
-static gdn_status land(struct gdni_request *job, gdn_status status)
+static gdn_status land(struct gdni_request *request, gdn_status status)
 {
-    gdni_registry_settle(job->ctx->registry, job->flight, status, job->program);
-    if (status == GDN_OK) publish(job, job->refused != NULL);
-    gdni_guard_leave(job->turn); /* not before others find what was published */
-    job->flight = NULL;
+    gdni_registry_settle(request->ctx->registry, request->flight, status, request->program);
+    if (status == GDN_OK) publish(request, request->refused != NULL);
+    gdni_guard_leave(request->turn); /* not before others find what was published */
     return status;
 }
 
 /* Runs produce unless the registry has the program or another thread is at it. A compile that it started goes on. */
-static gdn_status enter(struct gdni_request *job, gdn_status (*produce)(struct gdni_request *))
+static gdn_status enter(struct gdni_request *request, gdn_status (*produce)(struct gdni_request *))
 {
-    const unsigned flags = job->strict ? GDNI_ENTER_STRICT : 0;
-    GDN_TRY(gdni_registry_enter(job->ctx->registry, job->key, flags, job->refused, &job->program, &job->flight));
-    if (!job->flight) {
-        job->origin = GDNI_FROM_MEMORY;
-        count(&job->ctx->counters.memory_hits, 1);
+    const unsigned flags = request->strict ? GDNI_ENTER_STRICT : 0;
+    GDN_TRY(gdni_registry_enter(request->ctx->registry, request->key, flags, request->refused, &request->program,
+                                &request->flight));
+    if (!request->flight) {
+        request->origin = GDNI_FROM_MEMORY;
+        count(&request->ctx->counters.memory_hits, 1);
         return GDN_OK;
     }
-    const gdn_status status = produce(job);
-    return job->compiling ? GDN_OK : land(job, status);
+    const gdn_status status = produce(request);
+    return request->compiling ? GDN_OK : land(request, status);
 }
 
-static gdn_status begin(const struct gdni_request *job, gdn_status (*produce)(struct gdni_request *), struct gdni_request **out)
+/* refused: as in gdni_programs_rebuild(), else NULL. */
+static gdn_status begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key, uint32_t flags,
+                        const struct gdni_program *refused, struct gdni_request **out)
 {
-    struct gdni_request *copy = gdni_memdup(job, sizeof *job);
-    if (!copy) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a request (%zu bytes)", sizeof *job);
-    const gdn_status status = enter(copy, produce);
+    struct gdni_request *request = gdni_calloc(1, sizeof *request);
+    if (!request) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a request (%zu bytes)", sizeof *request);
+    request->ctx = ctx;
+    request->unit = unit;
+    request->key = key;
+    request->arch = unit->spec.arch->name;
+    request->strict = strict_by(ctx, flags);
+    request->refused = refused;
+    request->turn = GDNI_GUARD_NONE;
+    const gdn_status status = enter(request, refused ? rebuild : find_or_start);
     if (status == GDN_OK)
-        *out = copy;
+        *out = request;
     else
-        gdni_free(copy);
+        gdni_free(request);
     return status;
 }
 
 gdn_status gdni_programs_begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                                uint32_t flags, struct gdni_request **out)
 {
-    const struct gdni_request job = { .ctx = ctx,
-                             .unit = unit,
-                             .key = key,
-                             .arch = unit->spec.arch->name,
-                             .strict = strict_by(ctx, flags),
-                             .turn = GDNI_GUARD_NONE };
-    return begin(&job, find_or_start, out);
+    return begin(ctx, unit, key, flags, NULL, out);
 }
 
-gdn_status gdni_programs_end(struct gdni_request *job, struct gdni_program **out, enum gdni_origin *origin)
+gdn_status gdni_programs_end(struct gdni_request *request, struct gdni_program **out, enum gdni_origin *origin)
 {
-    const gdn_status status = job->compiling ? land(job, finish_compile(job)) : GDN_OK;
+    const gdn_status status = request->compiling ? land(request, finish_compile(request)) : GDN_OK;
     if (status == GDN_OK) {
-        *out = job->program;
-        *origin = job->origin;
+        *out = request->program;
+        *origin = request->origin;
     }
-    gdni_free(job);
+    gdni_free(request);
     return status;
 }
 
@@ -277,7 +281,7 @@ gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, 
                              uint32_t flags, struct gdni_program **out, enum gdni_origin *origin)
 {
     struct gdni_request *request = NULL;
-    GDN_TRY(gdni_programs_begin(ctx, unit, key, flags, &request));
+    GDN_TRY(begin(ctx, unit, key, flags, NULL, &request));
     return gdni_programs_end(request, out, origin);
 }
 
@@ -286,13 +290,6 @@ gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *un
                                  enum gdni_origin *origin)
 {
     struct gdni_request *request = NULL;
-    const struct gdni_request job = { .ctx = ctx,
-                             .unit = unit,
-                             .key = key,
-                             .arch = unit->spec.arch->name,
-                             .strict = strict_by(ctx, flags),
-                             .refused = refused,
-                             .turn = GDNI_GUARD_NONE };
-    GDN_TRY(begin(&job, rebuild, &request));
+    GDN_TRY(begin(ctx, unit, key, flags, refused, &request));
     return gdni_programs_end(request, out, origin);
 }

@@ -93,11 +93,13 @@ static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *tabl
     const struct gdni_tuning_entry *e = nearest(table, q);
     if (!e) return false;
     if (by == GDNI_CHOSEN_EXACT && steps(e->key.slot, q->key.slot) != 0) by = GDNI_CHOSEN_BUCKET;
+    const bool model_stood = e->median_ns == e->heuristic_ns;
+    if (by != GDNI_CHOSEN_EXACT && model_stood && !q->tuned_only) {
+        *out = (struct gdni_choice){ .by = GDNI_CHOSEN_HEURISTIC };
+        return true;
+    }
     *out = (struct gdni_choice){ .params = e->params, .by = by, .measured = e->key.slot };
     memcpy(out->gpu_name, table->gpu_name, sizeof out->gpu_name);
-    const bool model_stood = e->median_ns == e->heuristic_ns;
-    if (by != GDNI_CHOSEN_EXACT && model_stood && !q->tuned_only)
-        *out = (struct gdni_choice){ .by = GDNI_CHOSEN_HEURISTIC };
     return true;
 }
 
