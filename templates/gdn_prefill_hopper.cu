@@ -101,13 +101,16 @@ constexpr int END = ORDER_AT + MOST_SORTED;
 static_assert(KEEPER_AT + 4 * ITEM_SLOTS <= END, "either fits");
 static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
-/* A gate table, bytes from its start; the first five are per token. */
+/*
+ * A gate table, bytes from its start; the first five are per token. Those that state warps read, of which a lane wants tokens
+ * 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of every 16, have these four side by side: see pair_at().
+ */
 enum {
-    DECAY_IN = 0,    /* e; beta e where beta is not in T */
-    DECAY_OUT = 256, /* d */
-    BETA = 512,
+    DECAY_IN = 0,    /* e; beta e where beta is not in T; by pairs */
+    DECAY_OUT = 256, /* d; by pairs */
+    BETA = 512,      /* by pairs */
     BAND_LOG = 768,    /* c_i - c of the first token of i's band of 16 */
-    DECAY_IN_Q = 1024, /* e times scale */
+    DECAY_IN_Q = 1024, /* e times scale; by pairs */
     COLUMN_DECAY =
         1280, /* fp16: 2^(c of band b's first token - c_j) for j < 16 b: 16 of band 1, 32 of band 2, 48 of band 3 */
     DECAY_ALL = 1472,  /* e_63 */
@@ -1121,14 +1124,20 @@ __device__ __forceinline__ u32 w_limit(float d0, float d1)
     return pack_f16x2(__fdividef(256.0f, warp_max(fmaxf(d0, 1.0f), d1)), 0.0f);
 }
 
+/* Where in a table by pairs tokens 2 `pair` and 2 `pair` + 1 are. */
+__device__ __forceinline__ u32 pair_at(int pair)
+{
+    return 64 * (pair / 8) + 16 * (pair % 4) + 8 * (pair / 4 % 2);
+}
+
 /* The tables of one chunk from log2 decay and beta of its tokens, two a lane. */
 __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], const float (&b)[2], float scale_q,
                                             int lane)
 {
     Sum c[2];
     cumulate(c, decay, lane);
-    const u32 to = table + 8 * lane;
     {
+        const u32 to = table + pair_at(lane);
         const Sum total = shuffle(c[1], 31);
         const float e1 = exp2_approx(c[1].high), d0 = exp2_approx(total - c[0]), d1 = exp2_approx(total - c[1]);
         const float e0 = exp2_approx(c[0].high);
@@ -1148,7 +1157,7 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
     {
         const Sum anchor = shuffle(c[0], lane & 24);
         const float r0 = c[0] - anchor, r1 = c[1] - anchor;
-        store_shared(to + BAND_LOG, r0, r1);
+        store_shared(table + BAND_LOG + 8 * lane, r0, r1);
     }
 #pragma unroll 1
     for (int band = 1; band < 4; ++band) {
@@ -1483,6 +1492,12 @@ __device__ __forceinline__ Block diagonal_block(const float (&x)[32], int band)
     return b;
 }
 
+/* Of a band's row g < 8 in the table; row g + 8 is 8 bytes on: pair_at(). */
+__device__ __forceinline__ u32 row_beta(int band, int g)
+{
+    return 64 * band + 16 * (g >> 1) + 4 * (g & 1);
+}
+
 /* Blocks left of the diagonal: row factors f0, f1 (rows g, g + 8) in fp32, column factors as fp16 pairs. */
 __device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 tile, u32 table, int band, float f0,
                                                    float f1)
@@ -1513,9 +1528,9 @@ __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGate
 {
     constexpr int COLUMN = 4 * (DIAGONAL_STRIDE - INVERT_BY_LOOP);
     const int lane = lane_id(), g = lane >> 2, t = lane & 3;
-    const u32 betas = table + BETA + 64 * band + 4 * g;
+    const u32 betas = table + BETA + row_beta(band, g);
     const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
-    const float b0 = load_shared_float(betas) * scale, b1 = load_shared_float(betas + 32) * scale;
+    const float b0 = load_shared_float(betas) * scale, b1 = load_shared_float(betas + 8) * scale;
     const Block y = diagonal_block(x, band);
     const u32 to = diagonal + 2 * t * COLUMN + 4 * g;
     store_shared(to, y.x[0] * b0 * f16_lo(gates.top));
@@ -1548,18 +1563,19 @@ __device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], c
     mma_f16(d[1], a, b1);
 }
 
-/* -L_BJ <- D_B times that for this band's blocks, in place. */
+/* -L_BJ <- D_B times that for this band's blocks, in place; each is loaded while the one before it is multiplied. */
 __device__ __forceinline__ void multiply_band(u32 l_tile, int band)
 {
     const BlockLane at = block_lane(l_tile);
-    u32 d[4];
+    u32 d[4], next[4];
     ldmatrix_x4_trans(d, (at.b ^ (band << 5)) + 2048 * band);
+    ldmatrix_x4_trans(next, at.a + 2048 * band);
 #pragma unroll 1
     for (int J = 0; J < band; ++J) {
-        u32 b[4];
+        const u32 b[4] = { next[0], next[1], next[2], next[3] };
         float m[2][4] = {};
         const u32 block = (at.a ^ (J << 5)) + 2048 * band;
-        ldmatrix_x4_trans(b, block);
+        ldmatrix_x4_trans(next, (at.a ^ ((J + 1) << 5)) + 2048 * band); /* at last D itself, which nobody wants */
         mma_block(m, d, b);
         stmatrix_x4(block, pack_f16x2(m[0][0], m[0][1]), pack_f16x2(m[0][2], m[0][3]), pack_f16x2(m[1][0], m[1][1]),
                     pack_f16x2(m[1][2], m[1][3]));
@@ -1586,10 +1602,10 @@ __device__ __forceinline__ u32 scale_f16x2(u32 x, float factor)
 __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, int band)
 {
     const BlockLane l = block_lane(l_tile);
-    const u32 to = (l.b ^ (band << 5)) - l_tile + t_tile + 2048 * band, betas = table + BETA + 64 * band + 4 * l.g;
+    const u32 to = (l.b ^ (band << 5)) - l_tile + t_tile + 2048 * band, betas = table + BETA + row_beta(band, l.g);
     const u32 row = 2048 * band; /* of block row I = band + d: + 2048 d */
     const float b0 = BETA_IN_T ? load_shared_float(betas) : 1.0f;
-    const float b1 = BETA_IN_T ? load_shared_float(betas + 32) : 1.0f;
+    const float b1 = BETA_IN_T ? load_shared_float(betas + 8) : 1.0f;
     u32 x[4], b[4];
     float sum[4][2][4] = {};
     ldmatrix_x4(x, (l.a ^ (band << 5)) + row);
@@ -1688,10 +1704,11 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         const int slot = c.n & 1;
         const u32 table = c.table();
         mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
+        const bool k_full = mbar_peek(bar(K_FULL + (c.n & 3)), c.parity4());
         const u32 flags = load_shared_u32(table + FLAGS);
         if (rarely(flags & CHUNK_END)) break;
         const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
-        mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
+        if (!k_full) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
         issue_gram(kk, c.k(), c.k());
         const DiagonalGates gates = diagonal_gates(table, band);
         wgmma_wait<0>();
@@ -1911,27 +1928,41 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
     }
 }
 
-/* W = V - e (K S), in place, from this warp's 16 columns of the V tile; times beta where that is not in T. */
-__device__ __forceinline__ void residual(float (&x)[32], u32 v_tile, u32 table, int warp)
+/* V^T of this warp's 16 columns of the V tile, as accumulators lie. */
+__device__ __forceinline__ void load_values(u32 (&v)[4][4], u32 v_tile, int warp)
 {
     const int lane = lane_id(), m = lane >> 3, r = lane & 7;
     const u32 from = v_tile + ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
-    const u32 e_from = table + DECAY_IN + 8 * (lane & 3);
+#pragma unroll
+    for (int m16 = 0; m16 < 4; ++m16)
+        ldmatrix_x4_trans(v[m16], from + 2048 * m16);
+}
+
+/* Of a table by pairs this lane's tokens of 16: of the first 8 x and y, of the others z and w. */
+__device__ __forceinline__ float4 gates_of_16(u32 table, int m16)
+{
+    return load_shared_float4(table + 16 * (lane_id() & 3) + 64 * m16);
+}
+
+/* One of 8 tokens' values and K S becomes W. */
+__device__ __forceinline__ void subtract(float *x, u32 v_top, u32 v_low, float e0, float e1, float beta0, float beta1)
+{
+    x[0] = io_lo(v_top) * beta0 - e0 * x[0];
+    x[1] = io_hi(v_top) * beta1 - e1 * x[1];
+    x[2] = io_lo(v_low) * beta0 - e0 * x[2];
+    x[3] = io_hi(v_low) * beta1 - e1 * x[3];
+}
+
+/* W = V - e (K S), in place; times beta where that is not in T. */
+__device__ __forceinline__ void residual(float (&x)[32], const u32 (&v)[4][4], u32 table)
+{
 #pragma unroll
     for (int m16 = 0; m16 < 4; ++m16) {
-        u32 v[4];
-        ldmatrix_x4_trans(v, from + 2048 * m16);
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const int n = 2 * m16 + h;
-            const float2 e = load_shared_float2(e_from + 32 * n);
-            float2 beta = { 1.0f, 1.0f };
-            if constexpr (!BETA_IN_T) beta = load_shared_float2(e_from + (BETA - DECAY_IN) + 32 * n);
-            x[4 * n] = io_lo(v[2 * h]) * beta.x - e.x * x[4 * n];
-            x[4 * n + 1] = io_hi(v[2 * h]) * beta.y - e.y * x[4 * n + 1];
-            x[4 * n + 2] = io_lo(v[2 * h + 1]) * beta.x - e.x * x[4 * n + 2];
-            x[4 * n + 3] = io_hi(v[2 * h + 1]) * beta.y - e.y * x[4 * n + 3];
-        }
+        const float4 e = gates_of_16(table + DECAY_IN, m16);
+        float4 beta = { 1.0f, 1.0f, 1.0f, 1.0f };
+        if constexpr (!BETA_IN_T) beta = gates_of_16(table + BETA, m16);
+        subtract(&x[8 * m16], v[m16][0], v[m16][1], e.x, e.y, beta.x, beta.y);
+        subtract(&x[8 * m16 + 4], v[m16][2], v[m16][3], e.z, e.w, beta.z, beta.w);
     }
 }
 
@@ -1954,30 +1985,26 @@ __device__ __forceinline__ void issue_solve(State &st, const u32 (&W)[4][4], u32
 /* Columns (tokens) of O times e scale. */
 __device__ __forceinline__ void decay_output(float (&O)[32], u32 table)
 {
-    const u32 from = table + DECAY_IN_Q + 8 * (lane_id() & 3);
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-        const float2 e = load_shared_float2(from + 32 * n);
-        O[4 * n] *= e.x;
-        O[4 * n + 1] *= e.y;
-        O[4 * n + 2] *= e.x;
-        O[4 * n + 3] *= e.y;
+    for (int m16 = 0; m16 < 4; ++m16) {
+        const float4 e = gates_of_16(table + DECAY_IN_Q, m16);
+        float *const o = &O[8 * m16];
+        o[0] *= e.x, o[1] *= e.y, o[2] *= e.x, o[3] *= e.y;
+        o[4] *= e.z, o[5] *= e.w, o[6] *= e.z, o[7] *= e.w;
     }
 }
 
-/* V' of 32 tokens as fp16 (Y) and d V' in the I/O type (Z), as operands A. */
-__device__ __forceinline__ void pack_half(u32 (&Y)[2][4], u32 (&Z)[2][4], const float (&V)[16], u32 decay_out)
+/* V' of 16 tokens as fp16 (Y) and d V' in the I/O type (Z), as operands A. */
+__device__ __forceinline__ void pack_16(u32 (&Y)[4], u32 (&Z)[4], const float *v, float4 d)
 {
-    const u32 from = decay_out + 8 * (lane_id() & 3);
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-        const float2 d = load_shared_float2(from + 32 * n);
-        const float *v = &V[4 * n];
-        Y[n / 2][2 * (n % 2)] = pack_f16x2(v[0], v[1]);
-        Y[n / 2][2 * (n % 2) + 1] = pack_f16x2(v[2], v[3]);
-        Z[n / 2][2 * (n % 2)] = pack_io(v[0] * d.x, v[1] * d.y);
-        Z[n / 2][2 * (n % 2) + 1] = pack_io(v[2] * d.x, v[3] * d.y);
-    }
+    Y[0] = pack_f16x2(v[0], v[1]);
+    Y[1] = pack_f16x2(v[2], v[3]);
+    Y[2] = pack_f16x2(v[4], v[5]);
+    Y[3] = pack_f16x2(v[6], v[7]);
+    Z[0] = pack_io(v[0] * d.x, v[1] * d.y);
+    Z[1] = pack_io(v[2] * d.x, v[3] * d.y);
+    Z[2] = pack_io(v[4] * d.z, v[5] * d.w);
+    Z[3] = pack_io(v[6] * d.z, v[7] * d.w);
 }
 
 /*
@@ -1990,7 +2017,9 @@ __device__ __forceinline__ void issue_finish(State &st, u32 table, u32 p_tile, u
     u32 Y[2][2][4], Z[2][2][4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        pack_half(Y[half], Z[half], st.V[half], table + DECAY_OUT + 128 * half);
+#pragma unroll
+        for (int s = 0; s < 2; ++s)
+            pack_16(Y[half][s], Z[half][s], &st.V[half][8 * s], gates_of_16(table + DECAY_OUT, 2 * half + s));
         wgmma_fence();
 #pragma unroll
         for (int s = 0; s < 2; ++s)
@@ -2034,7 +2063,9 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
     wgmma_wait<0>();
     settled(st.O);
     scale_rows(st.O, s.x, s.y);
-    residual(st.O, c.v() + place.group * HALF, table, place.warp);
+    u32 v[4][4];
+    load_values(v, c.v() + place.group * HALF, place.warp);
+    residual(st.O, v, table);
     arrive_warp(V_EMPTY + (c.n & 1));
     const float2 m = row_max(st.O);
     const float lo = row_scale(quad_max(m.x)), hi = row_scale(quad_max(m.y)),
@@ -2100,13 +2131,13 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
         mbar_wait(bar(K_FULL + (n & 3)), n >> 2 & 1);
     }
     mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
+    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
     wgmma_wait<1>();
     settled(st.O);
     arrive_warp(TP_EMPTY + (c.n & 1));
     if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
     put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
     arrive_warp(O_FULL + place.group);
-    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
     wgmma_wait<0>();
     settled(st.S);
     if (SCALED) scale_rows(st.S, s.x, s.y);
@@ -2122,7 +2153,10 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
 {
     const u32 table = c.table();
     float x[32];
-    u32 W[4][4];
+    u32 v[4][4], W[4][4];
+    const u32 now = load_shared_u32(table + FLAGS);
+    const bool last = now & CHUNK_LAST;
+    const float decay = load_shared_float(table + DECAY_ALL);
     pack_state(st, place);
     take_turn(place.group);
     issue_keys(x, st.packed, c.k());
@@ -2130,9 +2164,6 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
         issue_keys(st.O, st.packed, c.q());
     }
-    const u32 now = load_shared_u32(table + FLAGS);
-    const bool last = now & CHUNK_LAST;
-    const float decay = load_shared_float(table + DECAY_ALL);
     if (place.warp == 0) {
         const u32 checkpoint = spec::CHECKPOINTS ? load_shared_u32(table + CHECKPOINT) : 0;
         store_shared(kept(place), now, checkpoint, __float_as_uint(decay), 0u);
@@ -2142,10 +2173,11 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         st.S[i] *= decay;
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
     if constexpr (!EARLY_Q) mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
+    load_values(v, c.v() + place.group * HALF, place.warp); /* while K S runs: shared memory takes its time */
     const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
     wgmma_wait<EARLY_Q ? 1 : 0>();
     settled(x);
-    residual(x, c.v() + place.group * HALF, table, place.warp);
+    residual(x, v, table);
     pack_f16_rows(W, x);
     if constexpr (!EARLY_Q) {
         /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
@@ -2160,8 +2192,8 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     const bool usual =
         bar_all(BAR_VOTE + place.group, GROUP,
                 fits(W, load_shared_u32(table + W_LIMIT)) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
-    if (usual) return finish_chunk<false>(st, W, p, c, last, tp_full, place);
-    return finish_chunk<true>(st, W, p, c, last, tp_full, place);
+    if (rarely(!usual)) return finish_chunk<true>(st, W, p, c, last, tp_full, place);
+    return finish_chunk<false>(st, W, p, c, last, tp_full, place);
 }
 
 /* ---- Links --------------------------------------------------------------------------------------------------------- */
