@@ -1819,10 +1819,14 @@ __device__ __forceinline__ u32 larger_f16x2(u32 a, u32 b)
 }
 
 constexpr u32 F16_2_14 = 0x7400;
-constexpr u32 ROW_LOW = 0x2000; /* fp16 2^-7: entries 2^-7 below it are still normal */
+/*
+ * fp16 2^-11: what is smaller than 2^-14 is off by up to 2^-25, which is no more than what rounding takes from an entry of
+ * 2^-13. So no sum of such products loses more than it does anyway.
+ */
+constexpr u32 ROW_LOW = 0x1000;
 
 /*
- * Whether packed fp16 rows are as they should be: every lane's largest magnitude in each row in [2^-7, limit]. Registers are
+ * Whether packed fp16 rows are as they should be: every lane's largest magnitude in each row in [2^-11, limit]. Registers are
  * row g and row g + 8 in turn.
  */
 template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][4], u32 limit)
