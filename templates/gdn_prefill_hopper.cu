@@ -1820,14 +1820,16 @@ __device__ __forceinline__ u32 larger_f16x2(u32 a, u32 b)
 
 constexpr u32 F16_2_14 = 0x7400;
 /*
- * fp16 2^-11: what is smaller than 2^-14 is off by up to 2^-25, which is no more than what rounding takes from an entry of
- * 2^-13. So no sum of such products loses more than it does anyway.
+ * fp16 2^-11, and the bits of what is 2^-7 or more. What is smaller than 2^-14 is off by up to 2^-25, which is no more than what
+ * rounding takes from an entry of 2^-13: no sum of products loses more by that than it does anyway. But it is another error
+ * than that of scaled rows, which a state replayed from zeros has; against a state whose largest entry is 2^-7 it is small
+ * enough for same_state().
  */
-constexpr u32 ROW_LOW = 0x1000;
+constexpr u32 ROW_LOW = 0x1000, WARP_LOW = 0x60006000;
 
 /*
- * Whether packed fp16 rows are as they should be: every lane's largest magnitude in each row in [2^-11, limit]. Registers are
- * row g and row g + 8 in turn.
+ * Whether packed fp16 rows are as they should be: every lane's largest magnitude in each row in [2^-11, limit], the warp's no
+ * less than 2^-7. A zero may be what became of something smaller. Registers are row g and row g + 8 in turn.
  */
 template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][4], u32 limit)
 {
@@ -1839,7 +1841,8 @@ template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][
     }
     const u32 m = larger_f16x2(__byte_perm(lo, hi, 0x5410), __byte_perm(lo, hi, 0x7632)) & 0x7fff7fffu;
     const u32 first = m & 0xffffu, second = m >> 16;
-    return __all_sync(~0u, first >= ROW_LOW && second >= ROW_LOW && first <= limit && second <= limit);
+    return __any_sync(~0u, (m & WARP_LOW) != 0) &
+           __all_sync(~0u, first >= ROW_LOW && second >= ROW_LOW && first <= limit && second <= limit);
 }
 
 /* This lane's two row scales, kept in shared memory: they are rarely wanted, and registers are dear. */
@@ -2248,12 +2251,12 @@ __device__ __forceinline__ void save_link(const float (&S)[64], float4 *to)
 /*
  * Whether a replayed state is the one that it stands for, in this warp's 16 value columns: their difference against the
  * latter's norm. Two roundings of one computation differ too: by up to 2^-9 of a state of bf16 data, 2^-12 of fp16, that decays
- * slowly, and by less where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares leave fp32's range only
- * equal ones are the same. ours_is_true: S is the latter.
+ * slowly, and by less, but up to 2^-15, where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares leave
+ * fp32's range only equal ones are the same. ours_is_true: S is the latter.
  */
 __device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *other, float last_decay, bool ours_is_true)
 {
-    constexpr float SLOW = spec::IO_BF16 ? 1.0f / (1 << 16) : 1.0f / (1 << 22), FAST = 1.0f / (1ll << 34); /* squared */
+    constexpr float SLOW = spec::IO_BF16 ? 1.0f / (1 << 16) : 1.0f / (1 << 22), FAST = 1.0f / (1 << 28); /* squared */
     const float tolerance = fmaxf(FAST, SLOW * fminf(1.0f, 16.0f * sqrtf(last_decay)));
     float difference = 0.0f, ours = 0.0f, theirs = 0.0f;
     bool equal = true;
