@@ -1820,10 +1820,10 @@ __device__ __forceinline__ u32 larger_f16x2(u32 a, u32 b)
 
 constexpr u32 F16_2_14 = 0x7400;
 /*
- * fp16 2^-11, and the bits of what is 2^-7 or more. What is smaller than 2^-14 is off by up to 2^-25, which is no more than what
- * rounding takes from an entry of 2^-13: no sum of products loses more by that than it does anyway. But it is another error
- * than that of scaled rows, which a state replayed from zeros has; against a state whose largest entry is 2^-7 it is small
- * enough for same_state().
+ * fp16 2^-11, and the bits of what is 2^-7 or more. What is smaller than 2^-14 is off by up to 2^-25, which is no more than
+ * what rounding takes from an entry of 2^-13: no sum of products loses more by that than it does anyway. But it is another
+ * error than that of scaled rows, which a state replayed from zeros has; against a state whose largest entry is 2^-7 it is
+ * small enough for same_state().
  */
 constexpr u32 ROW_LOW = 0x1000, WARP_LOW = 0x60006000;
 
