@@ -1125,7 +1125,7 @@ __device__ __forceinline__ u32 w_limit(float d0, float d1)
 }
 
 /* Where in a table by pairs tokens 2 `pair` and 2 `pair` + 1 are. */
-__device__ __forceinline__ u32 pair_at(int pair)
+__device__ constexpr u32 pair_at(u32 pair)
 {
     return 64 * (pair / 8) + 16 * (pair % 4) + 8 * (pair / 4 % 2);
 }
@@ -1492,11 +1492,12 @@ __device__ __forceinline__ Block diagonal_block(const float (&x)[32], int band)
     return b;
 }
 
-/* Of a band's row g < 8 in the table; row g + 8 is 8 bytes on: pair_at(). */
-__device__ __forceinline__ u32 row_beta(int band, int g)
+/* Of a band's row g < 8 in a table by pairs; row g + 8 is 8 bytes on. Not by pair_at(), which does not know that g is small. */
+__device__ constexpr u32 row_beta(int band, int g)
 {
     return 64 * band + 16 * (g >> 1) + 4 * (g & 1);
 }
+static_assert(row_beta(3, 5) == pair_at(26) + 4 && row_beta(3, 5) + 8 == pair_at(30) + 4, "rows 53 and 61");
 
 /* Blocks left of the diagonal: row factors f0, f1 (rows g, g + 8) in fp32, column factors as fp16 pairs. */
 __device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 tile, u32 table, int band, float f0,
@@ -1948,7 +1949,7 @@ __device__ __forceinline__ void load_values(u32 (&v)[4][4], u32 v_tile, int warp
 /* Of a table by pairs this lane's tokens of 16: of the first 8 x and y, of the others z and w. */
 __device__ __forceinline__ float4 gates_of_16(u32 table, int m16)
 {
-    return load_shared_float4(table + 16 * (lane_id() & 3) + 64 * m16);
+    return load_shared_float4(table + pair_at(8 * m16 + (lane_id() & 3)));
 }
 
 /* One of 8 tokens' values and K S becomes W. */

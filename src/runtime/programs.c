@@ -224,8 +224,8 @@ static gdn_status land(struct gdni_request *request, gdn_status status)
     return status;
 }
 
-/* Runs produce unless the registry has the program or another thread is at it. A compile that it started goes on. */
-static gdn_status enter(struct gdni_request *request, gdn_status (*produce)(struct gdni_request *))
+/* Finds or builds the program unless the registry has it or another thread is at it. A compile that it started goes on. */
+static gdn_status enter(struct gdni_request *request)
 {
     const unsigned flags = request->strict ? GDNI_ENTER_STRICT : 0;
     GDN_TRY(gdni_registry_enter(request->ctx->registry, request->key, flags, request->refused, &request->program,
@@ -235,7 +235,7 @@ static gdn_status enter(struct gdni_request *request, gdn_status (*produce)(stru
         count(&request->ctx->counters.memory_hits, 1);
         return GDN_OK;
     }
-    const gdn_status status = produce(request);
+    const gdn_status status = request->refused ? rebuild(request) : find_or_start(request);
     return request->compiling ? GDN_OK : land(request, status);
 }
 
@@ -252,7 +252,7 @@ static gdn_status begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const
     request->strict = strict_by(ctx, flags);
     request->refused = refused;
     request->turn = GDNI_GUARD_NONE;
-    const gdn_status status = enter(request, refused ? rebuild : find_or_start);
+    const gdn_status status = enter(request);
     if (status == GDN_OK)
         *out = request;
     else
