@@ -96,9 +96,10 @@ constexpr int LISTS_AT = V_WAITS_AT + 16;                /* of what the CTA stil
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
 constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: see By gates */
+constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of one length, a byte each pair */
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
 constexpr int END = ORDER_AT + MOST_SORTED;
-static_assert(KEEPER_AT + 4 * ITEM_SLOTS <= END, "either fits");
+static_assert(KEEPER_AT + 4 * ITEM_SLOTS <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
 static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /*
@@ -350,8 +351,9 @@ __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence
  * too little to matter: an item replays the last chunks of the partition before it from zeros, and takes what comes out as its
  * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
  * the two gets there second: it waits for nobody. Where they differ, the last of the pair's items to end makes its CTA repeat
- * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, the item before goes
- * on through the partition, or, if p.carry, the state is carried.
+ * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, and the delta rule
+ * does not forget it either (see Forgetting), the item before goes on through the partition, or, if p.carry, the state is
+ * carried.
  *
  * Carrying. A partition takes the state S before it to M S + N, linear in S: N, its addend, is what comes of zeros, and M, its
  * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M
@@ -370,7 +372,7 @@ enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 4 }; /* the first two + 
 /* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */
 enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
 constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */
-constexpr float ENOUGH_DECAY = -20.0f * LOG2E;
+constexpr float ENOUGH_DECAY = -14.0f * LOG2E;
 
 __device__ __forceinline__ int pair_number(const prefill_params &p, int n, int part)
 {
@@ -417,7 +419,7 @@ __device__ __forceinline__ int most_replayed(const prefill_params &p)
 }
 
 /*
- * How many chunks before chunk `boundary` decay all that was before them by e^-20; 0: more than are worth it, or so it looks
+ * How many chunks before chunk `boundary` decay all that was before them by e^-14; 0: more than are worth it, or so it looks
  * from those that are read, even if the others decay twice as fast. By a warp, the same for every warp that asks.
  */
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
@@ -445,28 +447,108 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
     return 0;
 }
 
+/* ---- Forgetting ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Where gates leave too much the delta rule may not: a replay then is as long as it takes for both to leave what is a small
+ * part of the noise that a link allows for. Both are seen from a sample, 32 tokens of the sequence, the same for all who ask.
+ */
+constexpr int SAMPLE = 32;
+constexpr float ENOUGH_FORGOTTEN = spec::IO_BF16 ? -12.0f : -15.0f; /* log2 */
+constexpr float MANY_REPLAYED = 16.0f, FEWEST_FORGETTING = 192.0f;  /* chunks of a replay by gates, of a sequence: to ask */
+
+/* The i-th token of a sample: in each quarter of a sequence eight, a 32nd of it apart. */
+__device__ __forceinline__ int sample_token(const Sequence &s, int i)
+{
+    return i / 8 * (s.len / 4) + i % 8 * (s.len / 32);
+}
+
+/*
+ * log2 of what a chunk leaves of a state by the delta rule alone; 0: keys prefer some directions, and there is no telling. A
+ * token takes a column x of the state to x - beta k (k . x), and with it, if keys are the same in all directions, |x|^2 to
+ * 1 - beta |k|^2 (2 - beta |k|^2) / D of it, in the mean. Whether they are: by the squares of all pairs' products, whose mean
+ * then is |k|^4 / D, from 32 keys within a sixteenth. (That a key comes twice says nothing: no square counts for more than
+ * |k|^4 / 8.) beta: of the token sample_token(s, lane). By a warp.
+ */
+__device__ __forceinline__ float forgetting(const prefill_params &p, const Sequence &s, int head, float beta)
+{
+    constexpr float LIKE = 1.25f;
+    const int lane = lane_id(), g = lane / 4, t = lane % 4;
+    const u16 *const first = (const u16 *)p.k + row_offset(s, head_of(head, p.k_div, p.k_mod), p.k_batch_stride,
+                                                           p.k_token_stride, p.k_head_stride) +
+                             sample_token(s, g) * p.k_token_stride + 2 * t;
+    const i64 quarter = s.len / 4 * p.k_token_stride;
+    float x[2][4][4] = {}; /* products of all pairs */
+#pragma unroll 4
+    for (int column = 0; column < D; column += 16) {
+        u32 left[4], right[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            left[i] = *(const u32 *)(first + i * quarter + column);
+            right[i] = *(const u32 *)(first + i * quarter + column + 8);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const int m = i / 4, n = i % 4;
+            const u32 a[4] = { left[2 * m], left[2 * m + 1], right[2 * m], right[2 * m + 1] }, b[2] = { left[n], right[n] };
+            mma_io(x[m][n], a, b);
+        }
+    }
+    float norms = 0.0f, forgotten = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) { /* key 8 i + g by itself, which is no pair */
+        float *const pair = x[i / 2][i] + 2 * (i % 2);
+        const float norm = g % 2 ? pair[1] : pair[0], step = __shfl_sync(~0u, beta, 8 * i + g) * norm;
+        const bool own = g / 2 == t;
+        norms += own ? norm : 0.0f;
+        forgotten += own ? step * (2.0f - step) : 0.0f;
+        pair[0] = own && g % 2 == 0 ? 0.0f : pair[0];
+        pair[1] = own && g % 2 == 1 ? 0.0f : pair[1];
+    }
+    const float mean = warp_sum(norms) * (1.0f / SAMPLE), most = mean * mean * (1.0f / 8);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        const float product = x[i / 16][i / 4 % 4][i % 4];
+        squares += product * product < most ? product * product : most; /* a NaN counts too */
+    }
+    const bool alike = warp_sum(squares) * (float)D <= LIKE * (float)(SAMPLE * (SAMPLE - 1)) * mean * mean;
+    const float left = 1.0f - warp_sum(forgotten) * (1.0f / (D * SAMPLE));
+    return alike ? 0.5f * C * log2f(left) : 0.0f;
+}
+
+/* How many chunks forget enough, by this decay of theirs (log2) and the delta rule; -1: there is no telling. By a warp. */
+__device__ __forceinline__ float forgetting_chunks(const prefill_params &p, const Sequence &s, int head, float beta,
+                                                   float decay)
+{
+    const float rate = forgetting(p, s, head, beta);
+    return rate < 0.0f && decay + rate < 0.0f ? ceilf(__fdividef(ENOUGH_FORGOTTEN, decay + rate)) : -1.0f;
+}
+
 /* ---- By gates ------------------------------------------------------------------------------------------------------ */
 
 /*
  * Where p.carry is spec::CARRY_BY_GATES and pairs of a sequence and a head are found that hardly decay, SMs are dealt out by
  * what pairs cost, and a pair's partitions lie one after the other in the order of items:
  *
- *     decays:   the first partition is longer than the others, by as many chunks as these replay;
+ *     decays, or forgets where that takes less than to be carried:
+ *               the first partition is longer than the others, by as many chunks as these replay;
  *     carried:  the others have three runs, addend, transition and their own, so that the first one, which has only its own,
  *               is twice as long, and done when the transitions are; its CTA takes the last one too, which needs neither
  *               addend nor transition.
  *
  * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, and who takes the last partition, but
- * never what is guessed.
+ * of pairs that decay or are carried never what is guessed.
  */
 constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 2.0f;
 constexpr float STEP = 1.5f, TAKE = 1.0f; /* in chunks: of a state through a transition; of taking an item */
-constexpr int SAMPLE = 32, SHORTEST = 4;  /* gates of each pair; chunks of a partition */
-constexpr u32 CARRIED_PAIR = 0xffff;      /* in place of the chunks that its partitions replay */
+constexpr int SHORTEST = 4;               /* chunks of a partition */
+constexpr float FORGETTING_RUN = 1.3f;    /* a chunk of runs that replay many, by one of carried runs: measured */
+/* A word's upper half: chunks that the pair's partitions replay, FORGETS beside them; or CARRIED_PAIR. */
+constexpr u32 FORGETS = 0x8000, CARRIED_PAIR = 0xffff;
 constexpr u32 NO_PAIR = 0xff;
 static_assert(spec::CUT_PAIRS <= MOST_CUTS && spec::CUT_PARTITIONS <= (int)NO_PAIR, "a pair a lane, numbers of 8 bits");
 
-/* A pair's word: index of its first partition, how many it has, chunks that they replay. */
+/* A pair's word: index of its first partition, how many it has, its upper half. */
 __device__ __forceinline__ u32 cut_word(int pair)
 {
     return load_shared_u32(at(CUTS_AT) + 4 * pair);
@@ -482,9 +564,33 @@ __device__ __forceinline__ int cut_count(u32 word)
     return (int)(word >> 8 & 0xff);
 }
 
+__device__ __forceinline__ bool is_carried(u32 word)
+{
+    return word >> 16 == CARRIED_PAIR;
+}
+
+__device__ __forceinline__ int cut_replayed(u32 word)
+{
+    return (int)(word >> 16 & (FORGETS - 1));
+}
+
 __device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &item)
 {
     return cut_word(pair_number(p, item.n, item.part));
+}
+
+/*
+ * How many chunks before it an item replays; 0: its state is not guessed. As planned where the delta rule forgets, since there
+ * what was seen of keys is all that is known; else as the gates before it say. By a warp.
+ */
+__device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &item, int lane)
+{
+    const bool gates = by_gates();
+    const u32 word = gates ? cut_word_of(p, item) : 0;
+    if (word >> 16 & FORGETS && !is_carried(word)) return min(cut_replayed(word), item.begin);
+    const int replayed = replay_chunks(p, item, item.begin, lane);
+    return replayed > 0 || gates || p.most_forgetting == 0 ? replayed
+                                                           : shared[FORGETTING_AT + pair_number(p, item.n, item.part)];
 }
 
 /* Index of the last partition of an item's pair, if that is for the CTA of the first one; else -1. */
@@ -492,39 +598,65 @@ __device__ __forceinline__ int last_of_first(const prefill_params &p, const Item
 {
     if (!by_gates()) return -1;
     const u32 word = cut_word_of(p, item);
-    return word >> 16 == CARRIED_PAIR && cut_count(word) > 1 ? cut_base(word) + cut_count(word) - 1 : -1;
+    return is_carried(word) && cut_count(word) > 1 ? cut_base(word) + cut_count(word) - 1 : -1;
 }
 
 /* Where a partition begins, or for a number behind the last one the sequence's end: those behind the first one are alike. */
 __device__ __forceinline__ int cut_begin(u32 word, int partition, int chunks)
 {
-    const float count = (float)cut_count(word), replayed = (float)(word >> 16);
-    const float length = word >> 16 == CARRIED_PAIR ? __fdividef((float)chunks, count - 1.0f + FIRST_LENGTHS)
-                                                    : __fdividef((float)chunks - replayed, count);
+    const float count = (float)cut_count(word);
+    const float length = is_carried(word) ? __fdividef((float)chunks, count - 1.0f + FIRST_LENGTHS)
+                                          : __fdividef((float)(chunks - cut_replayed(word)), count);
     return partition == 0 ? 0 : chunks - (int)((count - (float)partition) * length);
 }
 
-/*
- * Of each pair, in what will be the first K tile: chunks, and how many of them decay enough, no more than are worth it; -1: it
- * hardly decays. By all warps.
- */
-__device__ __forceinline__ void sample_gates(const prefill_params &p)
+/* Where sample_pairs() has what it finds of a pair, in what will be the first K tile. */
+__device__ __forceinline__ u32 sampled(int pair)
 {
-    if (!spec::CARRIES || p.carry != spec::CARRY_BY_GATES) return;
+    return at(K_AT) + 16 * pair;
+}
+
+/*
+ * Of each pair: chunks; how many of them decay enough, no more than are worth it; how many forget enough. -1: hardly any number
+ * does. Of partitions of one length the last of these alone, in FORGETTING_AT, 0: too many. By all warps, in little code: each
+ * line of it is fetched for the first time.
+ */
+__device__ __forceinline__ void sample_pairs(const prefill_params &p)
+{
+    const bool lengths = spec::CARRIES && p.carry == spec::CARRY_BY_GATES;
+    if (!lengths && p.most_forgetting == 0) return;
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int pair = threadIdx.x / 32; pair < p.num_seqs * parts_of_heads(p); pair += spec::THREADS / 32) {
-        const int n = pair / parts_of_heads(p), head = pair - n * parts_of_heads(p);
+        const int n = pair / parts_of_heads(p), head = (pair - n * parts_of_heads(p)) / PARTS;
         const Sequence s = find_sequence(p, n);
-        const int token = (int)((i64)s.len * lane / SAMPLE);
-        const GateReader reader(p, s, head, token);
+        const GateReader reader(p, s, head, sample_token(s, lane));
         const float decay =
-            warp_sum(reader.log2_decay(reader.raw_decay(p, 0, token < s.len && !s.inert))) * ((float)C / SAMPLE);
+            warp_sum(reader.log2_decay(reader.raw_decay(p, 0, s.len > 0 && !s.inert))) * ((float)C / SAMPLE);
+        const float chunks = (float)chunks_of(p, s);
         /* Half of what it takes: a sample errs, by a tenth where gates are as trained ones. NaN, as replay_chunks() has it. */
         const bool carried = !(decay * (float)most_replayed(p) <= 0.5f * ENOUGH_DECAY);
-        const float replayed = fminf(__fdividef(ENOUGH_DECAY, decay), (float)most_replayed(p));
-        if (lane == 0) store_shared(at(K_AT) + 8 * pair, (float)chunks_of(p, s), carried ? -1.0f : replayed);
+        const float by_gates = carried ? -1.0f : fminf(__fdividef(ENOUGH_DECAY, decay), (float)most_replayed(p));
+        float by_keys = -1.0f;
+        if (rarely(!(decay * MANY_REPLAYED <= ENOUGH_DECAY) && chunks >= FEWEST_FORGETTING))
+            by_keys = forgetting_chunks(p, s, head, GateReader::beta_of(reader.raw_beta(p, 0, true)), decay);
+        if (lane != 0) continue;
+        if (lengths)
+            store_shared(sampled(pair), __float_as_uint(chunks), __float_as_uint(by_gates), __float_as_uint(by_keys), 0u);
+        else
+            shared[FORGETTING_AT + pair] = by_keys > 0.0f && by_keys <= (float)p.most_forgetting ? (u8)by_keys : 0;
     }
+}
+
+/* How long n CTAs take for a pair, in chunks, if its partitions replay, and if they are carried. */
+__device__ __forceinline__ float replay_time(float chunks, float replayed, float n)
+{
+    return __fdividef(chunks - replayed, n) + replayed + TAKE;
+}
+
+__device__ __forceinline__ float carry_time(float chunks, float n)
+{
+    return __fdividef(CARRY_RUNS * chunks, n + FIRST_LENGTHS) + STEP * n;
 }
 
 /*
@@ -547,12 +679,17 @@ __device__ __forceinline__ float ctas_of(float chunks, float replayed, float tim
 __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 {
     const int pairs = p.num_seqs * parts_of_heads(p);
-    float2 x = { 0.0f, 0.0f };
-    if (lane < pairs) x = load_shared_float2(at(K_AT) + 8 * lane);
-    const float chunks = x.x, replayed = x.y;
+    uint4 x = { 0, 0, 0, 0 };
+    if (lane < pairs) x = load_shared_16(sampled(lane));
+    const float chunks = __uint_as_float(x.x), by_keys = __uint_as_float(x.z);
+    const float share = __fdividef((float)gridDim.x, (float)pairs);
+    float replayed = __uint_as_float(x.y); /* carried: -1 */
+    const float if_forgets = FORGETTING_RUN * replay_time(chunks, by_keys, share);
+    const bool forgets = by_keys > 0.0f && (replayed < 0.0f ? if_forgets < carry_time(chunks, share) : by_keys < replayed);
+    if (forgets) replayed = by_keys;
     const bool carried = replayed < 0.0f && chunks > 0.0f;
     async_proxy_fence(); /* what was read there is gone soon */
-    if (!__any_sync(~0u, carried && chunks > 3.0f * SHORTEST)) return;
+    if (!__any_sync(~0u, (carried || forgets) && chunks > 3.0f * SHORTEST)) return;
     const float ctas = (float)(gridDim.x + MOST_CUTS - pairs); /* lanes without a pair take one too */
     float time = __fdividef(warp_sum(carried ? CARRY_RUNS * chunks : chunks),
                             (float)gridDim.x + FIRST_LENGTHS * (float)__popc(__ballot_sync(~0u, carried))), n;
@@ -568,8 +705,8 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
         if (lane >= d) sum += other;
     }
     const u32 base = lane < pairs ? (u32)(sum - count) : NO_PAIR;
-    store_shared(at(CUTS_AT) + 4 * lane,
-                 base | (u32)count << 8 | (carried ? CARRIED_PAIR : min((u32)replayed, CARRIED_PAIR - 1)) << 16);
+    const u32 upper = carried ? CARRIED_PAIR : min((u32)replayed, FORGETS - 2) | (forgets ? FORGETS : 0);
+    store_shared(at(CUTS_AT) + 4 * lane, base | (u32)count << 8 | upper << 16);
     if (lane == 31) store_shared(at(LISTS_AT) + BY_GATES, (u32)sum);
     __syncwarp();
 }
@@ -708,7 +845,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         if (item.begin >= item.end || elsewhere) continue;
         item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
         if (item.begin == 0) return item;
-        const int replayed = replay_chunks(p, item, item.begin, lane);
+        const int replayed = replayed_by(p, item, lane);
         if (follows) {
             if (follow_up(item, p, last, replayed > 0, lane)) return item;
             follows = false;
@@ -2251,13 +2388,13 @@ __device__ __forceinline__ void save_link(const float (&S)[64], float4 *to)
 
 /*
  * Whether a replayed state is the one that it stands for, in this warp's 16 value columns: their difference against the
- * latter's norm. Two roundings of one computation differ too: by up to 2^-9 of a state of bf16 data, 2^-12 of fp16, that decays
- * slowly, and by less, but up to 2^-15, where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares leave
- * fp32's range only equal ones are the same. ours_is_true: S is the latter.
+ * latter's norm. Two roundings of one computation differ too: by up to 2^-8.2 of a state of bf16 data, 2^-10.9 of fp16, that
+ * does not decay, and by less, but up to 2^-15, where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares
+ * leave fp32's range only equal ones are the same. ours_is_true: S is the latter.
  */
 __device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *other, float last_decay, bool ours_is_true)
 {
-    constexpr float SLOW = spec::IO_BF16 ? 1.0f / (1 << 16) : 1.0f / (1 << 22), FAST = 1.0f / (1 << 28); /* squared */
+    constexpr float SLOW = spec::IO_BF16 ? 1.0f / (1 << 15) : 1.0f / (1 << 21), FAST = 1.0f / (1 << 28); /* squared */
     const float tolerance = fmaxf(FAST, SLOW * fminf(1.0f, 16.0f * sqrtf(last_decay)));
     float difference = 0.0f, ours = 0.0f, theirs = 0.0f;
     bool equal = true;
@@ -2641,7 +2778,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     if (threadIdx.x == 32 && p.num_tokens > 0) prefetch_maps(p);
     wait_for_previous_kernel();
     sort_sequences(p);
-    sample_gates(p);
+    sample_pairs(p);
     async_proxy_fence();
     __syncthreads();
     if (group == 0) {

@@ -46,6 +46,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);
     constant(sb, "CUT_PAIRS", GDNI_CUT_PAIRS);
     constant(sb, "CUT_PARTITIONS", GDNI_CUT_PARTITIONS);
+    constant(sb, "ASKED_PAIRS", GDNI_ASKED_PAIRS);
     constant(sb, "KEPT_CHUNKS", GDNI_KEPT_CHUNKS);
 }
 

@@ -76,8 +76,8 @@
 /*
  * The same, and of the Hopper kernel alone: chunks of a partition (0: sequences are whole); a bound of its items, which are
  * pairs of a sequence or a row of partitions and block_dv columns of a head; carry (enum gdni_carry); t_images (T that is
- * wanted again); scale = p_scale, for P and Q S, times late_scale, for O; tensor maps of the rows of q, k, v, o, 64 tokens at a
- * time and of o 64 columns, of v block_dv.
+ * wanted again); most_forgetting (chunks, 0: see partition.h); scale = p_scale, for P and Q S, times late_scale, for O; tensor
+ * maps of the rows of q, k, v, o, 64 tokens at a time and of o 64 columns, of v block_dv.
  */
 /* clang-format off */
 #define GDNI_PREFILL_HOPPER_PARAMS(IN, OUT, I64, I32, F32, MAP) \
@@ -86,6 +86,7 @@
     I32(num_items)                                              \
     I32(carry)                                                  \
     OUT(unsigned char, t_images)                                \
+    I32(most_forgetting)                                        \
     F32(p_scale)                                                \
     F32(late_scale)                                             \
     MAP(q_map)                                                  \

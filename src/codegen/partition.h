@@ -42,6 +42,16 @@ enum gdni_carry {
 /* Most (sequence, head) pairs and partitions of a call that gates cut, and chunks of each partition whose T is kept. */
 enum { GDNI_CUT_PAIRS = 32, GDNI_CUT_PARTITIONS = 254, GDNI_KEPT_CHUNKS = 64 };
 
+/* Most pairs of a call in partitions of one length whose keys are asked how much the delta rule forgets. */
+enum { GDNI_ASKED_PAIRS = 128 };
+
+/*
+ * Of such a call: most chunks that a partition may replay where not gates, but delta rule and gates together leave little
+ * enough. 0: keys are not asked, as in batch-invariant plans, where the number of sequences must not decide.
+ */
+int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
+                                       int64_t num_seqs);
+
 /* Of a call that has so many items. If any call of a plan carries, one of one sequence and few items does. */
 enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                                      int64_t num_seqs, int64_t num_items);

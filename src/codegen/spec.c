@@ -17,10 +17,10 @@ static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         
                                               "cp_async_16", "movmatrix_trans", NULL };
 static const char *const hopper_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
                                               "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh",  "gdn_flags.cuh", NULL };
-static const char *const hopper_instrs[] = { "mma_f16",          "ldmatrix_x4",      "ldmatrix_x4_trans",
-                                             "wgmma_ss_n64",     "wgmma_rs_n64",     "wgmma_rs_n64_f16",
-                                             "wgmma_rs_n32_f16", "wgmma_rs_n128_mn", "movmatrix_trans",
-                                             "cp_async_16",      NULL };
+static const char *const hopper_instrs[] = { "mma_io",           "mma_f16",          "ldmatrix_x4",
+                                             "ldmatrix_x4_trans", "wgmma_ss_n64",    "wgmma_rs_n64",
+                                             "wgmma_rs_n64_f16", "wgmma_rs_n32_f16", "wgmma_rs_n128_mn",
+                                             "movmatrix_trans",  "cp_async_16",      NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh",      "gdn_conv_ptx.cuh",
                                             "gdn_conv_rows.cuh",  "gdn_conv_sequences.cuh",
                                             "gdn_conv_state.cuh", "gdn_conv_math.cuh",

@@ -73,7 +73,8 @@ static struct job job_at(int i)
 static const char *const cut_families[] = { "v_drop_at_cut",  "v_zero_at_cut", "pause_at_cut",     "one_head_decays",
                                             "long_keys_slow", "repaired_4",    "repaired_16",      "random",
                                             "no_decay",       "mixed_heads",   "v_zero_after_cut", "h0_1e6",
-                                            "negative_beta",  "positive_g" };
+                                            "negative_beta",  "positive_g",    "forgets_slowly",   "forgets_v_drops",
+                                            "fla_no_decay" };
 enum { NUM_CUT_FAMILIES = sizeof cut_families / sizeof cut_families[0] };
 
 /* i-th point of these x long shape x dtype. The longest first: they take the host longest. */

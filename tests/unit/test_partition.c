@@ -90,6 +90,29 @@ Test(partition, states_are_carried_where_idle_sms_pay_for_it)
     }
 }
 
+/* A replay of one partition at most, in a byte; the same for a sequence whatever batch it is in, where that is asked for. */
+Test(partition, keys_are_asked_where_a_partition_is_long_enough_and_the_batch_may_decide)
+{
+    static const struct {
+        int32_t heads, partition;
+        int64_t seqs;
+        bool invariant;
+        int32_t most;
+    } wanted[] = {
+        { 16, 0, 1, false, 0 },     { 16, 32, 1, false, 0 },   { 16, 33, 1, false, 33 },  { 16, 64, 8, false, 64 },
+        { 16, 255, 1, false, 255 }, { 16, 300, 1, false, 255 }, { 16, 64, 9, false, 0 },   { 128, 256, 1, false, 255 },
+        { 129, 256, 1, false, 0 },  { 16, 64, 1, true, 0 },    { 128, 128, 1, true, 0 },
+    };
+    const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        struct gdni_problem p = problem_of(wanted[i].heads);
+        p.batch_invariant = wanted[i].invariant;
+        cr_expect_eq(gdni_partition_most_forgetting(&spec, &p, wanted[i].partition, wanted[i].seqs), wanted[i].most,
+                     "row %zu: %d heads, partitions of %d chunks, %lld sequences", i, wanted[i].heads, wanted[i].partition,
+                     (long long)wanted[i].seqs);
+    }
+}
+
 static struct gdni_params usual_of(const struct gdni_problem *p)
 {
     const struct gdni_arch *arch = NULL;
