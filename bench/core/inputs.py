@@ -35,7 +35,7 @@ def unit_rows(shape, dtype, gen, device):
 
 
 def log_gates(kind, shape, gen, device):
-    if kind == "zero":
+    if kind in ("zero", "alike"):
         return torch.zeros(shape, device=device)
     if kind == "tileops":  # rounded to fp16, so that an implementation with 16-bit gates sees the same
         return -torch.rand(shape, device=device, generator=gen).half().float()
@@ -49,11 +49,17 @@ def log_gates(kind, shape, gen, device):
 
 def clear_before_cuts(v, lens):
     """v is 0 in the last 512 tokens before each multiple of 1024 of a sequence: whoever guesses the state there from
-    what a decay of e^-20 leaves (400 tokens) guesses zeros, and has to repeat the partition with the true state."""
+    what a decay of e^-14 leaves (280 tokens) guesses zeros, and has to repeat the partition with the true state."""
     start = 0
     for n in lens:
         v[start : start + n][torch.arange(n, device=v.device) % 1024 >= 512] = 0
         start += n
+
+
+def keys_alike(k, gen):
+    """Keys of cosine 0.75 with each other: a state is not forgotten but in their direction."""
+    direction = unit_rows(k.shape[1:], torch.float32, gen, k.device)
+    return (0.75**0.5 * direction + 0.5 * k.float()).to(k.dtype)
 
 
 def gdn_inputs(row, seed, device="cuda"):
@@ -69,6 +75,8 @@ def gdn_inputs(row, seed, device="cuda"):
         q, k = (unit_rows((t, row.hk, rows.DIM), dtype, gen, device) for _ in range(2))
         v = torch.randn(t, row.hv, rows.DIM, device=device, generator=gen).to(dtype)
         beta = torch.randn(t, row.hv, device=device, generator=gen).sigmoid()
+    if row.gates == "alike":
+        k = keys_alike(k, gen)
     if row.gates == "repaired":
         clear_before_cuts(v, row.lens)
     g = log_gates(row.gates, (t, row.hv), gen, device)

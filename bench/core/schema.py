@@ -11,7 +11,7 @@ IMPLS = (  # in the order of a table's columns
 )
 WORDS = {
     "dtype": ("bf16", "fp16", "f32"),
-    "gates": ("decay", "mixed", "zero", "tileops", "repaired"),
+    "gates": ("decay", "mixed", "zero", "alike", "tileops", "repaired"),
     "method": ("graph", "kernel", "host"),
     "l2": ("cold", "warm"),
 }
