@@ -283,6 +283,12 @@ __device__ __forceinline__ bool carries(const prefill_params &p)
     return spec::CARRIES && p.carry;
 }
 
+/* See By gates. */
+__device__ __forceinline__ bool carries_by_gates(const prefill_params &p)
+{
+    return spec::CARRIES && p.carry == spec::CARRY_BY_GATES;
+}
+
 /* Partitions of lengths that follow from the gates; once the tile warp has its first item. */
 __device__ __forceinline__ bool by_gates()
 {
@@ -455,7 +461,7 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
  */
 constexpr int SAMPLE = 32;
 constexpr float ENOUGH_FORGOTTEN = spec::IO_BF16 ? -12.0f : -15.0f; /* log2 */
-constexpr float MANY_REPLAYED = 16.0f, FEWEST_FORGETTING = 192.0f;  /* chunks of a replay by gates, of a sequence: to ask */
+constexpr float USUALLY_FORGOTTEN = -0.2553f;                       /* of a chunk, |k| = 1, beta = sigmoid(normal) */
 
 /* The i-th token of a sample: in each quarter of a sequence eight, a 32nd of it apart. */
 __device__ __forceinline__ int sample_token(const Sequence &s, int i)
@@ -516,12 +522,12 @@ __device__ __forceinline__ float forgetting(const prefill_params &p, const Seque
     return alike ? 0.5f * C * log2f(left) : 0.0f;
 }
 
-/* How many chunks forget enough, by this decay of theirs (log2) and the delta rule; -1: there is no telling. By a warp. */
+/* How many chunks forget enough, by this decay of theirs (log2) and the delta rule; 0: there is no telling. By a warp. */
 __device__ __forceinline__ float forgetting_chunks(const prefill_params &p, const Sequence &s, int head, float beta,
                                                    float decay)
 {
     const float rate = forgetting(p, s, head, beta);
-    return rate < 0.0f && decay + rate < 0.0f ? ceilf(__fdividef(ENOUGH_FORGOTTEN, decay + rate)) : -1.0f;
+    return rate < 0.0f && decay + rate < 0.0f ? ceilf(__fdividef(ENOUGH_FORGOTTEN, decay + rate)) : 0.0f;
 }
 
 /* ---- By gates ------------------------------------------------------------------------------------------------------ */
@@ -610,6 +616,28 @@ __device__ __forceinline__ int cut_begin(u32 word, int partition, int chunks)
     return partition == 0 ? 0 : chunks - (int)((count - (float)partition) * length);
 }
 
+/* How long n CTAs take for a pair, in chunks, if its partitions replay, and if they are carried. */
+__device__ __forceinline__ float replay_time(float chunks, float replayed, float n)
+{
+    return __fdividef(chunks - replayed, n) + replayed + TAKE;
+}
+
+__device__ __forceinline__ float carry_time(float chunks, float n)
+{
+    return __fdividef(CARRY_RUNS * chunks, n + FIRST_LENGTHS) + STEP * n;
+}
+
+/*
+ * Whether a replay of by_keys chunks, which forget, is better than one of by_gates chunks, or, where that is -1, than to be
+ * carried, n CTAs a pair; of partitions of one length, whether it is no longer than they are.
+ */
+__device__ __forceinline__ bool better_forgets(const prefill_params &p, float chunks, float by_keys, float by_gates, float n)
+{
+    if (by_gates >= 0.0f && by_keys >= by_gates) return false;
+    if (!carries_by_gates(p)) return chunks > (float)p.partition && by_keys <= (float)p.most_forgetting;
+    return by_gates >= 0.0f || FORGETTING_RUN * replay_time(chunks, by_keys, n) < carry_time(chunks, n);
+}
+
 /* Where sample_pairs() has what it finds of a pair, in what will be the first K tile. */
 __device__ __forceinline__ u32 sampled(int pair)
 {
@@ -617,15 +645,15 @@ __device__ __forceinline__ u32 sampled(int pair)
 }
 
 /*
- * Of each pair: chunks; how many of them decay enough, no more than are worth it; how many forget enough. -1: hardly any number
- * does. Of partitions of one length the last of these alone, in FORGETTING_AT, 0: too many. By all warps, in little code: each
- * line of it is fetched for the first time.
+ * Of each pair: chunks; how many of them decay enough, -1: more than are worth it; how many forget enough, 0: that is no
+ * better. Of partitions of one length the last of these alone, in FORGETTING_AT. Keys are asked where usual ones would be of
+ * use. By all warps, in little code: each line of it is fetched for the first time.
  */
 __device__ __forceinline__ void sample_pairs(const prefill_params &p)
 {
-    const bool lengths = spec::CARRIES && p.carry == spec::CARRY_BY_GATES;
-    if (!lengths && p.most_forgetting == 0) return;
+    if (!carries_by_gates(p) && p.most_forgetting == 0) return;
     const int lane = threadIdx.x % 32;
+    const float share = __fdividef((float)gridDim.x, (float)(p.num_seqs * parts_of_heads(p)));
 #pragma unroll 1
     for (int pair = threadIdx.x / 32; pair < p.num_seqs * parts_of_heads(p); pair += spec::THREADS / 32) {
         const int n = pair / parts_of_heads(p), head = (pair - n * parts_of_heads(p)) / PARTS;
@@ -637,26 +665,19 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p)
         /* Half of what it takes: a sample errs, by a tenth where gates are as trained ones. NaN, as replay_chunks() has it. */
         const bool carried = !(decay * (float)most_replayed(p) <= 0.5f * ENOUGH_DECAY);
         const float by_gates = carried ? -1.0f : fminf(__fdividef(ENOUGH_DECAY, decay), (float)most_replayed(p));
-        float by_keys = -1.0f;
-        if (rarely(!(decay * MANY_REPLAYED <= ENOUGH_DECAY) && chunks >= FEWEST_FORGETTING))
+        float by_keys = __fdividef(ENOUGH_FORGOTTEN, decay + USUALLY_FORGOTTEN);
+#pragma unroll 1
+        for (bool asked = false; by_keys > 0.0f; asked = true) {
+            if (!better_forgets(p, chunks, by_keys, by_gates, share)) by_keys = 0.0f;
+            if (asked || by_keys == 0.0f) break;
             by_keys = forgetting_chunks(p, s, head, GateReader::beta_of(reader.raw_beta(p, 0, true)), decay);
+        }
         if (lane != 0) continue;
-        if (lengths)
+        if (carries_by_gates(p))
             store_shared(sampled(pair), __float_as_uint(chunks), __float_as_uint(by_gates), __float_as_uint(by_keys), 0u);
         else
-            shared[FORGETTING_AT + pair] = by_keys > 0.0f && by_keys <= (float)p.most_forgetting ? (u8)by_keys : 0;
+            shared[FORGETTING_AT + pair] = (u8)by_keys;
     }
-}
-
-/* How long n CTAs take for a pair, in chunks, if its partitions replay, and if they are carried. */
-__device__ __forceinline__ float replay_time(float chunks, float replayed, float n)
-{
-    return __fdividef(chunks - replayed, n) + replayed + TAKE;
-}
-
-__device__ __forceinline__ float carry_time(float chunks, float n)
-{
-    return __fdividef(CARRY_RUNS * chunks, n + FIRST_LENGTHS) + STEP * n;
 }
 
 /*
@@ -682,10 +703,8 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     uint4 x = { 0, 0, 0, 0 };
     if (lane < pairs) x = load_shared_16(sampled(lane));
     const float chunks = __uint_as_float(x.x), by_keys = __uint_as_float(x.z);
-    const float share = __fdividef((float)gridDim.x, (float)pairs);
     float replayed = __uint_as_float(x.y); /* carried: -1 */
-    const float if_forgets = FORGETTING_RUN * replay_time(chunks, by_keys, share);
-    const bool forgets = by_keys > 0.0f && (replayed < 0.0f ? if_forgets < carry_time(chunks, share) : by_keys < replayed);
+    const bool forgets = by_keys > 0.0f;
     if (forgets) replayed = by_keys;
     const bool carried = replayed < 0.0f && chunks > 0.0f;
     async_proxy_fence(); /* what was read there is gone soon */
@@ -1158,7 +1177,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
     u32 tail_parity = 0;
     bool v_waits = false, tickets = true, known = false; /* known: the item after this one */
     int number = -1, n = 0; /* item and chunk of this CTA */
-    if (spec::CARRIES && p.carry == spec::CARRY_BY_GATES) cut_by_gates(p, lane);
+    if (carries_by_gates(p)) cut_by_gates(p, lane);
     for (int step = 0;;) {
         /* Read again each time, since a register of them would be one less to find an item with. */
         const u32 entry = entry_of(max(number, 0));
