@@ -461,7 +461,8 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
  */
 constexpr int SAMPLE = 32;
 constexpr float ENOUGH_FORGOTTEN = spec::IO_BF16 ? -12.0f : -15.0f; /* log2 */
-constexpr float USUALLY_FORGOTTEN = -0.2553f;                       /* of a chunk, |k| = 1, beta = sigmoid(normal) */
+constexpr float USUALLY_FORGOTTEN = -0.2553f;                      /* of a chunk, |k| = 1, beta = sigmoid(normal) */
+constexpr float MANY_REPLAYED = 16.0f; /* chunks by gates; fewer stay what each boundary's own gates say, to e^-14 */
 
 /* The i-th token of a sample: in each quarter of a sequence eight, a 32nd of it apart. */
 __device__ __forceinline__ int sample_token(const Sequence &s, int i)
@@ -633,7 +634,7 @@ __device__ __forceinline__ float carry_time(float chunks, float n)
  */
 __device__ __forceinline__ bool better_forgets(const prefill_params &p, float chunks, float by_keys, float by_gates, float n)
 {
-    if (by_gates >= 0.0f && by_keys >= by_gates) return false;
+    if (by_gates >= 0.0f && (by_gates <= MANY_REPLAYED || by_keys >= by_gates)) return false;
     if (!carries_by_gates(p)) return chunks > (float)p.partition && by_keys <= (float)p.most_forgetting;
     return by_gates >= 0.0f || FORGETTING_RUN * replay_time(chunks, by_keys, n) < carry_time(chunks, n);
 }
