@@ -673,6 +673,7 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p)
             if (asked || by_keys == 0.0f) break;
             by_keys = forgetting_chunks(p, s, head, GateReader::beta_of(reader.raw_beta(p, 0, true)), decay);
         }
+        by_keys = fmaxf(by_keys, 0.0f); /* states that grow, and NaN */
         if (lane != 0) continue;
         if (carries_by_gates(p))
             store_shared(sampled(pair), __float_as_uint(chunks), __float_as_uint(by_gates), __float_as_uint(by_keys), 0u);

@@ -150,12 +150,12 @@ enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct 
  * One partition: else the one before it goes on through it, or it is run three times. Less than LEAST chunks never forget
  * enough: of isotropic keys each leaves e^-(1/4) or more, and e^-8.3 (bf16) or less is asked for.
  */
-int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
-                                       int64_t num_seqs)
+int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struct gdni_problem *problem, enum gdni_carry carry,
+                                       int32_t partition, int64_t num_seqs)
 {
     enum { LEAST = 33, MOST = 255 }; /* the kernel has a byte for it */
     const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem);
-    if (problem->batch_invariant || partition < LEAST || pairs > GDNI_ASKED_PAIRS) return 0;
+    if (problem->batch_invariant || carry == GDNI_CARRY_BY_GATES || partition < LEAST || pairs > GDNI_ASKED_PAIRS) return 0;
     return partition < MOST ? partition : MOST;
 }
 

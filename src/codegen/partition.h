@@ -47,10 +47,11 @@ enum { GDNI_ASKED_PAIRS = 128 };
 
 /*
  * Of such a call: most chunks that a partition may replay where not gates, but delta rule and gates together leave little
- * enough. 0: keys are not asked, as in batch-invariant plans, where the number of sequences must not decide.
+ * enough. 0: keys are not asked, as in batch-invariant plans, where the number of sequences must not decide, or not for this,
+ * as where gates decide about lengths.
  */
-int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
-                                       int64_t num_seqs);
+int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struct gdni_problem *problem, enum gdni_carry carry,
+                                       int32_t partition, int64_t num_seqs);
 
 /* Of a call that has so many items. If any call of a plan carries, one of one sequence and few items does. */
 enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,

@@ -97,19 +97,23 @@ Test(partition, keys_are_asked_where_a_partition_is_long_enough_and_the_batch_ma
         int32_t heads, partition;
         int64_t seqs;
         bool invariant;
+        enum gdni_carry carry;
         int32_t most;
     } wanted[] = {
-        { 16, 0, 1, false, 0 },     { 16, 32, 1, false, 0 },   { 16, 33, 1, false, 33 },  { 16, 64, 8, false, 64 },
-        { 16, 255, 1, false, 255 }, { 16, 300, 1, false, 255 }, { 16, 64, 9, false, 0 },   { 128, 256, 1, false, 255 },
-        { 129, 256, 1, false, 0 },  { 16, 64, 1, true, 0 },    { 128, 128, 1, true, 0 },
+        { 16, 0, 1, false, GDNI_CARRY_NEVER, 0 },      { 16, 32, 1, false, GDNI_CARRY_NEVER, 0 },
+        { 16, 33, 1, false, GDNI_CARRY_NEVER, 33 },    { 16, 64, 8, false, GDNI_CARRY_EQUAL, 64 },
+        { 16, 255, 1, false, GDNI_CARRY_NEVER, 255 },  { 16, 300, 1, false, GDNI_CARRY_NEVER, 255 },
+        { 16, 64, 9, false, GDNI_CARRY_NEVER, 0 },     { 128, 256, 1, false, GDNI_CARRY_NEVER, 255 },
+        { 129, 256, 1, false, GDNI_CARRY_NEVER, 0 },   { 16, 64, 1, true, GDNI_CARRY_EQUAL, 0 },
+        { 128, 128, 1, true, GDNI_CARRY_NEVER, 0 },    { 16, 64, 1, false, GDNI_CARRY_BY_GATES, 0 },
     };
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         struct gdni_problem p = problem_of(wanted[i].heads);
         p.batch_invariant = wanted[i].invariant;
-        cr_expect_eq(gdni_partition_most_forgetting(&spec, &p, wanted[i].partition, wanted[i].seqs), wanted[i].most,
-                     "row %zu: %d heads, partitions of %d chunks, %lld sequences", i, wanted[i].heads, wanted[i].partition,
-                     (long long)wanted[i].seqs);
+        cr_expect_eq(gdni_partition_most_forgetting(&spec, &p, wanted[i].carry, wanted[i].partition, wanted[i].seqs),
+                     wanted[i].most, "row %zu: %d heads, partitions of %d chunks, %lld sequences", i, wanted[i].heads,
+                     wanted[i].partition, (long long)wanted[i].seqs);
     }
 }
 
