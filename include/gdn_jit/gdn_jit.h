@@ -432,7 +432,7 @@ enum {
     GDN_PLAN_TUNED_ONLY = 8u,
     /*
      * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
-     * gains up to five times where gates decay, and up to twice where they do not (docs/prefill_hopper.md). Which chunks make
+     * gains up to five times where gates decay, up to three where they do not (docs/prefill_hopper.md). Which chunks make
      * a partition depends on num_tokens, num_seqs and the GPU, and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the
      * environment is this flag for every plan of a context.
      */
