@@ -462,6 +462,7 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
 constexpr int SAMPLE = 32;
 constexpr float ENOUGH_FORGOTTEN = spec::IO_BF16 ? -12.0f : -15.0f; /* log2 */
 constexpr float USUALLY_FORGOTTEN = -0.2553f;                      /* of a chunk, |k| = 1, beta = sigmoid(normal) */
+constexpr float LEAST_FORGOTTEN = -0.2f; /* slower ones have more noise than a link allows for */
 constexpr float MANY_REPLAYED = 16.0f; /* chunks by gates; fewer stay what each boundary's own gates say, to e^-14 */
 
 /* The i-th token of a sample: in each quarter of a sequence eight, a 32nd of it apart. */
@@ -523,12 +524,24 @@ __device__ __forceinline__ float forgetting(const prefill_params &p, const Seque
     return alike ? 0.5f * C * log2f(left) : 0.0f;
 }
 
+/* The largest of a sample's four quarters, times four: a replay must be long enough where gates decay least. By a warp. */
+__device__ __forceinline__ float largest_quarter(float x)
+{
+#pragma unroll
+    for (int d = 1; d < 8; d *= 2)
+        x += __shfl_xor_sync(~0u, x, d);
+#pragma unroll
+    for (int d = 8; d < 32; d *= 2)
+        x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
+    return 4.0f * x;
+}
+
 /* How many chunks forget enough, by this decay of theirs (log2) and the delta rule; 0: there is no telling. By a warp. */
 __device__ __forceinline__ float forgetting_chunks(const prefill_params &p, const Sequence &s, int head, float beta,
                                                    float decay)
 {
     const float rate = forgetting(p, s, head, beta);
-    return rate < 0.0f && decay + rate < 0.0f ? ceilf(__fdividef(ENOUGH_FORGOTTEN, decay + rate)) : 0.0f;
+    return rate < 0.0f && decay + rate <= LEAST_FORGOTTEN ? ceilf(__fdividef(ENOUGH_FORGOTTEN, decay + rate)) : 0.0f;
 }
 
 /* ---- By gates ------------------------------------------------------------------------------------------------------ */
@@ -587,8 +600,9 @@ __device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &
 }
 
 /*
- * How many chunks before it an item replays; 0: its state is not guessed. As planned where the delta rule forgets, since there
- * what was seen of keys is all that is known; else as the gates before it say. By a warp.
+ * How many chunks before it an item replays; 0: its state is not guessed. Of lengths that follow from the gates as planned
+ * where the delta rule forgets; else as the gates before it say, and of partitions of one length, where these leave too much,
+ * as many as forget enough. By a warp.
  */
 __device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &item, int lane)
 {
@@ -617,7 +631,7 @@ __device__ __forceinline__ int cut_begin(u32 word, int partition, int chunks)
     return partition == 0 ? 0 : chunks - (int)((count - (float)partition) * length);
 }
 
-/* How long n CTAs take for a pair, in chunks, if its partitions replay, and if they are carried. */
+/* How long up to n CTAs take for a pair, in chunks, if its partitions replay, and if they are carried. */
 __device__ __forceinline__ float replay_time(float chunks, float replayed, float n)
 {
     return __fdividef(chunks - replayed, n) + replayed + TAKE;
@@ -625,18 +639,21 @@ __device__ __forceinline__ float replay_time(float chunks, float replayed, float
 
 __device__ __forceinline__ float carry_time(float chunks, float n)
 {
+    n = fmaxf(fminf(n, sqrtf(CARRY_RUNS / STEP * chunks) - FIRST_LENGTHS), 1.0f);
     return __fdividef(CARRY_RUNS * chunks, n + FIRST_LENGTHS) + STEP * n;
 }
 
 /*
  * Whether a replay of by_keys chunks, which forget, is better than one of by_gates chunks, or, where that is -1, than to be
- * carried, n CTAs a pair; of partitions of one length, whether it is no longer than they are.
+ * carried, n CTAs a pair; of partitions of one length, which ask gates first, whether it is no longer than they are.
  */
 __device__ __forceinline__ bool better_forgets(const prefill_params &p, float chunks, float by_keys, float by_gates, float n)
 {
-    if (by_gates >= 0.0f && (by_gates <= MANY_REPLAYED || by_keys >= by_gates)) return false;
-    if (!carries_by_gates(p)) return chunks > (float)p.partition && by_keys <= (float)p.most_forgetting;
-    return by_gates >= 0.0f || FORGETTING_RUN * replay_time(chunks, by_keys, n) < carry_time(chunks, n);
+    if (chunks <= by_keys) return false; /* empty ones too, of which nothing is read */
+    if (!carries_by_gates(p))
+        return by_gates < 0.0f && chunks > (float)p.partition && by_keys <= (float)p.most_forgetting;
+    return by_gates >= 0.0f ? by_gates > MANY_REPLAYED && by_keys < by_gates
+                            : FORGETTING_RUN * replay_time(chunks, by_keys, n) < carry_time(chunks, n);
 }
 
 /* Where sample_pairs() has what it finds of a pair, in what will be the first K tile. */
@@ -660,25 +677,23 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p)
         const int n = pair / parts_of_heads(p), head = (pair - n * parts_of_heads(p)) / PARTS;
         const Sequence s = find_sequence(p, n);
         const GateReader reader(p, s, head, sample_token(s, lane));
-        const float decay =
-            warp_sum(reader.log2_decay(reader.raw_decay(p, 0, s.len > 0 && !s.inert))) * ((float)C / SAMPLE);
-        const float chunks = (float)chunks_of(p, s);
+        const float gate = reader.log2_decay(reader.raw_decay(p, 0, s.len > 0 && !s.inert)) * ((float)C / SAMPLE);
+        const float decay = warp_sum(gate), least = largest_quarter(gate), chunks = (float)chunks_of(p, s);
         /* Half of what it takes: a sample errs, by a tenth where gates are as trained ones. NaN, as replay_chunks() has it. */
         const bool carried = !(decay * (float)most_replayed(p) <= 0.5f * ENOUGH_DECAY);
         const float by_gates = carried ? -1.0f : fminf(__fdividef(ENOUGH_DECAY, decay), (float)most_replayed(p));
-        float by_keys = __fdividef(ENOUGH_FORGOTTEN, decay + USUALLY_FORGOTTEN);
+        float by_keys = __fdividef(ENOUGH_FORGOTTEN, least + USUALLY_FORGOTTEN);
 #pragma unroll 1
         for (bool asked = false; by_keys > 0.0f; asked = true) {
             if (!better_forgets(p, chunks, by_keys, by_gates, share)) by_keys = 0.0f;
             if (asked || by_keys == 0.0f) break;
-            by_keys = forgetting_chunks(p, s, head, GateReader::beta_of(reader.raw_beta(p, 0, true)), decay);
+            by_keys = forgetting_chunks(p, s, head, GateReader::beta_of(reader.raw_beta(p, 0, true)), least);
         }
         by_keys = fmaxf(by_keys, 0.0f); /* states that grow, and NaN */
-        if (lane != 0) continue;
-        if (carries_by_gates(p))
+        if (lane == 0 && carries_by_gates(p))
             store_shared(sampled(pair), __float_as_uint(chunks), __float_as_uint(by_gates), __float_as_uint(by_keys), 0u);
-        else
-            shared[FORGETTING_AT + pair] = (u8)by_keys;
+        if (lane == 0 && !carries_by_gates(p)) shared[FORGETTING_AT + pair] = (u8)by_keys;
+        __syncwarp(); /* the next pair's mma */
     }
 }
 
@@ -698,7 +713,7 @@ __device__ __forceinline__ float ctas_of(float chunks, float replayed, float tim
     return fmaxf(fminf(ceilf(n), floorf(most * (1.0f / SHORTEST))), 1.0f);
 }
 
-/* The words of all pairs, from what was sampled, if any is carried. By the tile warp, a lane a pair. */
+/* The words of all pairs, from what was sampled, if any is carried or forgets. By the tile warp, a lane a pair. */
 __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 {
     const int pairs = p.num_seqs * parts_of_heads(p);
@@ -2409,7 +2424,7 @@ __device__ __forceinline__ void save_link(const float (&S)[64], float4 *to)
 
 /*
  * Whether a replayed state is the one that it stands for, in this warp's 16 value columns: their difference against the
- * latter's norm. Two roundings of one computation differ too: by up to 2^-8.2 of a state of bf16 data, 2^-10.9 of fp16, that
+ * latter's norm. Two roundings of one computation differ too: by up to 2^-8 of a state of bf16 data, 2^-10.75 of fp16, that
  * does not decay, and by less, but up to 2^-15, where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares
  * leave fp32's range only equal ones are the same. ours_is_true: S is the latter.
  */

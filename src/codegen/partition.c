@@ -61,7 +61,7 @@ static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
 static int64_t side_by_side(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int64_t num_tokens, int64_t num_seqs)
 {
-    enum { SHORTEST_OF_SEVERAL = 8 }; /* chunks: two of these decay by e^-20 where a chunk does by e^-1.25 */
+    enum { SHORTEST_OF_SEVERAL = 8 }; /* chunks: two of these decay by e^-14 where a chunk does by e^-0.9 */
     const int64_t rows = num_sms / gdni_spec_parts(spec, problem) - num_seqs;
     if (rows < 0) return 0;
     const int64_t length = num_tokens / (spec->params.chunk * (rows + 1)) + 1;
@@ -147,8 +147,8 @@ enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct 
 }
 
 /*
- * One partition: else the one before it goes on through it, or it is run three times. Less than LEAST chunks never forget
- * enough: of isotropic keys each leaves e^-(1/4) or more, and e^-8.3 (bf16) or less is asked for.
+ * One partition: else the one before it goes on through it, or it is run three times. Less than LEAST chunks do not forget
+ * enough: of isotropic keys alone each leaves e^-(1/4) or more, and e^-8.3 (bf16) or less is asked for.
  */
 int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struct gdni_problem *problem, enum gdni_carry carry,
                                        int32_t partition, int64_t num_seqs)
