@@ -563,8 +563,8 @@ constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 2.0f;
 constexpr float STEP = 1.5f, TAKE = 1.0f; /* in chunks: of a state through a transition; of taking an item */
 constexpr int SHORTEST = 4;               /* chunks of a partition */
 constexpr float FORGETTING_RUN = 1.3f;    /* a chunk of runs that replay many, by one of carried runs: measured */
-/* A word's upper half: chunks that the pair's partitions replay, FORGETS beside them; or CARRIED_PAIR. */
-constexpr u32 FORGETS = 0x8000, CARRIED_PAIR = 0xffff;
+/* A word's upper half: chunks that the pair's partitions replay, or CARRIED_PAIR in their place; and FORGETS. */
+constexpr u32 FORGETS = 0x8000, CARRIED_PAIR = FORGETS - 1;
 constexpr u32 NO_PAIR = 0xff;
 static_assert(spec::CUT_PAIRS <= MOST_CUTS && spec::CUT_PARTITIONS <= (int)NO_PAIR, "a pair a lane, numbers of 8 bits");
 
@@ -608,7 +608,7 @@ __device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &
 {
     const bool gates = by_gates();
     const u32 word = gates ? cut_word_of(p, item) : 0;
-    if (word >> 16 & FORGETS && !is_carried(word)) return min(cut_replayed(word), item.begin);
+    if (word >> 16 & FORGETS) return min(cut_replayed(word), item.begin);
     const int replayed = replay_chunks(p, item, item.begin, lane);
     return replayed > 0 || gates || p.most_forgetting == 0 ? replayed
                                                            : shared[FORGETTING_AT + pair_number(p, item.n, item.part)];
@@ -683,7 +683,7 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p)
         const bool carried = !(decay * (float)most_replayed(p) <= 0.5f * ENOUGH_DECAY);
         const float by_gates = carried ? -1.0f : fminf(__fdividef(ENOUGH_DECAY, decay), (float)most_replayed(p));
         float by_keys = __fdividef(ENOUGH_FORGOTTEN, least + USUALLY_FORGOTTEN);
-#pragma unroll 1
+#pragma unroll 1 /* usual keys, then these, by one piece of code */
         for (bool asked = false; by_keys > 0.0f; asked = true) {
             if (!better_forgets(p, chunks, by_keys, by_gates, share)) by_keys = 0.0f;
             if (asked || by_keys == 0.0f) break;
@@ -741,7 +741,7 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
         if (lane >= d) sum += other;
     }
     const u32 base = lane < pairs ? (u32)(sum - count) : NO_PAIR;
-    const u32 upper = carried ? CARRIED_PAIR : min((u32)replayed, FORGETS - 2) | (forgets ? FORGETS : 0);
+    const u32 upper = carried ? CARRIED_PAIR : min((u32)replayed, CARRIED_PAIR - 1) | (forgets ? FORGETS : 0);
     store_shared(at(CUTS_AT) + 4 * lane, base | (u32)count << 8 | upper << 16);
     if (lane == 31) store_shared(at(LISTS_AT) + BY_GATES, (u32)sum);
     __syncwarp();
