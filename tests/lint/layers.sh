@@ -29,6 +29,11 @@ files() {
     done | sort
 }
 
+# search GREP-ARGUMENT... : FILE:NUMBER:LINE of each match in the files that it reads the names of
+search() {
+    xargs -r -d '\n' grep -nH "$@" || true
+}
+
 for file in $(files src include templates examples bench); do
     mkdir -p "$room/text/$(dirname "$file")"
     awk -f "$here/strip.awk" "$file" >"$room/text/$file"
@@ -41,8 +46,8 @@ layer() {
     for file in $(files "$1"); do
         while IFS=: read -r number name; do
             case $name in
-                '"'*) grep -Eqx -- "$2" <<<"${name//\"/}" || report "$file:$number: $1 may not include $name" ;;
-                *) grep -Eqx -- "$3" <<<"${name//[<>]/}" || report "$file:$number: $1 may not include $name" ;;
+                '"'*) [[ ${name//\"/} =~ ^($2)$ ]] || report "$file:$number: $1 may not include $name" ;;
+                *) [[ ${name//[<>]/} =~ ^($3)$ ]] || report "$file:$number: $1 may not include $name" ;;
             esac
         done < <(sed -nE '/^[ \t]*#[ \t]*include/ { s/.*include[ \t]*("[^"]*"|<[^>]*>).*/\1/; =; p }' "$file" | paste -d: - -)
     done
@@ -63,22 +68,17 @@ layer bench '(gdn_jit/|support/|common/)?[a-z_0-9]+\.h' '.*'
 layer templates 'gdn_[a-z_0-9]+\.cuh' "$none"
 
 # An example or a benchmark that names one of the library's own folders reaches behind the public header.
-for file in $(files examples bench); do
-    while IFS=: read -r number _; do
-        report "$file:$number: only the public header may be included here"
-    done < <(grep -nE '^[ \t]*#[ \t]*include[ \t]*"(\.\./|src/|base/|codegen/|runtime/|reference/|cli/)' "$file" || true)
-done
+while IFS=: read -r file number _; do
+    report "$file:$number: only the public header may be included here"
+done < <(files examples bench | search -E '^[ \t]*#[ \t]*include[ \t]*"(\.\./|src/|base/|codegen/|runtime/|reference/|cli/)')
 
 # ---- 2. One file each --------------------------------------------------------------------------------------------------
 # only CALLS FILES REMEDY: no file of src/ but those that match FILES calls one of CALLS (a member of that name is another thing)
 only() {
     local file number
-    for file in $(files src); do
-        if grep -Eqx -- "$2" <<<"$file"; then continue; fi
-        while IFS=: read -r number _; do
-            report "$file:$number: calls one of $1: $3"
-        done < <(grep -nE "(^|[^A-Za-z0-9_.>])($1)[ ]*\(" "$room/text/$file" || true)
-    done
+    while IFS=: read -r file number _; do
+        [[ $file =~ ^($2)$ ]] || report "$file:$number: calls one of $1: $3"
+    done < <(cd "$room/text" && files src | search -E "(^|[^A-Za-z0-9_.>])($1)[ ]*\(")
 }
 
 only 'getenv|secure_getenv|setenv|putenv' 'src/runtime/env\.c' 'the environment is read in src/runtime/env.c'
@@ -94,11 +94,9 @@ only 'abort|assert|exit|_exit|_Exit|quick_exit|raise|__builtin_trap|errx?|warnx?
 # ---- 3. No CUDA header -------------------------------------------------------------------------------------------------
 foreign='<(cuda|nvrtc|cub/|thrust/|cutlass|cute/|nv/|mma\.h|cooperative_groups)'
 foreign+='|"(cuda|cuda_[a-z]+_api|cuda_runtime|cuda_fp16|cuda_bf16|nvrtc)\.h"|"(cutlass|cute|cub|thrust)/'
-for file in $(files src include templates examples bench tests); do
-    while IFS=: read -r number _; do
-        report "$file:$number: CUDA, CCCL and CUTLASS headers are not used: write the prototype or the instruction"
-    done < <(grep -nE "^[ \t]*#[ \t]*include[ \t]*($foreign)" "$file" || true)
-done
+while IFS=: read -r file number _; do
+    report "$file:$number: CUDA, CCCL and CUTLASS headers are not used: write the prototype or the instruction"
+done < <(files src include templates examples bench tests | search -E "^[ \t]*#[ \t]*include[ \t]*($foreign)")
 
 # ---- 4. Length of functions --------------------------------------------------------------------------------------------
 for file in $(files src | grep '\.c$'); do
@@ -110,11 +108,9 @@ done
 
 # ---- 5. Form -----------------------------------------------------------------------------------------------------------
 # 120 columns are the rule; a few more are let pass where a break would read worse.
-for file in $(files src include templates examples bench tests); do
-    while IFS=: read -r number _; do
-        report "$file:$number: more than 128 columns, a tab, or blanks at the end"
-    done < <(grep -nP '^.{129}|\t|[ ]$' "$file" || true)
-done
+while IFS=: read -r file number _; do
+    report "$file:$number: more than 128 columns, a tab, or blanks at the end"
+done < <(files src include templates examples bench tests | search -P '^.{129}|\t|[ ]$')
 for file in $(files src include | grep '\.[ch]$'); do
     head -n 2 "$file" | grep -qF "$(basename "$file") - " ||
         report "$file:1: starts without a comment '$(basename "$file") - what it owns'"
