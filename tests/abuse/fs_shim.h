@@ -1,9 +1,10 @@
 /*
  * fs_shim.h - a file system that fails when told to, between the library and libc: the linker's --wrap sends every call of
- * fs_calls.def, and open, openat, fcntl, stat, fstat, fstatat, read, pread, write, utimensat, time and clock_gettime, through
- * here.
+ * fs_calls.def, and open, openat, fcntl, fsync, syncfs, stat, fstat, fstatat, read, pread, write, utimensat, time and
+ * clock_gettime, through here.
  *
- * Of the process, and armed for all of its threads. Disarmed, every call goes through as it is.
+ * Of the process, and armed for all of its threads. Disarmed, every call goes through as it is, but fsync and syncfs, which
+ * never wait for the disk.
  */
 #ifndef FS_SHIM_H
 #define FS_SHIM_H
