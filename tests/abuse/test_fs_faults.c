@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "runtime/cache_scan.h"
 #include "runtime/fsutil.h"
+#include "support/brief.h"
 #include "support/fake_host.h"
 #include "support/store.h"
 
@@ -416,7 +417,7 @@ static void load_nvrtc(void)
 /* Every fault at every call; GDN_TEST_BRIEF=1: a third of the faults at each, another third at the next. */
 static void fail_everywhere(const struct scenario *s)
 {
-    const int step = getenv("GDN_TEST_BRIEF") ? 3 : 1;
+    const int step = brief_step();
     if (!s->fresh) load_nvrtc();
     const int calls = in_process(s, count_calls, 0, 0);
     int injected = 0;
