@@ -2,8 +2,8 @@
 # Installs what is missing, builds, and runs every test that this machine can run:
 #   release          all tests, warnings are errors; the GPU tests are skipped where there is no device
 #   asan             AddressSanitizer and UndefinedBehaviorSanitizer: unit and abuse tests, a third of the faults of the
-#                    file system and of the driver, fuzz corpora
-#   tsan             ThreadSanitizer: the concurrent tests
+#                    file system and of the driver, fuzz corpora; kernels that unit tests share are those of release
+#   tsan             ThreadSanitizer: the concurrent tests, which are all that is built
 #   NVRTC 12.8       a third of the compile matrix once more, with the oldest compiler that is supported
 # The last line is "N passed, N failed", over all of them; a step that could not be built counts as one failure.
 #

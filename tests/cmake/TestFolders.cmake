@@ -27,20 +27,47 @@ function(gdn_test_program name)
     endif()
 endfunction()
 
-# Nothing that a test writes goes to the user's own cache. A test about threads has the label `concurrency` as well: those
-# are what ThreadSanitizer runs.
+# A test about threads has the label `concurrency` as well: those are what ThreadSanitizer runs, and all that is built for it.
+function(gdn_is_concurrent out label name)
+    set(${out} FALSE PARENT_SCOPE)
+    if("${label} ${name}" MATCHES "concurr|stress|race|thread|registry|onecall|programs|compile")
+        set(${out} TRUE PARENT_SCOPE)
+    endif()
+endfunction()
+
+function(gdn_is_left_out out label name)
+    gdn_is_concurrent(concurrent "${label}" ${name})
+    set(${out} FALSE PARENT_SCOPE)
+    if(GDN_SANITIZE MATCHES "thread" AND NOT concurrent)
+        set(${out} TRUE PARENT_SCOPE)
+    endif()
+endfunction()
+
+# Where the tests' own caches lie. Builds that name one folder compile what their tests share once: entries are found by their
+# source and compiler, whoever made them.
+set(GDN_TEST_CACHE_HOME "" CACHE PATH "XDG_CACHE_HOME of the tests; empty: in the build folder")
+
+# Nothing that a test writes goes to the user's own cache. Without times of an earlier run ctest begins with what costs most.
 function(gdn_register name label timeout)
     add_test(NAME ${name} COMMAND ${ARGN})
-    if("${label} ${name}" MATCHES "concurr|stress|race|thread|registry|onecall|programs|compile")
+    gdn_is_concurrent(concurrent "${label}" ${name})
+    if(concurrent)
         list(APPEND label concurrency)
     endif()
+    set(cache_home ${CMAKE_CURRENT_BINARY_DIR}/cache-home)
+    if(GDN_TEST_CACHE_HOME)
+        set(cache_home ${GDN_TEST_CACHE_HOME})
+    endif()
     set(sanitizers ${CMAKE_CURRENT_SOURCE_DIR}/sanitizers)
-    set(environment "XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache-home"
+    set(environment "XDG_CACHE_HOME=${cache_home}"
                     "LSAN_OPTIONS=suppressions=${sanitizers}/lsan.supp:print_suppressions=0"
                     "TSAN_OPTIONS=suppressions=${sanitizers}/tsan.supp:halt_on_error=1"
                     "UBSAN_OPTIONS=print_stacktrace=1")
     set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
                                             ENVIRONMENT "${environment}")
+    if(name MATCHES "matrix|strict|tune|valgrind|fs_faults|execute|bad_input|test_plan$|driver_paths|conv_host|warm|show|lint")
+        set_tests_properties(${name} PROPERTIES COST 20) # the longest
+    endif()
 endfunction()
 
 # Criterion; with ThreadSanitizer, which Criterion cannot run under, the little that stands in for it.
@@ -66,6 +93,10 @@ function(gdn_criterion_tests folder)
     file(GLOB sources CONFIGURE_DEPENDS ${folder}/test_*.c)
     foreach(source IN LISTS sources)
         get_filename_component(name ${source} NAME_WE)
+        gdn_is_left_out(left_out ${folder} ${name})
+        if(left_out)
+            continue()
+        endif()
         gdn_test_program(${name} ${source})
         target_link_libraries(${name} PRIVATE test_framework)
         set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${folder})
@@ -116,6 +147,10 @@ function(gdn_abuse_tests)
     file(GLOB sources CONFIGURE_DEPENDS abuse/test_*.c)
     foreach(source IN LISTS sources)
         get_filename_component(name ${source} NAME_WE)
+        gdn_is_left_out(left_out abuse ${name})
+        if(left_out)
+            continue()
+        endif()
         gdn_abuse_program(${name} ${source})
         target_link_libraries(${name} PRIVATE test_framework)
         gdn_register(${name} abuse 1200 ${name})
@@ -149,6 +184,10 @@ function(gdn_fuzz_targets)
     foreach(source IN LISTS sources)
         get_filename_component(target ${source} NAME_WE)
         string(REGEX REPLACE "^fuzz_" "" name ${target})
+        gdn_is_left_out(left_out fuzz ${target})
+        if(left_out)
+            continue()
+        endif()
         set(corpus ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/corpus/${name})
         if(GDN_FUZZ)
             gdn_test_program(${target} ${source})
@@ -173,6 +212,10 @@ function(gdn_gpu_programs)
     foreach(source IN LISTS sources)
         get_filename_component(file ${source} NAME_WE)
         set(name gpu_${file}) # unit tests have the same names
+        gdn_is_left_out(left_out gpu ${name})
+        if(left_out)
+            continue()
+        endif()
         gdn_test_program(${name} ${source})
         set_target_properties(${name} PROPERTIES OUTPUT_NAME ${file}
                               RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/gpu)
@@ -274,7 +317,8 @@ endfunction()
 # conv_host/: the conv template compiled as C++ for the host, run warp by warp. Its own include/ stands for what is generated
 # or is inline PTX. Each kernel is a row of support/conv_variants.h and the lanes of a head, 0 for rows without the norm.
 function(gdn_host_kernel_tests)
-    if(NOT CMAKE_CXX_COMPILER OR NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/conv_host/kernel.cc.in)
+    gdn_is_left_out(left_out unit test_conv_host)
+    if(left_out OR NOT CMAKE_CXX_COMPILER OR NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/conv_host/kernel.cc.in)
         return()
     endif()
     set(kernel_sources)
@@ -292,8 +336,12 @@ function(gdn_host_kernel_tests)
         list(APPEND kernel_sources ${source})
     endforeach()
     gdn_test_program(test_conv_host conv_host/test_conv_host.c conv_host/warp.c ${kernel_sources})
-    set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS
-        "-Wno-unknown-pragmas;-Wno-sign-conversion;-Wno-unused-function;-Wno-unused-variable;-Wno-maybe-uninitialized") # as NVRTC
+    set(options -Wno-unknown-pragmas -Wno-sign-conversion -Wno-unused-function -Wno-unused-variable
+                -Wno-maybe-uninitialized) # as NVRTC
+    if(GDN_SANITIZE) # a sanitizer's checks are much to optimise, for a program that runs once
+        list(APPEND options -O1)
+    endif()
+    set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS "${options}")
     target_link_libraries(test_conv_host PRIVATE test_framework)
     target_include_directories(test_conv_host BEFORE PRIVATE conv_host conv_host/include)
     target_include_directories(test_conv_host PRIVATE ${PROJECT_SOURCE_DIR}/templates ${PROJECT_SOURCE_DIR}/templates/include)
