@@ -727,12 +727,18 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     async_proxy_fence(); /* what was read there is gone soon */
     if (!__any_sync(~0u, (carried || forgets) && chunks > 3.0f * SHORTEST)) return;
     const float ctas = (float)(gridDim.x + MOST_CUTS - pairs); /* lanes without a pair take one too */
-    float time = __fdividef(warp_sum(carried ? CARRY_RUNS * chunks : chunks),
-                            (float)gridDim.x + FIRST_LENGTHS * (float)__popc(__ballot_sync(~0u, carried))), n;
-    do {
-        time *= 1.03125f;
-        n = ctas_of(chunks, replayed, time);
-    } while (warp_sum(n) > ctas);
+    float least = __fdividef(warp_sum(carried ? CARRY_RUNS * chunks : chunks),
+                             (float)gridDim.x + FIRST_LENGTHS * (float)__popc(__ballot_sync(~0u, carried)));
+    float time = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks))); /* for which a CTA a pair is enough */
+#pragma unroll 1
+    for (int halvings = 8; halvings > 0; --halvings) { /* in log time: the shortest for which there are enough CTAs */
+        const float middle = sqrtf(least * time);
+        if (warp_sum(ctas_of(chunks, replayed, middle)) > ctas)
+            least = middle;
+        else
+            time = middle;
+    }
+    const float n = ctas_of(chunks, replayed, time);
     const int count = lane < pairs ? (int)n + (carried && n > 1.0f) : 0;
     int sum = count;
 #pragma unroll
@@ -2763,6 +2769,10 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
 __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_params &p, u32 flags, const Place &place)
 {
     const u32 entry = entry_of(flags >> ITEM_SHIFT);
+    if (spec::CHECKPOINTS && (flags & CHUNK_CHECKPOINT)) {
+        const int part = (int)load_shared_u32(entry + ITEM_PART);
+        save_checkpoints(S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT), part / PARTS, place.row(part));
+    }
     if (spec::CARRIES && flags & CHUNK_TRANSITION)
         keep_size(S, link_at(p, (int)load_shared_u32(entry + ITEM_INDEX), (int)load_shared_u32(entry + ITEM_N)),
                   flags & CHUNK_LAST ? 3e38f : 0.5f, place);
@@ -2771,7 +2781,8 @@ __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_par
 
 __device__ __forceinline__ void state_role(const prefill_params &p, const Place &place)
 {
-    constexpr u32 UNLIKE = CHUNK_LAST | CHUNK_REPLAYED | (spec::CARRIES ? CHUNK_TRANSITION : 0);
+    constexpr u32 UNLIKE = CHUNK_LAST | CHUNK_REPLAYED | (spec::CARRIES ? CHUNK_TRANSITION : 0) |
+                           (spec::CHECKPOINTS ? CHUNK_CHECKPOINT : 0);
     State st;
     Clock c = { 0, 0, 0 };
     if (place.group == 1) pass_turn(1);
@@ -2783,14 +2794,12 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
         mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
         u32 now;
         do {
-            now = state_chunk(st, p, c, place);
-            c.advance();
-            if (spec::CHECKPOINTS && (now & CHUNK_CHECKPOINT)) {
-                const int part = (int)load_shared_u32(entry_of(now >> ITEM_SHIFT) + ITEM_PART);
-                save_checkpoints(st.S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT), part / PARTS,
-                                 place.row(part));
-            }
-            if (rarely(now & UNLIKE)) between_chunks(st.S, p, now, place);
+            __syncwarp(); /* or the two loops had one entry, and were made one: usual chunks lie in one piece */
+            do {
+                now = state_chunk(st, p, c, place);
+                c.advance();
+            } while (!rarely(now & UNLIKE));
+            between_chunks(st.S, p, now, place);
         } while (!(now & CHUNK_LAST));
         if (p.partition) {
             release(); /* what hand_over() stored: the output warp counts the item */

@@ -56,12 +56,16 @@ __device__ __forceinline__ void mbar_arrive_cp_async(u32 bar)
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 }
 
+/*
+ * sm_90: a warp that is told how long it may sleep (10 ms, in ns) does, until the phase completes. Without, it looks again and
+ * again, as often as 600 times a chunk of the Hopper prefill kernel, where other warps want to issue and shared memory is busy.
+ */
 __device__ __forceinline__ bool mbar_test(u32 bar, u32 parity)
 {
     u32 done;
     asm volatile(
 #if __CUDA_ARCH__ >= 900
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
+        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2, 10000000;\nselp.b32 %0, 1, 0, p;\n}"
 #else
         "{\n.reg .pred p;\nmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}"
 #endif
