@@ -1208,14 +1208,14 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         const int end = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_END);
         /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
         const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + 1, end - 1));
-        if (!known && step == (tickets ? take : end)) {
+        for (const int until = !known && tickets ? take : end; step < until; ++step)
+            load_chunk(p, n++, course_of(number), step, v_waits, tail_parity, lane);
+        if (!known) {
             if (!tickets && v_waits) load_v(p, n - 1, lane);
             v_waits &= tickets;
             known = take_item(p, number + 1, tickets, lane);
             if (!known && !tickets) return;
             tickets &= known;
-        } else if (step < end) {
-            load_chunk(p, n++, course_of(number), step++, v_waits, tail_parity, lane);
         } else {
             ++number;
             known = false;
@@ -1525,8 +1525,8 @@ __device__ __forceinline__ void gate_role(const prefill_params &p, int gate_warp
     int made = 0, chunks = 0; /* tables, and how many of them are of chunks */
     for (int n = -2; n < chunks || made <= chunks; ++n) {
         RawGates raw; /* of the next table, on their way while the blocks are inverted */
-        bool fetched = made <= chunks && ahead.look(p, false);
-        if (fetched && ahead.more && (made & 1) == gate_warp) raw = ahead.fetch(p);
+        bool fetched = made <= chunks && ahead.known && ahead.more && (made & 1) == gate_warp;
+        if (fetched) raw = ahead.fetch(p);
         if (n >= 0 && n < chunks) {
             const int slot = n & 1;
             mbar_wait(bar(DIAGONAL_FULL + slot), n >> 1 & 1);
@@ -1534,15 +1534,19 @@ __device__ __forceinline__ void gate_role(const prefill_params &p, int gate_warp
                 invert_diagonal(at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + 4 * slot * DIAGONAL, gate_warp);
             mbar_arrive_warp(bar(DIAGONAL_DONE + slot), lane_id());
         }
-        /* The next item may only be known when this one's blocks are all inverted; then several tables are due. */
-        for (; made <= chunks && made <= n + 2 && ahead.look(p, made <= n + 1); fetched = false) {
-            if ((made & 1) == gate_warp) {
-                if (!fetched && ahead.more) raw = ahead.fetch(p);
-                make_table(p, ahead, raw, made);
+        for (;;) {
+            while (ahead.known && made <= chunks && made <= n + 2) {
+                if ((made & 1) == gate_warp) {
+                    if (rarely(!fetched && ahead.more)) raw = ahead.fetch(p);
+                    make_table(p, ahead, raw, made);
+                }
+                fetched = false;
+                chunks += ahead.more;
+                ++made;
+                ahead.advance(p);
             }
-            chunks += ahead.more;
-            ++made;
-            ahead.advance(p);
+            /* The next item may only be known when this one's blocks are all inverted; then several tables are due. */
+            if (made > chunks || made > n + 2 || !ahead.look(p, made <= n + 1)) break;
         }
     }
 }
@@ -1568,26 +1572,32 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
     for (int number = 0;; ++number) {
         const Item item = published(p, number);
         if (item.n < 0) break;
-        for (int step = item.begin; step < item.end; ++step, parity ^= 1)
+        /* Up to here chunks have all rows, or nobody wants them. What is rare in a loop would lie between its hot lines. */
+        const int whole = min(item.end, max(item.len / C, item.main));
+        for (int step = item.begin; step < whole; ++step, parity ^= 1)
             for (int half = 0; half < STATE_GROUPS; ++half) {
-                const int rows = step < item.main ? 0 : min(item.len - step * C, C);
-                const u32 tile = at(O_AT) + half * HALF;
                 mbar_wait(bar(O_FULL + half), parity);
-                if (rows == C && lane == 0) {
+                if (step >= item.main && lane == 0) {
                     async_proxy_fence();
-                    tma_store(&p.o_map, tile, (int)item.first + step * C, column_of(item.part) / 64 + half, item.head(),
-                              (int)item.batch);
+                    tma_store(&p.o_map, at(O_AT) + half * HALF, (int)item.first + step * C, column_of(item.part) / 64 + half,
+                              item.head(), (int)item.batch);
                     bulk_commit();
                     bulk_wait_read<0>();
                 }
-                if (rows < C && rows > 0)
-                    store_rows(tile,
-                               (u16 *)p.o +
-                                   row_offset(item, item.head(), p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
-                                   (i64)step * C * p.o_token_stride + column_of(item.part) + half * 64,
-                               p.o_token_stride, rows, lane);
                 mbar_arrive_warp(bar(O_EMPTY + half), lane);
             }
+        if (whole < item.end) { /* the sequence's last chunk, or its only one, of no tokens */
+            for (int half = 0; half < STATE_GROUPS; ++half) {
+                mbar_wait(bar(O_FULL + half), parity);
+                store_rows(at(O_AT) + half * HALF,
+                           (u16 *)p.o +
+                               row_offset(item, item.head(), p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
+                               (i64)whole * C * p.o_token_stride + column_of(item.part) + half * 64,
+                           p.o_token_stride, item.len - whole * C, lane);
+                mbar_arrive_warp(bar(O_EMPTY + half), lane);
+            }
+            parity ^= 1;
+        }
         if (p.partition) finish_partition(p, item, number, lane);
     }
 }
