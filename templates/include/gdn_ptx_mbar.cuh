@@ -57,8 +57,8 @@ __device__ __forceinline__ void mbar_arrive_cp_async(u32 bar)
 }
 
 /*
- * sm_90: a warp that is told how long it may sleep (10 ms, in ns) does, until the phase completes. Without, it looks again and
- * again, as often as 600 times a chunk of the Hopper prefill kernel, where other warps want to issue and shared memory is busy.
+ * sm_90: a warp that is told how long it may sleep (10 ms, in ns) does, between two looks. Without, it looks again and again
+ * where other warps want to issue and shared memory is busy: 3 to 8 % of a call of the Hopper prefill kernel.
  */
 __device__ __forceinline__ bool mbar_test(u32 bar, u32 parity)
 {
