@@ -44,8 +44,9 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
  * are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column. Then T of
  * GDNI_KEPT_CHUNKS chunks of each partition that gates may cut.
  */
-static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
-                               int64_t items, int64_t links, int64_t num_seqs, enum gdni_carry carry, int num_sms)
+static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec,
+                               const struct gdni_problem *problem, int64_t items, int64_t links, int64_t num_seqs,
+                               enum gdni_carry carry, int num_sms)
 {
     enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8, T_BYTES = 10 * 16 * 16 * 2 };
     const int64_t row = spec->dk * (int64_t)sizeof(float), state = spec->params.block_dv * row;
@@ -73,7 +74,8 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms, carried = gdni_partition_carried_items(num_sms);
     const enum gdni_carry carry = gdni_partition_carry(spec, problem, num_sms, num_seqs, items);
     if (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens)) {
-        lay_out_partitions(out, spec, problem, most, most, most / gdni_spec_parts(spec, problem), GDNI_CARRY_NEVER, num_sms);
+        lay_out_partitions(out, spec, problem, most, most, most / gdni_spec_parts(spec, problem), GDNI_CARRY_NEVER,
+                           num_sms);
         size_t size = out->size;
         const enum gdni_carry one = gdni_partition_carry(spec, problem, num_sms, 1, 1);
         const int64_t seqs = gdni_partition_carried_pairs(num_sms) / problem->num_heads;
@@ -85,6 +87,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     }
     out->partition = partition;
     out->carry = partition ? carry : GDNI_CARRY_NEVER;
+    out->most_forgetting = gdni_partition_most_forgetting(spec, problem, out->carry, partition, num_seqs);
     out->num_items = items;
     if (partition) return;
     out->control_words = out->images_offset = out->t_offset = 0;

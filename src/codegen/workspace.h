@@ -15,12 +15,13 @@
  */
 struct gdni_workspace {
     size_t control_words, images_offset, size;
-    size_t t_offset;       /* of T that is wanted again; 0: none is kept */
-    int64_t image_rows;    /* of a head */
-    int32_t num_producers; /* CTAs */
-    int32_t partition;     /* chunks; 0: sequences stay whole */
-    enum gdni_carry carry; /* how partitions before which gates do not decay get their states */
-    int64_t num_items;     /* of the persistent kernel, a bound */
+    size_t t_offset;         /* of T that is wanted again; 0: none is kept */
+    int64_t image_rows;      /* of a head */
+    int32_t num_producers;   /* CTAs */
+    int32_t partition;       /* chunks; 0: sequences stay whole */
+    enum gdni_carry carry;   /* how partitions before which gates do not decay get their states */
+    int32_t most_forgetting; /* chunks of a replay that goes by keys; 0: these are not asked: see partition.h */
+    int64_t num_items;       /* of the persistent kernel, a bound */
 };
 
 /*

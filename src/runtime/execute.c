@@ -272,8 +272,7 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     own.carry = (int32_t)call->needs.carry;
     if (call->needs.t_offset) own.t_images = call->workspace + call->needs.t_offset;
     const struct gdni_spec *spec = &plan->specs[call->variant];
-    own.most_forgetting =
-        gdni_partition_most_forgetting(spec, &plan->problem, call->needs.carry, own.partition, call->num_seqs);
+    own.most_forgetting = call->needs.most_forgetting;
     own.num_items =
         (int32_t)gdni_partition_items(spec, &plan->problem, own.partition, call->num_tokens, call->num_seqs);
     set_scale(&own, plan->problem.io_type, params->scale);
