@@ -130,7 +130,7 @@ enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, ITEM_SHIFT = 8 };
  */
 enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, CARRIED_PARITY = 12 };
 
-/* Of a condition: its code stands out of the way of the loop around it. */
+/* Of a condition. ptxas may lay its code into the loop around it all the same; behind the loop it is out of the way. */
 __device__ __forceinline__ bool rarely(bool condition)
 {
     return __builtin_expect(condition, 0);
@@ -729,16 +729,17 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     const float ctas = (float)(gridDim.x + MOST_CUTS - pairs); /* lanes without a pair take one too */
     float least = __fdividef(warp_sum(carried ? CARRY_RUNS * chunks : chunks),
                              (float)gridDim.x + FIRST_LENGTHS * (float)__popc(__ballot_sync(~0u, carried)));
-    float time = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks))); /* for which a CTA a pair is enough */
+    float time = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks))), n = 1.0f; /* a CTA a pair is enough */
 #pragma unroll 1
     for (int halvings = 8; halvings > 0; --halvings) { /* in log time: the shortest for which there are enough CTAs */
-        const float middle = sqrtf(least * time);
-        if (warp_sum(ctas_of(chunks, replayed, middle)) > ctas)
+        const float middle = sqrtf(least * time), tried = ctas_of(chunks, replayed, middle);
+        if (warp_sum(tried) > ctas) {
             least = middle;
-        else
+        } else {
             time = middle;
+            n = tried;
+        }
     }
-    const float n = ctas_of(chunks, replayed, time);
     const int count = lane < pairs ? (int)n + (carried && n > 1.0f) : 0;
     int sum = count;
 #pragma unroll
@@ -1546,7 +1547,7 @@ __device__ __forceinline__ void gate_role(const prefill_params &p, int gate_warp
                 ahead.advance(p);
             }
             /* The next item may only be known when this one's blocks are all inverted; then several tables are due. */
-            if (made > chunks || made > n + 2 || !ahead.look(p, made <= n + 1)) break;
+            if (made > chunks || !ahead.look(p, made <= n + 1) || made > n + 2) break;
         }
     }
 }
@@ -2804,7 +2805,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
         mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
         u32 now;
         do {
-            __syncwarp(); /* or the two loops had one entry, and were made one: usual chunks lie in one piece */
+            __syncwarp(); /* else the compiler makes one loop of the two; so the code of usual chunks lies in one piece */
             do {
                 now = state_chunk(st, p, c, place);
                 c.advance();

@@ -1,5 +1,5 @@
 /*
- * workspace.h - what a launch needs in global memory beside its arguments, and how it lies there.
+ * workspace.h - what a launch needs in global memory beside its arguments, how it lies there, and how its sequences are cut.
  */
 #ifndef GDNI_WORKSPACE_H
 #define GDNI_WORKSPACE_H

@@ -57,10 +57,10 @@ __device__ __forceinline__ void mbar_arrive_cp_async(u32 bar)
 }
 
 /*
- * sm_90: a warp that is told how long it may sleep (10 ms, in ns) does, between two looks. Without, it looks again and again
- * where other warps want to issue and shared memory is busy: 3 to 8 % of a call of the Hopper prefill kernel.
+ * A look that may sleep: no poll. On sm_90 and up a warp that is told how long (10 ms, in ns) does, between two looks; without,
+ * it looks again and again where other warps want to issue and shared memory is busy (docs/prefill_hopper.md, "Facts").
  */
-__device__ __forceinline__ bool mbar_test(u32 bar, u32 parity)
+__device__ __forceinline__ bool mbar_passed(u32 bar, u32 parity)
 {
     u32 done;
     asm volatile(
@@ -77,7 +77,7 @@ __device__ __forceinline__ bool mbar_test(u32 bar, u32 parity)
 
 __device__ __forceinline__ void mbar_wait(u32 bar, u32 parity)
 {
-    while (!mbar_test(bar, parity)) {
+    while (!mbar_passed(bar, parity)) {
     }
     dawdle();
 }

@@ -399,6 +399,23 @@ Test(execute, hopper_cuts_long_sequences_where_it_has_a_workspace)
     }
 }
 
+/* Partitions of one length, of more pairs than gates may cut: a replay that goes by keys may be as long as one of them. */
+Test(execute, long_partitions_of_one_length_say_how_far_keys_may_be_asked)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    gdn_prefill_desc desc = fake_prefill_desc();
+    a.num_seqs = 1;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 64;
+    desc.max_tokens = a.num_tokens = 16384;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    const struct gdni_prefill_hopper_params cut = run_cut(plan, &a, true), whole = run_cut(plan, &a, false);
+    cr_expect_eq(cut.carry, (int)GDNI_CARRY_NEVER);
+    cr_expect(cut.partition > 33 && cut.partition < 255 && cut.most_forgetting == cut.partition, "%d of %d chunks",
+              cut.most_forgetting, cut.partition);
+    cr_expect(whole.partition == 0 && whole.most_forgetting == 0, "%d", whole.most_forgetting);
+    gdn_plan_destroy(plan);
+}
+
 Test(execute, hopper_cuts_nothing_without_a_workspace)
 {
     gdn_prefill_desc desc = fake_prefill_desc();
