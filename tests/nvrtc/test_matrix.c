@@ -60,48 +60,44 @@ static struct gdni_facts compile_once(const struct gdni_unit *unit, const char *
 }
 
 /*
- * The yardstick, a compile that never changes: what it takes now tells what the machine makes of one. A neighbour on the same
- * core or cache makes both longer, and more so what is long.
+ * What the yardstick takes, a compile that never changes: it tells what the machine makes of one. A neighbour on the same core
+ * or cache makes both longer, and more so what is long.
  */
-static struct gdni_unit open_yardstick(void)
+static int32_t yardstick_ms(void)
 {
     size_t size;
     char *source = store_read(GDN_TEST_DATA_DIR "/yardstick.cu", &size);
     source[size] = '\0';
-    return store_unit("sm_90a", source);
+    const struct gdni_unit yardstick = store_unit("sm_90a", source);
+    const int32_t ms = compile_once(&yardstick, "yardstick").compile_ms;
+    free(source);
+    return ms;
 }
 
-/* In ms of a quiet core, by what the yardstick takes before and after: what a busy machine adds is not the compiler's. */
+/* ms of a quiet core, where the yardstick takes `now`: what a busy machine adds is not the compiler's. */
+static int32_t of_a_quiet_core(int32_t ms, double now)
+{
+    return now > YARDSTICK_MS ? (int32_t)(ms * (YARDSTICK_MS / now)) : ms;
+}
+
+/* By what the yardstick takes before and after. */
 static struct gdni_facts compile_by_yardstick(const struct gdni_unit *unit, const char *what)
 {
-    const struct gdni_unit yardstick = open_yardstick();
-    const int32_t before = compile_once(&yardstick, "yardstick").compile_ms;
+    const int32_t before = yardstick_ms();
     struct gdni_facts facts = compile_once(unit, what);
-    const double now = 0.5 * (before + compile_once(&yardstick, "yardstick").compile_ms);
-    if (now > YARDSTICK_MS) facts.compile_ms = (int32_t)(facts.compile_ms * (YARDSTICK_MS / now));
-    free((char *)yardstick.main_text);
-    return facts;
-}
-
-/* As compile_by_yardstick(), by the yardstick behind it alone: what slows a machine down for a second is there in the next. */
-static struct gdni_facts compile_before_yardstick(const struct gdni_unit *unit, const char *what, int most_ms)
-{
-    struct gdni_facts facts = compile_once(unit, what);
-    if (facts.compile_ms < most_ms) return facts;
-    const struct gdni_unit yardstick = open_yardstick();
-    const int32_t now = compile_once(&yardstick, "yardstick").compile_ms;
-    if (now > YARDSTICK_MS) facts.compile_ms = (int32_t)(facts.compile_ms * ((double)YARDSTICK_MS / now));
-    free((char *)yardstick.main_text);
+    facts.compile_ms = of_a_quiet_core(facts.compile_ms, 0.5 * (before + yardstick_ms()));
     return facts;
 }
 
 /*
- * In CPU time of this process, which compiles nothing else. Where that is too much by the yardstick too, the best of three more
- * between two of it, each of which is 4 s: beside other tests most of Hopper's kernels need no more than the first.
+ * In CPU time of this process, which compiles nothing else. Where that is too much, by the yardstick behind it alone: what
+ * slows a machine down for a second is there in the next. Where it is too much by that too, the best of three more between two
+ * yardsticks, each of which is 4 s: beside other tests most of Hopper's kernels need no more than the first.
  */
 static struct gdni_facts compile(const struct gdni_unit *unit, const char *what, int most_ms)
 {
-    struct gdni_facts best = compile_before_yardstick(unit, what, most_ms);
+    struct gdni_facts best = compile_once(unit, what);
+    if (best.compile_ms >= most_ms) best.compile_ms = of_a_quiet_core(best.compile_ms, yardstick_ms());
     for (int again = 0; again < 3 && best.compile_ms >= most_ms; ++again) {
         const struct gdni_facts facts = compile_by_yardstick(unit, what);
         if (facts.compile_ms < best.compile_ms) best = facts;
