@@ -19,6 +19,8 @@
  * while the state warpgroups finish the last one. The tile warp takes the items and announces them; what a chunk is (its
  * item's last, the end) stands in its gate table.
  *
+ * In-kernel norms (spec::QK_L2NORM) are factors of rows, as gdn_prefill_generic.cu has them: see Norms.
+ *
  * Rounding: as gdn_prefill_generic.cu, but for bf16 I/O beta stands in T (a rounding of its own), and gate factors of blocks
  * off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0.
  * docs/prefill_hopper.md: budgets, barriers, what was measured and tried.
@@ -27,6 +29,7 @@
 
 #include "gdn_flags.cuh"
 #include "gdn_gates.cuh"
+#include "gdn_norms.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
@@ -62,7 +65,6 @@ constexpr bool LATE_SCALE = !spec::IO_BF16;
 /* Q S right behind K S, so that it is done when W is: a lone state warpgroup has the 32 registers for it. */
 constexpr bool EARLY_Q = STATE_GROUPS == 1;
 
-static_assert(!spec::QK_L2NORM, "the generic kernel's");
 static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
 static_assert(STATE_GROUPS == 1 || STATE_GROUPS == 2, "a state warpgroup has 64 columns of two in a V tile");
 static_assert(!spec::CARRIES || PARTS == 1, "a transition takes all value columns");
@@ -115,11 +117,13 @@ enum {
     COLUMN_DECAY =
         1280, /* fp16: 2^(c of band b's first token - c_j) for j < 16 b: 16 of band 1, 32 of band 2, 48 of band 3 */
     DECAY_ALL = 1472,  /* e_63 */
-    W_LIMIT = 1476,    /* fp16 bits: |W| up to which V' and d V' stay in range; 0: scale whatever it is */
+    /* fp16 bits: |W| up to which V' and d V' stay in range, 0: scale whatever it is; above them see limit_by_norms() */
+    W_LIMIT = 1476,
     BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
     FLAGS = 1484,
     CHECKPOINT = 1488, /* row of the list, where the flag says so */
-    KEPT_T = 1492      /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
+    KEPT_T = 1492,     /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
+    KEYS_NORMED = 1496 /* a barrier: e, d and W_LIMIT have what in-kernel norms of keys make of them */
 };
 /* FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. Above them the number of the CTA's item, modulo what fits. */
 enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
@@ -188,6 +192,9 @@ __device__ __forceinline__ void init_barriers()
         if (i == CARRIED) warps = STATE_WARPS;
         mbar_init(bar(i), lanes ? 32 : i >= TAIL && i < CARRIED ? 1 : warps * ARRIVALS_PER_WARP);
     }
+#pragma unroll
+    for (int i = 0; spec::QK_L2NORM && i < GATE_STAGES; ++i)
+        mbar_init(at(GATE_AT) + i * GATE + KEYS_NORMED, 4 * ARRIVALS_PER_WARP); /* aux warps */
     mbar_init_fence();
 }
 
@@ -502,16 +509,32 @@ __device__ __forceinline__ float forgetting(const prefill_params &p, const Seque
             mma_io(x[m][n], a, b);
         }
     }
-    float norms = 0.0f, forgotten = 0.0f, squares = 0.0f;
+    float norms = 0.0f, forgotten = 0.0f, squares = 0.0f, r[4]; /* 1 / norm of keys 8 i + g, in-kernel */
 #pragma unroll
     for (int i = 0; i < 4; ++i) { /* key 8 i + g by itself, which is no pair */
         float *const pair = x[i / 2][i] + 2 * (i % 2);
-        const float norm = g % 2 ? pair[1] : pair[0], step = __shfl_sync(~0u, beta, 8 * i + g) * norm;
+        float norm = g % 2 ? pair[1] : pair[0];
+        if constexpr (spec::QK_L2NORM) {
+            r[i] = inverse_norm(__shfl_sync(~0u, norm, 4 * g + g / 2));
+            norm *= r[i] * r[i];
+        }
+        const float step = __shfl_sync(~0u, beta, 8 * i + g) * norm;
         const bool own = g / 2 == t;
         norms += own ? norm : 0.0f;
         forgotten += own ? step * (2.0f - step) : 0.0f;
         pair[0] = own && g % 2 == 0 ? 0.0f : pair[0];
         pair[1] = own && g % 2 == 1 ? 0.0f : pair[1];
+    }
+    if constexpr (spec::QK_L2NORM) {
+#pragma unroll
+        for (int n = 0; n < 4; ++n) { /* columns 8 n + 2 t and one on */
+            const float even = __shfl_sync(~0u, r[n], 8 * t), odd = __shfl_sync(~0u, r[n], 8 * t + 4);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                x[i / 2][n][2 * (i % 2)] *= r[i] * even;
+                x[i / 2][n][2 * (i % 2) + 1] *= r[i] * odd;
+            }
+        }
     }
     const float mean = warp_sum(norms) * (1.0f / SAMPLE), most = mean * mean * (1.0f / 8);
 #pragma unroll
@@ -1689,8 +1712,105 @@ __device__ constexpr u32 row_beta(int band, int g)
 }
 static_assert(row_beta(3, 5) == pair_at(26) + 4 && row_beta(3, 5) + 8 == pair_at(30) + 4, "rows 53 and 61");
 
-/* Blocks left of the diagonal: row factors f0, f1 (rows g, g + 8) in fp32, column factors as fp16 pairs. */
-__device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 tile, u32 table, int band, float f0,
+/* ---- Norms --------------------------------------------------------------------------------------------------------- */
+
+/*
+ * In-kernel norms: q and k stay as they are given, so that nothing normalised is rounded. With r = 1 / norm of rows L_ij gets
+ * r_i r_j of k, and P_ij r_i of q and r_j of k; of the state warps' factors e becomes r e (of k in W, of q in O), d becomes
+ * r d, in the gate table: those of k before KEYS_NORMED, which W waits for, that of q before T and P stand.
+ *
+ * r of k is the diagonal of K K^T. All four warps want all of it, from blocks of the L tile above the diagonal, which nobody
+ * else has a use for. For q, of which a warp wants its own band's, there are products of their own.
+ */
+constexpr bool NORMS_LIMIT_W = spec::QK_L2NORM && !spec::IO_BF16; /* r d V' in fp16 */
+
+/* Of chunk n: 16 floats a band, in rows that no swizzle touches, 1024 bytes apart. */
+__device__ __forceinline__ u32 key_norms(int n)
+{
+    return at(L_AT) + (n & 1) * SQUARE + 64;
+}
+
+/* Of rows g and g + 8 of a band. */
+__device__ __forceinline__ float2 norms_of_rows(u32 norms, int band)
+{
+    if constexpr (!spec::QK_L2NORM) return { 1.0f, 1.0f };
+    const u32 from = norms + 1024 * band + 4 * (lane_id() >> 2);
+    return { load_shared_float(from), load_shared_float(from + 32) };
+}
+
+/* Of columns 2 t and 2 t + 1 of n-block n. */
+__device__ __forceinline__ float2 norms_of_columns(u32 norms, int n)
+{
+    if constexpr (!spec::QK_L2NORM) return { 1.0f, 1.0f };
+    return load_shared_float2(norms + 1024 * (n / 2) + 32 * (n % 2) + 8 * (lane_id() & 3));
+}
+
+/* Of the state warps' factors, rows g and g + 8 of a band. By one lane of a row's four. */
+__device__ __forceinline__ void fold_norms(u32 factors, int band, float2 r)
+{
+    const u32 to = factors + row_beta(band, lane_id() >> 2);
+    store_shared(to, load_shared_float(to) * r.x);
+    store_shared(to + 8, load_shared_float(to + 8) * r.y);
+}
+
+/* This band's; folded too. The other warps have them behind the next barrier. */
+__device__ __forceinline__ void share_key_norms(const Clock &c, const Block &diagonal, int band)
+{
+    const int lane = lane_id();
+    const float2 r = row_norms(&diagonal.x[0], &diagonal.x[6], lane);
+    if (lane & 2) return;
+    store_shared(key_norms(c.n) + 1024 * band + 4 * (lane >> 2) + 32 * (lane & 1), lane & 1 ? r.y : r.x);
+    fold_norms(c.table() + (lane & 1 ? DECAY_OUT : DECAY_IN), band, r);
+}
+
+/* Of this band's rows of the Q tile, g and g + 8; folded too. */
+__device__ __forceinline__ float2 query_norms(const Clock &c, int band)
+{
+    const u32 from = block_lane(c.q()).a + 2048 * band;
+    float x[2][2][4] = {}; /* two sums, that products wait less for each other */
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+        u32 a[4];
+        ldmatrix_x4(a, (from ^ ((s & 3) << 5)) + (s >> 2) * HALF);
+        add_squares(x[s & 1], a);
+    }
+    const float first[2] = { x[0][0][0] + x[1][0][0], x[0][0][1] + x[1][0][1] },
+                second[2] = { x[0][1][2] + x[1][1][2], x[0][1][3] + x[1][1][3] };
+    const float2 r = row_norms(first, second, lane_id());
+    if ((lane_id() & 3) == 0) fold_norms(c.table() + DECAY_IN_Q, band, r);
+    return r;
+}
+
+/*
+ * fp16: what r of k does to the range of r d V'. Where one is above 1, W has to be smaller, by W_LIMIT; where one is below, W
+ * has to be larger than fits() has it: by W_LIMIT's bits from 26 on, in an exponent. Rows that are scaled come to norm_size()
+ * times less, a power of two near the largest r, whose exponent has the bits from 16 on; but not to so much more that 64
+ * products of what is left have no room. By one warp.
+ */
+__device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
+{
+    const int lane = lane_id();
+    const float2 r = load_shared_float2(norms + 1024 * (lane / 8) + 8 * (lane % 8));
+    const int high = (int)(__reduce_max_sync(~0u, __float_as_uint(fmaxf(r.x, r.y))) >> 23),
+              low = (int)(__reduce_min_sync(~0u, __float_as_uint(fminf(r.x, r.y))) >> 23);
+    if (lane != 0) return;
+    const float shrink = __uint_as_float((u32)(254 - min(max(high, 127), 140)) << 23);
+    store_shared(table + W_LIMIT, pack_f16x2(f16_lo(load_shared_u32(table + W_LIMIT)) * shrink, 0.0f) |
+                                      (u32)min(max(high, 123), 140) << 16 | (u32)(127 - min(max(low, 107), 127)) << 26);
+}
+
+__device__ __forceinline__ float norm_size(u32 limits)
+{
+    return NORMS_LIMIT_W ? __uint_as_float((limits >> 16 & 0xff) << 23) : 1.0f;
+}
+
+/* ---- L and P ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Blocks left of the diagonal: row factors f0, f1 (rows g, g + 8) in fp32, column factors as fp16 pairs, and where there are
+ * norms r of the columns.
+ */
+__device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 tile, u32 table, u32 norms, int band, float f0,
                                                    float f1)
 {
     const BlockLane at = block_lane(tile);
@@ -1703,26 +1823,42 @@ __device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 til
         if (J >= band) break;
         const float *y = &x[8 * J];
         const u32 left = load_shared_u32(columns + 32 * J), right = load_shared_u32(columns + 32 * J + 16);
-        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band, multiply_f16x2(pack_f16x2(y[0] * f0, y[1] * f0), left),
-                    multiply_f16x2(pack_f16x2(y[2] * f1, y[3] * f1), left),
-                    multiply_f16x2(pack_f16x2(y[4] * f0, y[5] * f0), right),
-                    multiply_f16x2(pack_f16x2(y[6] * f1, y[7] * f1), right));
+        const float2 r = norms_of_columns(norms, 2 * J), s = norms_of_columns(norms, 2 * J + 1);
+        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band,
+                    multiply_f16x2(pack_f16x2(y[0] * f0 * r.x, y[1] * f0 * r.y), left),
+                    multiply_f16x2(pack_f16x2(y[2] * f1 * r.x, y[3] * f1 * r.y), left),
+                    multiply_f16x2(pack_f16x2(y[4] * f0 * s.x, y[5] * f0 * s.y), right),
+                    multiply_f16x2(pack_f16x2(y[6] * f1 * s.x, y[7] * f1 * s.y), right));
     }
+}
+
+/* The diagonal block, columns times r of k. */
+__device__ __forceinline__ Block normed_diagonal_block(const float (&x)[32], u32 norms, int band)
+{
+    Block y = diagonal_block(x, band);
+    const float2 r = norms_of_columns(norms, 2 * band), s = norms_of_columns(norms, 2 * band + 1);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        y.x[i] *= i & 1 ? r.y : r.x;
+        y.x[4 + i] *= i & 1 ? s.y : s.x;
+    }
+    return y;
 }
 
 /*
  * L of this band: its diagonal block in fp32, by columns (which may begin at the diagonal: what is above it lies behind them),
  * and -L in fp16 left of it.
  */
-__device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, u32 l_tile, u32 diagonal,
-                                        u32 table, int band)
+__device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, int n, u32 diagonal, u32 table,
+                                        int band)
 {
     constexpr int COLUMN = 4 * (DIAGONAL_STRIDE - INVERT_BY_LOOP);
     const int lane = lane_id(), g = lane >> 2, t = lane & 3;
     const u32 betas = table + BETA + row_beta(band, g);
     const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
-    const float b0 = load_shared_float(betas) * scale, b1 = load_shared_float(betas + 8) * scale;
-    const Block y = diagonal_block(x, band);
+    const float2 r = norms_of_rows(key_norms(n), band);
+    const float b0 = load_shared_float(betas) * scale * r.x, b1 = load_shared_float(betas + 8) * scale * r.y;
+    const Block y = normed_diagonal_block(x, key_norms(n), band);
     const u32 to = diagonal + 2 * t * COLUMN + 4 * g;
     store_shared(to, y.x[0] * b0 * f16_lo(gates.top));
     store_shared(to + COLUMN, y.x[1] * b0 * f16_hi(gates.top));
@@ -1730,20 +1866,19 @@ __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGate
     store_shared(to + COLUMN + 32, y.x[3] * b1 * f16_hi(gates.low));
     store_shared(to + 8 * COLUMN + 32, y.x[6] * b1 * f16_lo(gates.right));
     store_shared(to + 9 * COLUMN + 32, y.x[7] * b1 * f16_hi(gates.right));
-    store_off_diagonal(x, l_tile, table, band, -b0, -b1);
+    store_off_diagonal(x, at(L_AT) + (n & 1) * SQUARE, table, key_norms(n), band, -b0, -b1);
 }
 
-/* P of this band, times the part of scale that it carries. */
-__device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGates &gates, u32 p_tile, u32 table,
-                                        int band, float scale)
+/* P of this band; rows g and g + 8 times f0 and f1: the part of scale that P carries, and norms. */
+__device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGates &gates, u32 p_tile, u32 table, u32 norms,
+                                        int band, float f0, float f1)
 {
-    store_off_diagonal(x, p_tile, table, band, scale, scale);
+    store_off_diagonal(x, p_tile, table, norms, band, f0, f1);
     const BlockLane at = block_lane(p_tile);
-    const Block y = diagonal_block(x, band);
-    stmatrix_x4((at.a ^ (band << 5)) + 2048 * band,
-                multiply_f16x2(pack_f16x2(y.x[0] * scale, y.x[1] * scale), gates.top),
-                multiply_f16x2(pack_f16x2(y.x[2] * scale, y.x[3] * scale), gates.low), 0u,
-                multiply_f16x2(pack_f16x2(y.x[6] * scale, y.x[7] * scale), gates.right));
+    const Block y = normed_diagonal_block(x, norms, band);
+    stmatrix_x4((at.a ^ (band << 5)) + 2048 * band, multiply_f16x2(pack_f16x2(y.x[0] * f0, y.x[1] * f0), gates.top),
+                multiply_f16x2(pack_f16x2(y.x[2] * f1, y.x[3] * f1), gates.low), 0u,
+                multiply_f16x2(pack_f16x2(y.x[6] * f1, y.x[7] * f1), gates.right));
 }
 
 /* d (16 x 16) += A B, B as two n-blocks. */
@@ -1904,9 +2039,12 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         const DiagonalGates gates = diagonal_gates(table, band);
         wgmma_wait<0>();
         settled(kk);
+        if constexpr (spec::QK_L2NORM) share_key_norms(c, diagonal_block(kk, band), band);
         bar_sync(BAR_AUX, GROUP); /* the other warps have read this L tile's last chunk */
-        if (!has_t) store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, band);
+        if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, key_norms(c.n));
+        if (!has_t) store_l(kk, gates, c.n, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, band);
         mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id());
+        if constexpr (spec::QK_L2NORM) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
         mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
         issue_gram(qk, c.q(), c.k());
         if (waits) finish_t(p, c.n - 1, band);
@@ -1914,7 +2052,11 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         if (has_t) fetch_t(p, load_shared_u32(table + KEPT_T), at(T_AT) + slot * SQUARE, band);
         wgmma_wait<0>();
         settled(qk);
-        if (!(flags & CHUNK_STATE)) store_p(qk, gates, at(P_AT) + slot * SQUARE, table, band, p.p_scale);
+        if (!(flags & CHUNK_STATE)) {
+            float2 r = { 1.0f, 1.0f };
+            if constexpr (spec::QK_L2NORM) r = query_norms(c, band);
+            store_p(qk, gates, at(P_AT) + slot * SQUARE, table, key_norms(c.n), band, p.p_scale * r.x, p.p_scale * r.y);
+        }
         waits = !(flags & CHUNK_LAST) && !has_t;
         if (has_t)
             finish_fetched_t(c.n);
@@ -2017,12 +2159,14 @@ constexpr u32 F16_2_14 = 0x7400;
  * small enough for same_state().
  */
 constexpr u32 ROW_LOW = 0x1000, WARP_LOW = 0x60006000;
+static_assert(2 * ROW_LOW == (WARP_LOW & -WARP_LOW), "2^-7, of both");
 
 /*
  * Whether packed fp16 rows are as they should be: every lane's largest magnitude in each row in [2^-11, limit], the warp's no
- * less than 2^-7. A zero may be what became of something smaller. Registers are row g and row g + 8 in turn.
+ * less than 2^-7. A zero may be what became of something smaller. Registers are row g and row g + 8 in turn. raised: both lower
+ * ends are, by so much in an fp16's exponent: see limit_by_norms().
  */
-template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][4], u32 limit)
+template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][4], u32 limit, u32 raised = 0)
 {
     u32 lo = a[0][0], hi = a[0][1];
 #pragma unroll
@@ -2032,8 +2176,15 @@ template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][
     }
     const u32 m = larger_f16x2(__byte_perm(lo, hi, 0x5410), __byte_perm(lo, hi, 0x7632)) & 0x7fff7fffu;
     const u32 first = m & 0xffffu, second = m >> 16;
-    return __any_sync(~0u, (m & WARP_LOW) != 0) &
-           __all_sync(~0u, first >= ROW_LOW && second >= ROW_LOW && first <= limit && second <= limit);
+    const u32 low = ROW_LOW + (NORMS_LIMIT_W ? raised : 0);
+    const bool large = NORMS_LIMIT_W ? max(first, second) >= low + ROW_LOW : (m & WARP_LOW) != 0;
+    return __any_sync(~0u, large) & __all_sync(~0u, first >= low && second >= low && first <= limit && second <= limit);
+}
+
+/* limits: a gate table's W_LIMIT. */
+__device__ __forceinline__ bool fits_w(const u32 (&W)[4][4], u32 limits)
+{
+    return NORMS_LIMIT_W ? fits(W, limits & 0xffffu, limits >> 26 << 10) : fits(W, limits);
 }
 
 /* This lane's two row scales, kept in shared memory: they are rarely wanted, and registers are dear. */
@@ -2266,7 +2417,8 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
     residual(st.O, v, table);
     arrive_warp(V_EMPTY + (c.n & 1));
     const float2 m = row_max(st.O);
-    const float lo = row_scale(quad_max(m.x)), hi = row_scale(quad_max(m.y)),
+    const float size = norm_size(load_shared_u32(table + W_LIMIT));
+    const float lo = row_scale(quad_max(m.x) * size), hi = row_scale(quad_max(m.y) * size),
                 beta = load_shared_float(table + BETA_SCALE);
     scale_rows(st.O, inverse(lo), inverse(hi));
     pack_f16_rows(W, st.O);
@@ -2372,6 +2524,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
     if constexpr (!EARLY_Q) mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
     load_values(v, c.v() + place.group * HALF, place.warp); /* while K S runs: shared memory takes its time */
+    if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
     const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
     wgmma_wait<EARLY_Q ? 1 : 0>();
     settled(x);
@@ -2389,7 +2542,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     /* One way for the whole warpgroup, whose warps must execute the same products. */
     const bool usual =
         bar_all(BAR_VOTE + place.group, GROUP,
-                fits(W, load_shared_u32(table + W_LIMIT)) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
+                fits_w(W, load_shared_u32(table + W_LIMIT)) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
     if (rarely(!usual)) return finish_chunk<true>(st, W, p, c, last, tp_full, place);
     return finish_chunk<false>(st, W, p, c, last, tp_full, place);
 }

@@ -215,7 +215,8 @@ enum {
  * Range. State and values have that of float32. Inside a chunk, the products |q_i . k_j| exp(g_j+1 + .. + g_i), before scale
  * and after the norm, are held in fp16: they must stay below 65504, and lose bits below 2^-14. The recurrence must not grow
  * inside a chunk: 0 <= beta |k|^2 <= 2 (unit keys and beta in [0, 2], as in every model), or decay that makes up for more.
- * GDN_PREFILL_QK_L2NORM sums squares in float32: |x| below 2^60. Rounding errors of a value column are relative to its largest
+ * GDN_PREFILL_QK_L2NORM sums squares in float32: |x| below 2^60; keys of one chunk whose lengths are more than 2^15 apart cost
+ * fp16 bits. Rounding errors of a value column are relative to its largest
  * value in the chunk. A NaN or infinity in an input spoils its sequence from there on and may spoil the up to 63 tokens before
  * it in its chunk; other sequences and heads are not touched. docs/prefill.md is the whole contract.
  */
@@ -422,8 +423,8 @@ typedef struct gdn_conv1d_args {
 enum {
     GDN_PLAN_CACHED_ONLY = 1u, /* as GDN_CTX_NO_COMPILE, for this plan */
     /*
-     * Prefill: the generic kernels also where Hopper's own would run (sm_90a, head dims of 128, no GDN_PREFILL_QK_L2NORM; the
-     * plan's dump says which runs and why). For comparisons, and as a way around.
+     * Prefill: the generic kernels also where Hopper's own would run (sm_90a, head dims of 128; the plan's dump says which runs
+     * and why). For comparisons, and as a way around.
      */
     GDN_PLAN_GENERIC = 2u,
     /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */

@@ -39,7 +39,7 @@ static struct facts facts_of(const struct cli_shape *s)
     const gdn_conv1d_desc *c = &s->desc.conv1d;
     const bool l2norm = p->flags & GDN_PREFILL_QK_L2NORM;
     /* As docs/prefill_hopper.md has it. Where its kernel does not serve, the flag changes nothing. */
-    const bool hopper = p->head_dim_qk == 128 && p->head_dim_v == 128 && !l2norm;
+    const bool hopper = p->head_dim_qk == 128 && p->head_dim_v == 128;
     const bool generic = hopper && s->plan_flags & GDN_PLAN_GENERIC;
     if (s->op == CLI_PREFILL)
         return (struct facts){ "gdn_prefill",  (int)p->io_type, p->head_dim_qk,

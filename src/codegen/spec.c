@@ -10,13 +10,15 @@
 
 #define PREFILL_HEADERS                                                                                                \
     "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh",         \
-        "gdn_range.cuh", "gdn_chunk_tp.cuh"
+        "gdn_range.cuh", "gdn_norms.cuh", "gdn_chunk_tp.cuh"
 static const char *const prefill_headers[] = { PREFILL_HEADERS, NULL };
 static const char *const split_headers[] = { PREFILL_HEADERS, "gdn_flags.cuh", NULL };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
-static const char *const hopper_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh",
-                                              "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh",  "gdn_flags.cuh", NULL };
+static const char *const hopper_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh",
+                                              "gdn_state.cuh",    "gdn_norms.cuh",    "gdn_ptx_mbar.cuh",
+                                              "gdn_ptx_sm90.cuh", "gdn_tile.cuh",     "gdn_flags.cuh",
+                                              NULL };
 static const char *const hopper_instrs[] = { "mma_io",           "mma_f16",          "ldmatrix_x4",
                                              "ldmatrix_x4_trans", "wgmma_ss_n64",    "wgmma_rs_n64",
                                              "wgmma_rs_n64_f16", "wgmma_rs_n32_f16", "wgmma_rs_n128_mn",
@@ -47,9 +49,6 @@ static const char *why_generic(const struct gdni_problem *p, const struct gdni_a
     if (p->generic) return "the generic kernel: the plan's flag GDN_PLAN_GENERIC asks for it";
     if (p->head_dim_qk != 128 || p->head_dim_v != 128)
         return "the generic kernel: the Hopper kernel has head_dim_qk and head_dim_v of 128 only";
-    if (p->flags & GDN_PREFILL_QK_L2NORM)
-        return "the generic kernel: the Hopper kernel has no GDN_PREFILL_QK_L2NORM (the conv1d-QKV operator can "
-               "normalise)";
     return NULL;
 }
 

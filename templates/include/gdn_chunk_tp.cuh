@@ -7,6 +7,7 @@
 #pragma once
 
 #include "gdn_gates.cuh"
+#include "gdn_norms.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
@@ -104,21 +105,10 @@ __device__ __forceinline__ int block_column(int n, int high)
     return n < 3 ? n : n == 3 ? 0 : high == 3 ? 3 : 1;
 }
 
-/*
- * Sums of squares of rows are the diagonal of a Gram matrix. K K^T is there anyway. For q it is Q Q^T of the score warps' two
- * row blocks: in m16n8k16 the operand A of 16 rows is, register by register, the operand B of its two halves, so that this
- * costs four products a step and no load.
- */
+/* Squares of two blocks of 16 rows on the diagonal of K K^T, or of Q Q^T: see gdn_norms.cuh. */
 struct Squares {
     float x[2][2][4]; /* blocks of rows 16 * high and 16 * (3 - high): halves of columns */
 };
-
-__device__ __forceinline__ void add_squares(float (&x)[2][4], const u32 (&a)[4])
-{
-    const u32 b0[2] = { a[0], a[2] }, b1[2] = { a[1], a[3] };
-    mma_io(x[0], a, b0);
-    mma_io(x[1], a, b1);
-}
 
 /* The inverse warps' blocks on the diagonal: high = 3 has (3, 3) last and (0, 0) before it, high = 2 (2, 2) and (1, 1). */
 __device__ __forceinline__ void take_squares(Squares &squares, const Part &part, int high)
@@ -150,17 +140,9 @@ struct Norms {
 
 __device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
 {
-    const int g = lane >> 2, owner = (lane & ~3) | (g >> 1); /* column g, of a row's four lanes */
-    Norms n;
-#pragma unroll
-    for (int b = 0; b < 2; ++b)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const float(&x)[4] = squares.x[b][h];
-            const float square = (g & 1) ? x[2 * h + 1] : x[2 * h];
-            n.r[b][h] = rsqrtf(__shfl_sync(~0u, square, owner) + 1e-6f);
-        }
-    return n;
+    const float2 high = row_norms(&squares.x[0][0][0], &squares.x[0][1][2], lane),
+                 low = row_norms(&squares.x[1][0][0], &squares.x[1][1][2], lane);
+    return { { { high.x, high.y }, { low.x, low.y } } };
 }
 
 /* All four warps need those of k, which the inverse warps have; they do not wait for the score warps. */

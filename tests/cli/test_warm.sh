@@ -39,7 +39,7 @@ plain=$(find "$room/ways" -name '*.gdnk' | wc -l)
 run 0 warm -m qwen3.5-2b --tp 1 --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
 json 'd["already_there"], d["built"]' "(0, $plain)"
 run 0 warm -m qwen3.5-2b --tp 1 --max-tokens 256 --max-seqs 256 --generic -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
-json 'd["already_there"], [k["kernel"] for k in d["kernels"] if k["built"]]' "($plain, ['gdn_prefill_generic', 'gdn_prefill_split'])"
+json 'd["already_there"], d["built"], sorted({k["kernel"] for k in d["kernels"] if k["built"]})' "($plain, 8, ['gdn_prefill_generic', 'gdn_prefill_split'])"
 run 0 warm -m qwen3.5-2b,qwen3.5-0.8b --tp 1 --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
 json 'd["plans"], d["built"]' "(14, 0)"
 

@@ -8,6 +8,7 @@
  *
  *     test_prefill --filter "no_decay bf16" --out results        test_prefill --filter tails --repeat 1000
  *     test_prefill --filter halves --params partition_chunks=4   test_prefill --filter halves --batch-invariant
+ *     test_prefill --filter edges --qk-l2norm                    q and k of any length, normalised in the kernel
  */
 #include <string.h>
 
@@ -105,6 +106,7 @@ static int select_jobs(struct job *jobs)
 
 static bool find_bound(struct bound_row *out, const struct job *j)
 {
+    if (gdn_cases_qk_l2norm) return bounds_measure(out, j->family, j->shape, j->dtype, j->head_dim);
     for (int i = 0; i < gdn_num_cut_shapes; ++i)
         if (j->shape == &gdn_cut_shapes[i]) return bounds_measure(out, j->family, j->shape, j->dtype, j->head_dim);
     const struct bound_row *row = bounds_find(&bounds, j->family->name, j->dtype, j->head_dim, j->shape->name);

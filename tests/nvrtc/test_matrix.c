@@ -292,8 +292,12 @@ Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
 static void hopper_one(const struct pairwise_row *row)
 {
     static const gdn_dtype state_types[] = { GDN_F32, GDN_BF16, GDN_F16 };
-    static const uint32_t features[] = { 0, GDN_PREFILL_CHECKPOINTS, GDN_PREFILL_ZERO_PADDING,
-                                         GDN_PREFILL_PROGRAMMATIC_LAUNCH };
+    static const uint32_t features[] = { 0,
+                                         GDN_PREFILL_CHECKPOINTS,
+                                         GDN_PREFILL_ZERO_PADDING,
+                                         GDN_PREFILL_PROGRAMMATIC_LAUNCH,
+                                         GDN_PREFILL_QK_L2NORM,
+                                         GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING };
     static const struct {
         int32_t block_dv, carry;
     } kinds[] = { { 128, GDNI_CARRY_NOTHING }, { 64, GDNI_CARRY_NOTHING }, { 128, GDNI_CARRY_STATES } };
@@ -328,7 +332,7 @@ static void hopper_one(const struct pairwise_row *row)
 
 Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
 {
-    static const int levels[] = { 2, 2, 3, 5, 5, 4, 2, 3 };
+    static const int levels[] = { 2, 2, 3, 5, 5, 6, 2, 3 };
     run_matrix(levels, 8, NULL, hopper_one);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "gdn_cases.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,8 @@ const struct gdn_shape *gdn_shape_find(const char *name)
         if (!strcmp(gdn_shapes[i].name, name)) return &gdn_shapes[i];
     return NULL;
 }
+
+bool gdn_cases_qk_l2norm;
 
 /* ---- cases ----------------------------------------------------------------------------------------------------- */
 
@@ -121,13 +124,35 @@ static void allocate(struct gdn_case *c)
     if (c->family->h0 > 0) c->h0 = must_alloc(c->state_count, sizeof *c->h0);
 }
 
-enum stream { STREAM_Q, STREAM_K, STREAM_V, STREAM_G, STREAM_BETA, STREAM_H0 };
+enum stream { STREAM_Q, STREAM_K, STREAM_V, STREAM_G, STREAM_BETA, STREAM_H0, STREAM_LENGTHS };
 
 static void fill(struct gdn_case *c, const struct gdn_part *part, enum stream stream)
 {
     struct rng rng;
     rng_seed(&rng, c->seed * 16 + stream);
     if (part->fill) part->fill(c, &rng, part->a, part->b);
+}
+
+static void spread_lengths(const struct gdn_case *c, struct rng *rng, uint16_t *rows, int heads)
+{
+    const int type = (int)c->desc.io_type, dim = c->desc.head_dim_qk;
+    double row[256];
+    for (int64_t r = 0; r < c->used_tokens * heads; ++r) {
+        const int exponent = (int)rng_below(rng, 9) - 3;
+        gdni_load_row(type, rows, r * dim, dim, row);
+        for (int i = 0; i < dim; ++i)
+            row[i] = ldexp(row[i], exponent);
+        gdni_store_row(type, rows, r * dim, dim, row);
+    }
+}
+
+static void ask_for_norms(struct gdn_case *c)
+{
+    struct rng rng;
+    rng_seed(&rng, c->seed * 16 + STREAM_LENGTHS);
+    c->desc.flags |= GDN_PREFILL_QK_L2NORM;
+    spread_lengths(c, &rng, c->q, c->desc.num_q_heads);
+    spread_lengths(c, &rng, c->k, c->desc.num_k_heads);
 }
 
 /* Drawn in [DK, DV] order, so that a state means the same in both layouts. */
@@ -179,6 +204,7 @@ void gdn_case_make(struct gdn_case *c, const struct gdn_family *family, const st
     fill(c, &family->g, STREAM_G);
     fill(c, &family->beta, STREAM_BETA);
     fill_state(c);
+    if (gdn_cases_qk_l2norm) ask_for_norms(c);
     set_args(c);
 }
 

@@ -57,6 +57,12 @@ extern const int gdn_num_families;
 const struct gdn_family *gdn_family_find(const char *name); /* NULL when unknown */
 bool gdn_family_has(const struct gdn_family *family, gdn_dtype io_type);
 
+/*
+ * Every case that is made asks for GDN_PREFILL_QK_L2NORM, and has rows of q and k multiplied by powers of two from 2^-3 to 2^5.
+ * Set before the first case; false unless a program was asked for it.
+ */
+extern bool gdn_cases_qk_l2norm;
+
 extern const struct gdn_shape gdn_shapes[];
 extern const int gdn_num_shapes;
 /* Of long sequences, for families whose middle, ends or bursts may be cuts; in no table of bounds. */

@@ -2,6 +2,7 @@
  * gpu_test.c - see gpu_test.h. Owns the counters and standard output of the GPU tests; report_lock guards both.
  */
 #include "gpu_test.h"
+#include "gdn_cases.h"
 #include "gpu_params.h"
 
 #include <getopt.h>
@@ -27,6 +28,7 @@ static const struct option long_options[] = {
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
     { "generic", no_argument, NULL, 'g' },       { "params", required_argument, NULL, 'p' },
     { "no-workspace", no_argument, NULL, 'w' }, { "batch-invariant", no_argument, NULL, 'i' },
+    { "qk-l2norm", no_argument, NULL, 'q' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -36,7 +38,7 @@ static void usage(const char *program)
         stderr,
         "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
         "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n"
-        "       [--batch-invariant]\n",
+        "       [--batch-invariant] [--qk-l2norm]\n",
         program);
     exit(2);
 }
@@ -99,6 +101,9 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             break;
         case 'w':
             gpu_no_workspace = true;
+            break;
+        case 'q':
+            gdn_cases_qk_l2norm = true;
             break;
         case 'm':
             options.small = true;

@@ -43,7 +43,7 @@ extern bool gpu_no_workspace;
 /* --generic, --batch-invariant: GDN_PLAN_GENERIC, GDN_PLAN_BATCH_INVARIANT for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;
 
-/* --params name=value,...: see gpu_params.h. */
+/* --params name=value,...: see gpu_params.h; --qk-l2norm: gdn_cases_qk_l2norm. */
 
 /* Makes the device current for this thread; exits with GPU_NO_DEVICE and a sentence where there is none. */
 void gpu_require_device(const struct gpu_options *options);

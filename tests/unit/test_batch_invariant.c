@@ -217,9 +217,9 @@ Test(batch_invariant_plans, the_generic_kernel_cuts_nothing_and_has_no_other_bes
     d.max_tokens = 32768;
     gdn_plan *ampere = plan_for("sm_80", &d, GDN_PLAN_BATCH_INVARIANT);
     gdn_plan *asked = plan_for("NVIDIA H200", &d, GDN_PLAN_BATCH_INVARIANT | GDN_PLAN_GENERIC);
-    d.flags = GDN_PREFILL_QK_L2NORM;
-    gdn_plan *normed = plan_for("NVIDIA H200", &d, GDN_PLAN_BATCH_INVARIANT);
-    gdn_plan *plans[] = { ampere, asked, normed };
+    d.head_dim_qk = d.head_dim_v = 64;
+    gdn_plan *narrow = plan_for("NVIDIA H200", &d, GDN_PLAN_BATCH_INVARIANT);
+    gdn_plan *plans[] = { ampere, asked, narrow };
     for (int i = 0; i < 3; ++i) {
         check_one_variant(plans[i], "generic");
         cr_expect_eq(plans[i]->specs[0].kernel, GDNI_KERNEL_PREFILL_GENERIC);
