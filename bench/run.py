@@ -77,7 +77,7 @@ class Run:
 
 def text_of(line):
     name = line["impl"] + (":" + line["variant"] if line.get("variant") else "")
-    kind = line.get("gates") or "+".join(line.get("features", []))
+    kind = rows.kind(line)
     words = [f"{line['op']:11s} {name:22s} {line['case']:28s} {line.get('dtype', ''):4s} {kind:8s}"]
     words.append(f"{line.get('method', ''):6s} {line.get('l2', ''):4s}")
     if "error" in line:
@@ -201,6 +201,8 @@ def run_row(row, chosen, run):
         if row.op not in impl.ops:
             continue
         try:
+            if row.op == "gdn_prefill" and row.normed and not impl.norms:
+                raise Unsupported("its call does not normalise q and k")
             impl.check(row, variant)
             if sets is None:
                 sets = inputs.make_sets(row, 1 if run.compiling else inputs.sets_for(row))

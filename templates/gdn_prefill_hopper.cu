@@ -1758,9 +1758,11 @@ __device__ __forceinline__ void share_key_norms(const Clock &c, const Block &dia
 {
     const int lane = lane_id();
     const float2 r = row_norms(&diagonal.x[0], &diagonal.x[6], lane);
-    if (lane & 2) return;
-    store_shared(key_norms(c.n) + 1024 * band + 4 * (lane >> 2) + 32 * (lane & 1), lane & 1 ? r.y : r.x);
-    fold_norms(c.table() + (lane & 1 ? DECAY_OUT : DECAY_IN), band, r);
+    if ((lane & 2) == 0) {
+        store_shared(key_norms(c.n) + 1024 * band + 4 * (lane >> 2) + 32 * (lane & 1), lane & 1 ? r.y : r.x);
+        fold_norms(c.table() + (lane & 1 ? DECAY_OUT : DECAY_IN), band, r);
+    }
+    __syncwarp();
 }
 
 /* Of this band's rows of the Q tile, g and g + 8; folded too. */
@@ -1778,6 +1780,7 @@ __device__ __forceinline__ float2 query_norms(const Clock &c, int band)
                 second[2] = { x[0][1][2] + x[1][1][2], x[0][1][3] + x[1][1][3] };
     const float2 r = row_norms(first, second, lane_id());
     if ((lane_id() & 3) == 0) fold_norms(c.table() + DECAY_IN_Q, band, r);
+    __syncwarp();
     return r;
 }
 
@@ -1793,10 +1796,11 @@ __device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
     const float2 r = load_shared_float2(norms + 1024 * (lane / 8) + 8 * (lane % 8));
     const int high = (int)(__reduce_max_sync(~0u, __float_as_uint(fmaxf(r.x, r.y))) >> 23),
               low = (int)(__reduce_min_sync(~0u, __float_as_uint(fminf(r.x, r.y))) >> 23);
-    if (lane != 0) return;
     const float shrink = __uint_as_float((u32)(254 - min(max(high, 127), 140)) << 23);
-    store_shared(table + W_LIMIT, pack_f16x2(f16_lo(load_shared_u32(table + W_LIMIT)) * shrink, 0.0f) |
-                                      (u32)min(max(high, 123), 140) << 16 | (u32)(127 - min(max(low, 107), 127)) << 26);
+    if (lane == 0)
+        store_shared(table + W_LIMIT, pack_f16x2(f16_lo(load_shared_u32(table + W_LIMIT)) * shrink, 0.0f) |
+                                          (u32)min(max(high, 123), 140) << 16 | (u32)(127 - min(max(low, 107), 127)) << 26);
+    __syncwarp();
 }
 
 __device__ __forceinline__ float norm_size(u32 limits)

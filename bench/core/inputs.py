@@ -34,6 +34,11 @@ def unit_rows(shape, dtype, gen, device):
     return F.normalize(x, dim=-1).to(dtype)
 
 
+def spread_lengths(x, gen):
+    lengths = torch.randint(-2, 5, x.shape[:-1], device=x.device, generator=gen)
+    return torch.ldexp(x.float(), lengths[..., None]).to(x.dtype)
+
+
 def log_gates(kind, shape, gen, device):
     if kind in ("zero", "alike"):
         return torch.zeros(shape, device=device)
@@ -73,6 +78,8 @@ def gdn_inputs(row, seed, device="cuda"):
         beta = (torch.rand(t, row.hv, device=device, generator=gen) * 0.5).half().float()
     else:
         q, k = (unit_rows((t, row.hk, rows.DIM), dtype, gen, device) for _ in range(2))
+        if row.normed:  # by powers of two, so that they are normalised to the same rows
+            q, k = (spread_lengths(x, gen) for x in (q, k))
         v = torch.randn(t, row.hv, rows.DIM, device=device, generator=gen).to(dtype)
         beta = torch.randn(t, row.hv, device=device, generator=gen).sigmoid()
     if row.gates == "alike":
@@ -82,7 +89,16 @@ def gdn_inputs(row, seed, device="cuda"):
     g = log_gates(row.gates, (t, row.hv), gen, device)
     h0 = torch.randn(len(row.lens), row.hv, rows.DIM, rows.DIM, device=device, generator=gen) if row.h0 else None
     return types.SimpleNamespace(
-        q=q, k=k, v=v, g=g, beta=beta, h0=h0, scale=row.scale, lens=row.lens, cu=cu_seqlens(row.lens, device)
+        q=q,
+        k=k,
+        v=v,
+        g=g,
+        beta=beta,
+        h0=h0,
+        scale=row.scale,
+        lens=row.lens,
+        cu=cu_seqlens(row.lens, device),
+        normed=row.normed,
     )
 
 

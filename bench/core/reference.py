@@ -39,14 +39,24 @@ def recurrence_kernel(q, k, v, g, beta, h0, o, ht, cu, hk, hv, D: tl.constexpr, 
     tl.store(ht + tile, state)
 
 
+def normalised(x):
+    """x's q and k as the recurrence takes them; float32 of a float64 norm, if it is part of the call."""
+    if not x.normed:
+        return x.q, x.k
+    return tuple(
+        (a.double() * torch.rsqrt(a.double().pow(2).sum(-1, keepdim=True) + 1e-6)).float() for a in (x.q, x.k)
+    )
+
+
 def gdn(x):
     """(o [T, hv, D] float64, final state [N, hv, D, D] float64) of gdn_inputs()."""
     t, hv, d = x.v.shape
+    q, k = normalised(x)
     o = torch.zeros(t, hv, d, dtype=torch.float64, device=x.v.device)
     ht = torch.empty(len(x.lens), hv, d, d, dtype=torch.float64, device=x.v.device)
     recurrence_kernel[(hv * d // COLUMNS, len(x.lens))](
-        x.q,
-        x.k,
+        q,
+        k,
         x.v,
         x.g,
         x.beta,
@@ -67,7 +77,7 @@ def gdn(x):
 def gdn_loop(x):
     """The same, slowly, for a short row."""
     ratio = x.v.shape[1] // x.q.shape[1]
-    q, k = (a.double().repeat_interleave(ratio, 1) for a in (x.q, x.k))
+    q, k = (a.double().repeat_interleave(ratio, 1) for a in normalised(x))
     v, decay, beta, o, ht = (
         x.v.double(),
         x.g.double().exp(),

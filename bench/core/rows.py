@@ -34,6 +34,7 @@ PACKED = (
     (2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048),
 )
 BYTES = {"bf16": 2, "fp16": 2, "f32": 4}
+NORM = "qk_l2norm"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,11 @@ class GdnRow:
     @property
     def tokens(self):
         return sum(self.lens)
+
+    @property
+    def normed(self):
+        """q and k of any length, normalised by the call."""
+        return NORM in self.features
 
     @property
     def scale(self):
@@ -178,6 +184,11 @@ def gdn(lens, hk, hv, dtype, gates, tags, goal=None, over_fla=0.0):
     )
 
 
+def normed(lens, hk, hv, dtype):
+    row = gdn(lens, hk, hv, dtype, "decay", "norms")
+    return dataclasses.replace(row, features=(*row.features, NORM))
+
+
 LENGTHS_HEADS, LENGTHS_TOKENS = (4, 8, 16, 32, 64), tuple(1024 * 2**i for i in range(8))
 
 
@@ -189,7 +200,7 @@ def with_lengths(listed):
     }
     for row in listed:
         spot = (row.lens, row.hk, row.hv, row.dtype, row.gates)
-        if spot in wanted:
+        if spot in wanted and not row.normed:
             wanted[spot] = row = dataclasses.replace(row, tags=(*row.tags, "lengths"))
         yield row
     for spot, row in wanted.items():
@@ -200,7 +211,8 @@ def with_lengths(listed):
 # tags: table = the rows of published tables; hopper = the Hopper kernel's goals; generic = the generic kernel's; conv =
 # what is asked of conv1d-QKV;
 # own = TileOps' own inputs; packed = FlashQLA's packings; lengths = one sequence, by length and heads; repaired = every
-# partition is computed twice; steady = what a chunk costs on a full GPU; small = seconds in all, to see that it runs
+# partition is computed twice; norms = q and k normalised by the call; steady = what a chunk costs on a full GPU;
+# small = seconds in all, to see that it runs
 LISTED = (
     gdn([32768], 16, 16, "fp16", "decay", "table generic", (0.385, 0.19), 1.0),
     gdn([32768], 16, 16, "fp16", "zero", "table", (0.449, 0.36)),
@@ -248,6 +260,12 @@ LISTED = (
     gdn([32768], 16, 16, "fp16", "repaired", "repaired"),
     gdn([32768], 16, 64, "bf16", "repaired", "repaired"),
     gdn([131072], 16, 16, "fp16", "repaired", "repaired long"),
+    normed([32768], 16, 16, "fp16"),
+    normed([32768], 16, 32, "bf16"),
+    normed([8192] * 4, 16, 32, "bf16"),
+    normed([8192] * 4, 16, 64, "bf16"),
+    normed(MIXED, 16, 64, "bf16"),
+    normed([1024], 16, 32, "bf16"),
 )
 GDN_ROWS = tuple(with_lengths(LISTED))
 
@@ -321,9 +339,15 @@ ROWS = GDN_ROWS + CONV_ROWS
 
 def key(row):
     """What tells one row from another, and what a selection is matched against: 'gdn_prefill 1x1024_16 fp16 decay'."""
-    words = [row.op, row.case, row.dtype]
-    words.append(row.gates if row.op == "gdn_prefill" else "+".join(row.features))
-    return " ".join(words)
+    return " ".join([row.op, row.case, row.dtype, kind(row.fields())])
+
+
+def kind(line):
+    """What tells rows, or lines of results, of one shape and type apart."""
+    features = line.get("features", [])
+    if line["op"] != "gdn_prefill":
+        return "+".join(features)
+    return f"{line.get('gates')}+{NORM}" if NORM in features else str(line.get("gates"))
 
 
 def select(patterns="", tags=""):

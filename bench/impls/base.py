@@ -28,6 +28,7 @@ class Impl:
     variants = ("",)
     ops = ("gdn_prefill",)
     exact = True  # computes what the formula says for every input
+    norms = False  # gdn_prefill: normalises q and k in the call where the row says so
     launches = 8  # upper bound of a call's launches, for host timing
 
     def versions(self):

@@ -22,6 +22,7 @@ def short_tuning():
 class Fla(Impl):
     name = "fla"
     launches = 12
+    norms = True
 
     def __init__(self):
         os.environ["FLA_FLASH_QLA"] = "0"
@@ -56,6 +57,7 @@ class Fla(Impl):
                     output_final_state=True,
                     cu_seqlens=cu,
                     cu_seqlens_cpu=cu_cpu,
+                    use_qk_l2norm_in_kernel=row.normed,
                 )
             return o[0], state
 

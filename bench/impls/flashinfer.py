@@ -13,6 +13,7 @@ class FlashInfer(Impl):
     name = "flashinfer"
     partitioned = False
     launches = 8
+    norms = True
 
     def __init__(self):
         import flashinfer
@@ -42,6 +43,7 @@ class FlashInfer(Impl):
                 cu_seqlens=x.cu,
                 use_cp=self.partitioned,
                 max_seqlen=longest,
+                use_qk_l2norm_in_kernel=row.normed,
             )
             return o, state.transpose(-1, -2)
 

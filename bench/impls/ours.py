@@ -28,6 +28,7 @@ class Default(Impl):
     name = "gdn-jit"
     ops = ("gdn_prefill", "conv1d_qkv")
     launches = 2
+    norms = True
     plan_flags = ()
 
     def __init__(self):
@@ -68,6 +69,7 @@ class Default(Impl):
             num_v_heads=row.hv,
             head_dim_qk=rows.DIM,
             head_dim_v=rows.DIM,
+            flags=("GDN_PREFILL_QK_L2NORM",) if row.normed else (),
             max_tokens=row.tokens,
             max_seqs=len(row.lens),
         )

@@ -89,6 +89,15 @@ class Rows(unittest.TestCase):
         goal = next(r for r in rows.select("1x32768_16 fp16 decay") if r.op == "gdn_prefill")
         self.assertTrue({"table", "lengths"} <= set(goal.tags))
 
+    def test_normed_rows_are_not_taken_for_others(self):
+        normed = rows.select("", "norms")
+        self.assertTrue(all(r.normed and rows.key(r).endswith(" decay+qk_l2norm") for r in normed))
+        self.assertEqual([r for r in rows.GDN_ROWS if r.normed], normed)
+        plain = next(r for r in rows.select("4x8192_16_32 bf16 decay$"))
+        self.assertFalse(plain.normed)
+        line = {**plain.fields(), "features": [*plain.features, rows.NORM]}
+        self.assertEqual(report.place_of(line), "gdn_prefill 4x8192_16_32 bf16 decay+qk_l2norm")
+
     def test_floor_counts_each_byte_once(self):
         row = rows.gdn([1024], 16, 64, "bf16", "decay", "")
         self.assertTrue(row.h0)
