@@ -479,6 +479,31 @@ Test(plan, support_names_the_kernel_that_a_plan_then_has)
     fake_host_close(&host);
 }
 
+/* Normalising q and k is no reason to run another. */
+Test(plan, head_dims_decide_whether_hoppers_own_kernel_runs)
+{
+    static const struct {
+        int32_t dim;
+        uint32_t flags;
+        const char *kernel;
+    } wanted[] = { { 128, 0, "gdn_prefill_hopper" },
+                   { 128, GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS, "gdn_prefill_hopper" },
+                   { 64, 0, "gdn_prefill_generic" },
+                   { 64, GDN_PREFILL_QK_L2NORM, "gdn_prefill_generic" } };
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    const gdn_target target = fake_h200(host.ctx);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        gdn_prefill_desc desc = fake_prefill_desc();
+        gdn_support support = GDN_SUPPORT_INIT;
+        desc.head_dim_qk = desc.head_dim_v = wanted[i].dim;
+        desc.flags = wanted[i].flags;
+        cr_assert_eq(gdn_prefill_support(&target, &desc, &support), GDN_OK, "%s", gdn_last_error());
+        cr_expect_str_eq(support.kernel, wanted[i].kernel, "head dims of %d, flags %x", wanted[i].dim, wanted[i].flags);
+    }
+    fake_host_close(&host);
+}
+
 Test(plan, support_says_what_a_plan_would_refuse)
 {
     struct fake_host host;
