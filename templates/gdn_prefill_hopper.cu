@@ -79,7 +79,7 @@ constexpr int Q_AT = K_AT + K_STAGES * TILE;
 constexpr int V_AT = Q_AT + Q_STAGES * TILE;
 constexpr int T_AT = V_AT + V_STAGES * V_TILE;
 constexpr int P_AT = T_AT + TP_STAGES * SQUARE;
-constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, then -D L; D^T on it */
+constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, then -D L; D^T on it; see Norms */
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
 constexpr int DIAGONAL_STRIDE = 20;             /* floats: conflict-free transposed stores, 16-byte rows */
 constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
@@ -125,6 +125,7 @@ enum {
     KEPT_T = 1492,     /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
     KEYS_NORMED = 1496 /* a barrier: e, d and W_LIMIT have what in-kernel norms of keys make of them */
 };
+static_assert(KEYS_NORMED % 8 == 0 && GATE_AT + KEYS_NORMED + 8 <= KEPT_AT, "before what lies in the rest");
 /* FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. Above them the number of the CTA's item, modulo what fits. */
 enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
 enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, ITEM_SHIFT = 8 };
@@ -1785,27 +1786,35 @@ __device__ __forceinline__ float2 query_norms(const Clock &c, int band)
 }
 
 /*
- * fp16: what r of k does to the range of r d V'. Where one is above 1, W has to be smaller, by W_LIMIT; where one is below, W
- * has to be larger than fits() has it: by W_LIMIT's bits from 26 on, in an exponent. Rows that are scaled come to norm_size()
- * times less, a power of two near the largest r, whose exponent has the bits from 16 on; but not to so much more that 64
- * products of what is left have no room. By one warp.
+ * fp16: what r of k does to the range of r d V', by powers of two, 2^-below <= r < 2^above. W has to be smaller by 2^above, in
+ * W_LIMIT itself, and larger than fits() has it by 2^below, from its bit 26 on in an exponent; rows that are scaled come to
+ * norm_size() times less, 2^above, from bit 16 on: nothing is then larger than of keys that come normalised. By one warp.
  */
+constexpr int LIMIT_ABOVE = 16, LIMIT_BELOW = 26;
+constexpr int MOST_ABOVE = 10, MOST_BELOW = 20; /* r <= 1000; of less than 2^-20 no bits are left */
+
+__device__ __forceinline__ float power_of_two(int exponent)
+{
+    return __uint_as_float((u32)(127 + exponent) << 23);
+}
+
 __device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
 {
     const int lane = lane_id();
     const float2 r = load_shared_float2(norms + 1024 * (lane / 8) + 8 * (lane % 8));
-    const int high = (int)(__reduce_max_sync(~0u, __float_as_uint(fmaxf(r.x, r.y))) >> 23),
-              low = (int)(__reduce_min_sync(~0u, __float_as_uint(fminf(r.x, r.y))) >> 23);
-    const float shrink = __uint_as_float((u32)(254 - min(max(high, 127), 140)) << 23);
+    const int high = (int)(__reduce_max_sync(~0u, __float_as_uint(fmaxf(r.x, r.y))) >> 23) - 127,
+              low = (int)(__reduce_min_sync(~0u, __float_as_uint(fminf(r.x, r.y))) >> 23) - 127;
+    const int above = min(max(high + 1, 0), MOST_ABOVE), below = min(max(-low, 0), MOST_BELOW);
     if (lane == 0)
-        store_shared(table + W_LIMIT, pack_f16x2(f16_lo(load_shared_u32(table + W_LIMIT)) * shrink, 0.0f) |
-                                          (u32)min(max(high, 123), 140) << 16 | (u32)(127 - min(max(low, 107), 127)) << 26);
+        store_shared(table + W_LIMIT,
+                     pack_f16x2(f16_lo(load_shared_u32(table + W_LIMIT)) * power_of_two(-above), 0.0f) |
+                         (u32)above << LIMIT_ABOVE | (u32)below << LIMIT_BELOW);
     __syncwarp();
 }
 
 __device__ __forceinline__ float norm_size(u32 limits)
 {
-    return NORMS_LIMIT_W ? __uint_as_float((limits >> 16 & 0xff) << 23) : 1.0f;
+    return NORMS_LIMIT_W ? power_of_two((int)(limits >> LIMIT_ABOVE & 0xf)) : 1.0f;
 }
 
 /* ---- L and P ------------------------------------------------------------------------------------------------------- */
@@ -2188,7 +2197,7 @@ template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][
 /* limits: a gate table's W_LIMIT. */
 __device__ __forceinline__ bool fits_w(const u32 (&W)[4][4], u32 limits)
 {
-    return NORMS_LIMIT_W ? fits(W, limits & 0xffffu, limits >> 26 << 10) : fits(W, limits);
+    return NORMS_LIMIT_W ? fits(W, limits & 0xffffu, limits >> LIMIT_BELOW << 10) : fits(W, limits);
 }
 
 /* This lane's two row scales, kept in shared memory: they are rarely wanted, and registers are dear. */

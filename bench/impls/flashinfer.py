@@ -4,9 +4,11 @@ use_cp chooses between one kernel ("flashinfer") and its partitioned path ("flas
 noted.
 """
 
+import importlib.util
+
 import torch
 
-from .base import Impl
+from .base import Impl, Unsupported
 
 
 class FlashInfer(Impl):
@@ -25,6 +27,10 @@ class FlashInfer(Impl):
         from importlib.metadata import version
 
         return {"flashinfer": self.version, "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl")}
+
+    def check(self, row, variant):
+        if row.normed and importlib.util.find_spec("flashinfer.gdn_kernels.qk_l2norm") is None:
+            raise Unsupported("this version takes the flag for norms, and ignores it")
 
     def prepare(self, row, x, variant):
         alpha, longest = x.g.exp(), max(x.lens)

@@ -56,6 +56,19 @@ tests() {
         step "test_chunked_$name" "$build/tests/gpu/test_chunked" "${options[@]}" --out "$out" --bounds "$bounds"
         step "test_prefill_$name" "$build/tests/gpu/test_prefill" "${options[@]}" --out "$out" --bounds "$bounds"
     done
+    # q and k that the kernel normalises: as planned, cut, halves of columns, the generic kernel, and the one of few sequences.
+    for name in default cut halves generic split; do
+        case $name in
+        default) options=() ;;
+        cut) options=(--params partition_chunks=4) ;;
+        halves) options=(--params block_dv=64) ;;
+        generic) options=(--generic --no-workspace) ;;
+        split) options=(--params cta_kinds=2) ;;
+        esac
+        step "test_serving_norms_$name" "$build/tests/gpu/test_serving" --qk-l2norm "${options[@]}"
+        step "test_chunked_norms_$name" "$build/tests/gpu/test_chunked" --qk-l2norm "${options[@]}" --bounds "$bounds"
+        step "test_prefill_norms_$name" "$build/tests/gpu/test_prefill" --qk-l2norm "${options[@]}" --bounds "$bounds"
+    done
     # The partitions of plans whose bits do not depend on the batch, beside a kernel that holds SMs, and the other kernels' bits.
     step test_prefill_invariant "$build/tests/gpu/test_prefill" --batch-invariant --out "$out" --bounds "$bounds"
     for name in default bare generic; do
@@ -92,6 +105,8 @@ sanitizers() {
         step "${tool}_split" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --num-sms 1000000 --bounds "$bounds"
         step "${tool}_generic" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --generic --no-workspace \
             --bounds "$bounds"
+        step "${tool}_norms" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --qk-l2norm \
+            --params partition_chunks=4,carry=2 --bounds "$bounds"
         step "${tool}_contract" "${under[@]}" "$build/tests/gpu/test_contract" --small --jobs 2
         step "${tool}_conv1d" "${under[@]}" "$build/tests/gpu/test_conv1d" --small --jobs 2
     done

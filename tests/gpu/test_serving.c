@@ -39,7 +39,7 @@ static struct session open_planned(const char *family, const struct gdn_shape *s
     struct session s;
     struct gdn_case *c = &s.c;
     gdn_case_make(c, gdn_family_find(family), shape, type, dim, GDN_STATE_KV, options.seed);
-    c->desc.flags = flags;
+    c->desc.flags |= flags;
     s.plan = gpu_prefill_plan_with(ctx, options.device, &c->desc, plan_flags, 0);
     const size_t tokens = (size_t)c->tokens, heads = (size_t)c->heads, row = (size_t)dim * 2;
     const size_t state = (size_t)c->state_count * 4;

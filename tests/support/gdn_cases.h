@@ -58,8 +58,9 @@ const struct gdn_family *gdn_family_find(const char *name); /* NULL when unknown
 bool gdn_family_has(const struct gdn_family *family, gdn_dtype io_type);
 
 /*
- * Every case that is made asks for GDN_PREFILL_QK_L2NORM, and has rows of q and k multiplied by powers of two from 2^-3 to 2^5.
- * Set before the first case; false unless a program was asked for it.
+ * Every case that is made asks for GDN_PREFILL_QK_L2NORM, and has rows of q and k multiplied by powers of two: of 64 tokens in
+ * turn by any from 2^-3 to 2^5, by one from 2^4 to 2^9, by one from 2^-9 to 2^-5, where the norm's 1e-6 shows. Set before the
+ * first case; false unless a program was asked for it.
  */
 extern bool gdn_cases_qk_l2norm;
 
