@@ -26,11 +26,7 @@ def name_of(line):
 
 def place_of(line):
     """The row a line belongs to, as rows.key() writes it."""
-    return f"{line['op']} {line['case']} {line.get('dtype')} {rows.kind(line)}"
-
-
-def name_of_row(row):
-    return f"{row.case} {row.dtype} {rows.kind(row.fields())}"
+    return f"{line['op']} {line['case']} {line.get('dtype')} {rows.kind_of(line)}"
 
 
 def time_of(line):
@@ -156,7 +152,7 @@ def gdn_row(results, row, names):
     ours, peer = results.get(row, OURS) or results.get(row, GENERIC), results.best_exact(row)
     needed = row.best_exact / row.goal if row.goal else 0.0
     out = [
-        name_of_row(row),
+        f"{row.case} {row.dtype} {row.kind}",
         " / ".join(ms(1e3 * floor) for floor in results.floors(row)),
         *(cell(results.get(row, n)) for n in names),
         name_of(peer) if peer else "-",
@@ -185,7 +181,7 @@ def generic_section(results):
         if row.over_fla and ours and fla:
             body.append(
                 [
-                    name_of_row(row),
+                    f"{row.case} {row.dtype} {row.kind}",
                     cell(ours),
                     cell(fla),
                     verdict(time_of(fla) / time_of(ours), row.over_fla),
@@ -204,7 +200,7 @@ def steady_section(results):
             lines = [results.get(row, n) for n in names]
             body.append(
                 [
-                    name_of_row(row),
+                    f"{row.case} {row.dtype} {row.kind}",
                     *(f"{row.chunk_us(time_of(x), sms):.2f}" if x else "-" for x in lines),
                 ]
             )

@@ -77,7 +77,7 @@ class Run:
 
 def text_of(line):
     name = line["impl"] + (":" + line["variant"] if line.get("variant") else "")
-    kind = rows.kind(line)
+    kind = rows.kind_of(line)
     words = [f"{line['op']:11s} {name:22s} {line['case']:28s} {line.get('dtype', ''):4s} {kind:8s}"]
     words.append(f"{line.get('method', ''):6s} {line.get('l2', ''):4s}")
     if "error" in line:

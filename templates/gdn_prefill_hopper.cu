@@ -479,6 +479,23 @@ __device__ __forceinline__ int sample_token(const Sequence &s, int i)
     return i / 8 * (s.len / 4) + i % 8 * (s.len / 32);
 }
 
+/* Products of all pairs of a sample's keys as if they were normalised; those of keys by themselves are among them. */
+__device__ __forceinline__ void normalise_products(float (&x)[2][4][4], int lane)
+{
+    const int t = lane % 4;
+    const float2 first = row_norms(x[0][0], x[0][1] + 2, lane), second = row_norms(x[1][2], x[1][3] + 2, lane);
+    const float r[4] = { first.x, first.y, second.x, second.y }; /* of keys 8 i + g */
+#pragma unroll
+    for (int n = 0; n < 4; ++n) { /* columns 8 n + 2 t and one on */
+        const float even = __shfl_sync(~0u, r[n], 8 * t), odd = __shfl_sync(~0u, r[n], 8 * t + 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i / 2][n][2 * (i % 2)] *= r[i] * even;
+            x[i / 2][n][2 * (i % 2) + 1] *= r[i] * odd;
+        }
+    }
+}
+
 /*
  * log2 of what a chunk leaves of a state by the delta rule alone; 0: keys prefer some directions, and there is no telling. A
  * token takes a column x of the state to x - beta k (k . x), and with it, if keys are the same in all directions, |x|^2 to
@@ -510,32 +527,17 @@ __device__ __forceinline__ float forgetting(const prefill_params &p, const Seque
             mma_io(x[m][n], a, b);
         }
     }
-    float norms = 0.0f, forgotten = 0.0f, squares = 0.0f, r[4]; /* 1 / norm of keys 8 i + g, in-kernel */
+    if constexpr (spec::QK_L2NORM) normalise_products(x, lane);
+    float norms = 0.0f, forgotten = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) { /* key 8 i + g by itself, which is no pair */
         float *const pair = x[i / 2][i] + 2 * (i % 2);
-        float norm = g % 2 ? pair[1] : pair[0];
-        if constexpr (spec::QK_L2NORM) {
-            r[i] = inverse_norm(__shfl_sync(~0u, norm, 4 * g + g / 2));
-            norm *= r[i] * r[i];
-        }
-        const float step = __shfl_sync(~0u, beta, 8 * i + g) * norm;
+        const float norm = g % 2 ? pair[1] : pair[0], step = __shfl_sync(~0u, beta, 8 * i + g) * norm;
         const bool own = g / 2 == t;
         norms += own ? norm : 0.0f;
         forgotten += own ? step * (2.0f - step) : 0.0f;
         pair[0] = own && g % 2 == 0 ? 0.0f : pair[0];
         pair[1] = own && g % 2 == 1 ? 0.0f : pair[1];
-    }
-    if constexpr (spec::QK_L2NORM) {
-#pragma unroll
-        for (int n = 0; n < 4; ++n) { /* columns 8 n + 2 t and one on */
-            const float even = __shfl_sync(~0u, r[n], 8 * t), odd = __shfl_sync(~0u, r[n], 8 * t + 4);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                x[i / 2][n][2 * (i % 2)] *= r[i] * even;
-                x[i / 2][n][2 * (i % 2) + 1] *= r[i] * odd;
-            }
-        }
     }
     const float mean = warp_sum(norms) * (1.0f / SAMPLE), most = mean * mean * (1.0f / 8);
 #pragma unroll
@@ -1862,16 +1864,16 @@ __device__ __forceinline__ Block normed_diagonal_block(const float (&x)[32], u32
  * L of this band: its diagonal block in fp32, by columns (which may begin at the diagonal: what is above it lies behind them),
  * and -L in fp16 left of it.
  */
-__device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, int n, u32 diagonal, u32 table,
-                                        int band)
+__device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, u32 l_tile, u32 diagonal,
+                                        u32 table, u32 norms, int band)
 {
     constexpr int COLUMN = 4 * (DIAGONAL_STRIDE - INVERT_BY_LOOP);
     const int lane = lane_id(), g = lane >> 2, t = lane & 3;
     const u32 betas = table + BETA + row_beta(band, g);
     const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
-    const float2 r = norms_of_rows(key_norms(n), band);
+    const float2 r = norms_of_rows(norms, band);
     const float b0 = load_shared_float(betas) * scale * r.x, b1 = load_shared_float(betas + 8) * scale * r.y;
-    const Block y = normed_diagonal_block(x, key_norms(n), band);
+    const Block y = normed_diagonal_block(x, norms, band);
     const u32 to = diagonal + 2 * t * COLUMN + 4 * g;
     store_shared(to, y.x[0] * b0 * f16_lo(gates.top));
     store_shared(to + COLUMN, y.x[1] * b0 * f16_hi(gates.top));
@@ -1879,7 +1881,7 @@ __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGate
     store_shared(to + COLUMN + 32, y.x[3] * b1 * f16_hi(gates.low));
     store_shared(to + 8 * COLUMN + 32, y.x[6] * b1 * f16_lo(gates.right));
     store_shared(to + 9 * COLUMN + 32, y.x[7] * b1 * f16_hi(gates.right));
-    store_off_diagonal(x, at(L_AT) + (n & 1) * SQUARE, table, key_norms(n), band, -b0, -b1);
+    store_off_diagonal(x, l_tile, table, norms, band, -b0, -b1);
 }
 
 /* P of this band; rows g and g + 8 times f0 and f1: the part of scale that P carries, and norms. */
@@ -2055,7 +2057,9 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         if constexpr (spec::QK_L2NORM) share_key_norms(c, diagonal_block(kk, band), band);
         bar_sync(BAR_AUX, GROUP); /* the other warps have read this L tile's last chunk */
         if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, key_norms(c.n));
-        if (!has_t) store_l(kk, gates, c.n, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, band);
+        if (!has_t)
+            store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, key_norms(c.n),
+                    band);
         mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id());
         if constexpr (spec::QK_L2NORM) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
         mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);

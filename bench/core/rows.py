@@ -63,6 +63,10 @@ class GdnRow:
         return NORM in self.features
 
     @property
+    def kind(self):
+        return self.gates + ("+" + NORM if self.normed else "")
+
+    @property
     def scale(self):
         return 1.0 if self.gates == "tileops" else DIM**-0.5
 
@@ -121,6 +125,10 @@ class ConvRow:
     @property
     def tokens(self):
         return sum(self.lens)
+
+    @property
+    def kind(self):
+        return "+".join(self.features)
 
     @property
     def channels(self):
@@ -339,15 +347,15 @@ ROWS = GDN_ROWS + CONV_ROWS
 
 def key(row):
     """What tells one row from another, and what a selection is matched against: 'gdn_prefill 1x1024_16 fp16 decay'."""
-    return " ".join([row.op, row.case, row.dtype, kind(row.fields())])
+    return f"{row.op} {row.case} {row.dtype} {row.kind}"
 
 
-def kind(line):
-    """What tells rows, or lines of results, of one shape and type apart."""
+def kind_of(line):
+    """A row's kind, what tells it from others of its shape and type, from a line of results."""
     features = line.get("features", [])
     if line["op"] != "gdn_prefill":
         return "+".join(features)
-    return f"{line.get('gates')}+{NORM}" if NORM in features else str(line.get("gates"))
+    return str(line.get("gates")) + ("+" + NORM if NORM in features else "")
 
 
 def select(patterns="", tags=""):

@@ -8,29 +8,26 @@ import importlib.util
 
 import torch
 
-from .base import Impl, Unsupported
+from .base import Impl
 
 
 class FlashInfer(Impl):
     name = "flashinfer"
     partitioned = False
     launches = 8
-    norms = True
 
     def __init__(self):
         import flashinfer
         from flashinfer.gdn_prefill import chunk_gated_delta_rule
 
         self.call, self.version = chunk_gated_delta_rule, flashinfer.__version__
+        # Versions without it take the flag, and ignore it.
+        self.norms = importlib.util.find_spec("flashinfer.gdn_kernels.qk_l2norm") is not None
 
     def versions(self):
         from importlib.metadata import version
 
         return {"flashinfer": self.version, "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl")}
-
-    def check(self, row, variant):
-        if row.normed and importlib.util.find_spec("flashinfer.gdn_kernels.qk_l2norm") is None:
-            raise Unsupported("this version takes the flag for norms, and ignores it")
 
     def prepare(self, row, x, variant):
         alpha, longest = x.g.exp(), max(x.lens)

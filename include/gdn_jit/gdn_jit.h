@@ -216,9 +216,9 @@ enum {
  * and after the norm, are held in fp16: they must stay below 65504, and lose bits below 2^-14. The recurrence must not grow
  * inside a chunk: 0 <= beta |k|^2 <= 2 (unit keys and beta in [0, 2], as in every model), or decay that makes up for more.
  * GDN_PREFILL_QK_L2NORM sums squares in float32: |x| below 2^60; keys of one chunk whose lengths are more than 2^15 apart cost
- * fp16 bits. Rounding errors of a value column are relative to its largest
- * value in the chunk. A NaN or infinity in an input spoils its sequence from there on and may spoil the up to 63 tokens before
- * it in its chunk; other sequences and heads are not touched. docs/prefill.md is the whole contract.
+ * fp16 bits. Rounding errors of a value column are relative to its largest value in the chunk. A NaN or infinity in an input
+ * spoils its sequence from there on and may spoil the up to 63 tokens before it in its chunk; other sequences and heads are not
+ * touched. docs/prefill.md is the whole contract.
  */
 typedef struct gdn_prefill_desc {
     size_t struct_size;

@@ -31,43 +31,46 @@ step() {
     [ "$status" -eq 0 ] || failed=1
 }
 
+# What a plan chooses; the kernel of the arch's own, without a workspace; as if there were few SMs, so that CTAs walk items;
+# cut; with half of a head's columns in a CTA, whole, walked and cut; the generic kernel; and, as if there were SMs without
+# end, the kernel of few sequences. Sets `options`.
+take_way() {
+    case $1 in
+    default) options=() ;;
+    bare) options=(--no-workspace) ;;
+    few_sms) options=(--num-sms 3 --small) ;;
+    cut) options=(--params partition_chunks=4) ;;
+    halves) options=(--params block_dv=64,partition_chunks=2) ;;
+    halves_few_sms) options=(--params block_dv=64 --num-sms 3 --small) ;;
+    halves_cut) options=(--params block_dv=64,partition_chunks=4) ;;
+    generic) options=(--generic --no-workspace) ;;
+    split) options=(--params cta_kinds=2) ;;
+    esac
+}
+
+# Of gdn_cases, under a name: what serves them in pieces, in pools, and family by family.
+cases() {
+    local name=$1
+    shift
+    step "test_serving_$name" "$build/tests/gpu/test_serving" "$@"
+    step "test_chunked_$name" "$build/tests/gpu/test_chunked" "$@" --out "$out" --bounds "$bounds"
+    step "test_prefill_$name" "$build/tests/gpu/test_prefill" "$@" --out "$out" --bounds "$bounds"
+}
+
 tests() {
     step test_host "$build/tests/gpu/test_host" --out "$out"
     step test_conv1d "$build/tests/gpu/test_conv1d" --out "$out"
-    # What a plan chooses; the kernel of the arch's own, without a workspace; as if there were few SMs, so that CTAs walk items;
-    # cut; with half of a head's columns in a CTA, whole, walked and cut; the generic kernel; and, as if there were SMs without
-    # end, the kernel of few sequences.
     local name options
-    for name in default bare few_sms cut halves halves_few_sms halves_cut generic split; do
-        case $name in
-        default) options=() ;;
-        bare) options=(--no-workspace) ;;
-        few_sms) options=(--num-sms 3 --small) ;;
-        cut) options=(--params partition_chunks=4) ;;
-        halves) options=(--params block_dv=64,partition_chunks=2) ;;
-        halves_few_sms) options=(--params block_dv=64 --num-sms 3 --small) ;;
-        halves_cut) options=(--params block_dv=64,partition_chunks=4) ;;
-        generic) options=(--generic --no-workspace) ;;
-        split) options=(--params cta_kinds=2) ;;
-        esac
-        step "test_contract_$name" "$build/tests/gpu/test_contract" "${options[@]}" --out "$out"
-        step "test_serving_$name" "$build/tests/gpu/test_serving" "${options[@]}"
-        step "test_programmatic_$name" "$build/tests/gpu/test_programmatic" "${options[@]}"
-        step "test_chunked_$name" "$build/tests/gpu/test_chunked" "${options[@]}" --out "$out" --bounds "$bounds"
-        step "test_prefill_$name" "$build/tests/gpu/test_prefill" "${options[@]}" --out "$out" --bounds "$bounds"
+    # q and k that the kernel normalises; first, since files of a name are those of the last that writes them.
+    for name in default cut halves halves_cut generic split; do
+        take_way "$name"
+        cases "norms_$name" --qk-l2norm "${options[@]}"
     done
-    # q and k that the kernel normalises: as planned, cut, halves of columns, the generic kernel, and the one of few sequences.
-    for name in default cut halves generic split; do
-        case $name in
-        default) options=() ;;
-        cut) options=(--params partition_chunks=4) ;;
-        halves) options=(--params block_dv=64) ;;
-        generic) options=(--generic --no-workspace) ;;
-        split) options=(--params cta_kinds=2) ;;
-        esac
-        step "test_serving_norms_$name" "$build/tests/gpu/test_serving" --qk-l2norm "${options[@]}"
-        step "test_chunked_norms_$name" "$build/tests/gpu/test_chunked" --qk-l2norm "${options[@]}" --bounds "$bounds"
-        step "test_prefill_norms_$name" "$build/tests/gpu/test_prefill" --qk-l2norm "${options[@]}" --bounds "$bounds"
+    for name in default bare few_sms cut halves halves_few_sms halves_cut generic split; do
+        take_way "$name"
+        step "test_contract_$name" "$build/tests/gpu/test_contract" "${options[@]}" --out "$out"
+        step "test_programmatic_$name" "$build/tests/gpu/test_programmatic" "${options[@]}"
+        cases "$name" "${options[@]}"
     done
     # The partitions of plans whose bits do not depend on the batch, beside a kernel that holds SMs, and the other kernels' bits.
     step test_prefill_invariant "$build/tests/gpu/test_prefill" --batch-invariant --out "$out" --bounds "$bounds"

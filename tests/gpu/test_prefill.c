@@ -106,9 +106,10 @@ static int select_jobs(struct job *jobs)
 
 static bool find_bound(struct bound_row *out, const struct job *j)
 {
-    if (gdn_cases_qk_l2norm) return bounds_measure(out, j->family, j->shape, j->dtype, j->head_dim);
+    bool in_table = !gdn_cases_qk_l2norm;
     for (int i = 0; i < gdn_num_cut_shapes; ++i)
-        if (j->shape == &gdn_cut_shapes[i]) return bounds_measure(out, j->family, j->shape, j->dtype, j->head_dim);
+        in_table &= j->shape != &gdn_cut_shapes[i];
+    if (!in_table) return bounds_measure(out, j->family, j->shape, j->dtype, j->head_dim);
     const struct bound_row *row = bounds_find(&bounds, j->family->name, j->dtype, j->head_dim, j->shape->name);
     if (row) *out = *row;
     return row || bounds_of_family(out, &bounds, j->family->name, j->dtype, j->head_dim);

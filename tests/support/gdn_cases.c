@@ -137,18 +137,16 @@ static void spread_lengths(const struct gdn_case *c, struct rng *rng, uint16_t *
 {
     const int type = (int)c->desc.io_type, dim = c->desc.head_dim_qk;
     double row[256];
-    int any = 0, all_long = 0, all_short = 0;
+    int exponents[3] = { 0 };
     for (int64_t r = 0; r < c->used_tokens * heads; ++r) {
-        const int64_t token = r / heads;
         if (r % (64 * heads) == 0) {
-            all_long = 4 + (int)rng_below(rng, 6);
-            all_short = -9 + (int)rng_below(rng, 5);
+            exponents[1] = 4 + (int)rng_below(rng, 6);
+            exponents[2] = -9 + (int)rng_below(rng, 5);
         }
-        any = (int)rng_below(rng, 9) - 3;
-        const int exponents[] = { any, all_long, all_short }, exponent = exponents[token / 64 % 3];
+        exponents[0] = (int)rng_below(rng, 9) - 3;
         gdni_load_row(type, rows, r * dim, dim, row);
         for (int i = 0; i < dim; ++i)
-            row[i] = ldexp(row[i], exponent);
+            row[i] = ldexp(row[i], exponents[r / heads / 64 % 3]);
         gdni_store_row(type, rows, r * dim, dim, row);
     }
 }
