@@ -53,14 +53,15 @@ constexpr int TOKEN_STEPS = C / 16; /* k16 steps over a chunk */
 constexpr int QK_BYTES = C * DK * 2, V_BYTES = C * BV * 2, GATE_BYTES = C * 4, TP_BYTES = C * C * 2;
 constexpr int STAGE_BYTES = 2 * QK_BYTES + V_BYTES + 5 * GATE_BYTES;
 constexpr int TP_OFFSET = STAGES * STAGE_BYTES;
-constexpr int BAR_OFFSET = TP_OFFSET + TP_STAGES * 2 * TP_BYTES;
+constexpr int BAR_OFFSET = TP_OFFSET + TP_STAGES * 2 * TP_BYTES, BAR_BYTES = 128;
+constexpr int LOWEST_OFFSET = BAR_OFFSET + BAR_BYTES; /* with in-kernel norms of fp16: lowest_update() of a stage's T and P */
 
 static_assert(C == 64 && DV % BV == 0 && BV % 64 == 0 && DK % 64 == 0, "what tiles and roles divide");
 static_assert(STAGE_BYTES % 128 == 0, "tiles are aligned as Tile::below() wants");
 static_assert(STAGES >= 2, "a chunk loads while another is used");
 static_assert(spec::THREADS == 32 * (STATE_WARPS + AUX_WARPS), "host and device agree on the roles");
-static_assert(spec::SMEM_BYTES == BAR_OFFSET + 128, "host and device agree on shared memory");
-static_assert((2 * STAGES + 2 * TP_STAGES + 1) * 8 <= 128, "barriers fit");
+static_assert(spec::SMEM_BYTES == LOWEST_OFFSET + 16 && TP_STAGES <= 4, "host and device agree on shared memory");
+static_assert((2 * STAGES + 2 * TP_STAGES + 1) * 8 <= BAR_BYTES, "barriers fit");
 
 enum { BAR_INVERSE = 1, BAR_NORMS = 2 }; /* named barriers: the two inverse warps; norms of k are there */
 
@@ -114,6 +115,10 @@ struct Shared {
     __device__ __forceinline__ u32 inverted() const
     {
         return base + BAR_OFFSET + 8 * (2 * STAGES + 2 * TP_STAGES);
+    }
+    __device__ __forceinline__ u32 lowest(int b) const
+    {
+        return base + LOWEST_OFFSET + 4 * b;
     }
 };
 
@@ -237,6 +242,7 @@ __device__ __forceinline__ void load_chunk(Loader &next, const prefill_params &p
 /* Where T and P of a chunk go, once the state warps have read what was there. */
 struct Output {
     Tile<C> t, p;
+    u32 lowest; /* see lowest_update() */
     u32 empty, parity;
     u32 inverted, inverted_parity; /* all four warps: the diagonal blocks have left P's place */
 };
@@ -244,10 +250,11 @@ struct Output {
 /* T (inverse warps) or P (score warps) of one chunk. */
 __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out, bool scores, int high, int lane)
 {
-    constexpr AuxBarriers barriers = { BAR_INVERSE, BAR_NORMS };
+    constexpr AuxBarriers barriers = { BAR_INVERSE, BAR_NORMS, 0 };
     Part part;
     Squares squares;
     Norms norms;
+    u32 lowest = 0;
     gram(part, squares, scores ? stage.q : stage.k, stage.k, scores, high, lane);
     if constexpr (spec::QK_L2NORM) {
         if (!scores) take_squares(squares, part, high);
@@ -262,6 +269,7 @@ __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out,
         mbar_wait(out.empty, out.parity);
         invert_diagonals(part, out.t, out.p, high, lane);
     }
+    if (NORMS_RAISE_LOW && scores) lowest = lowest_update(stage, lane);
     mbar_arrive(out.inverted); /* an mbarrier rather than bar.sync: racecheck can follow it */
     mbar_wait(out.inverted, out.inverted_parity);
     if constexpr (spec::QK_L2NORM) fold_norms(stage, norms, scores, high, lane);
@@ -269,6 +277,7 @@ __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out,
         merge(out.t, barriers, high, lane);
         return;
     }
+    if (NORMS_RAISE_LOW && high == 3 && lane == 0) store_shared(out.lowest, lowest);
 #pragma unroll
     for (int n = 0; n < PART_BLOCKS; ++n)
         store_block(out.p, part.x[n], block_row(n, high), block_column(n, high), lane);
@@ -306,7 +315,7 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w,
         }
         if (chunk < 0) continue;
         mbar_wait(sm.full(use.slot), use.parity);
-        const Output to = { sm.t(out.slot), sm.p(out.slot), sm.tp_empty(out.slot),
+        const Output to = { sm.t(out.slot), sm.p(out.slot), sm.lowest(out.slot), sm.tp_empty(out.slot),
                             out.parity,     sm.inverted(),  (u32)(chunk & 1) };
         aux_chunk(sm.stage(use.slot), to, scores, high, lane);
         mbar_arrive(sm.tp_full(out.slot));
@@ -351,10 +360,10 @@ template <int BLOCKS> __device__ __forceinline__ void operand_a(u32 (&a)[4], con
 
 /* The I/O type's operand copy: fp16 needs the range check, bf16 has fp32's range. */
 template <int BLOCKS>
-__device__ __forceinline__ RowScale pack_io_rows(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4])
+__device__ __forceinline__ RowScale pack_io_rows(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4], u32 low = F16_LOW)
 {
     if constexpr (!spec::IO_BF16) {
-        return pack_f16(packed, x);
+        return pack_f16(packed, x, low);
     } else {
 #pragma unroll
         for (int n = 0; n < BLOCKS; ++n) {
@@ -532,11 +541,12 @@ __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Sta
     const RowScale v = pack_f16(packed, x);
     if (v.used) scale_rows(out, inverse_scale(v.lo), inverse_scale(v.hi));
     mma_triangle(out, packed, sm.p(b), lane);
+    const u32 low = NORMS_RAISE_LOW ? load_shared_u32(sm.lowest(b)) : F16_LOW;
     mbar_arrive(sm.tp_empty(b));
     if (v.used) scale_rows(out, v.lo, v.hi);
     multiply(out, scale);
     scale_columns(x, stage.decay_out, lane);
-    const RowScale u = pack_io_rows(packed, x);
+    const RowScale u = pack_io_rows(packed, x, low);
     multiply(S, chunk_decay(stage));
     if (u.used) scale_rows(S, inverse_scale(u.lo), inverse_scale(u.hi));
     mma_update(S, packed, stage.k, lane);
@@ -578,6 +588,7 @@ __device__ __forceinline__ void init_barriers(const Shared &sm)
         mbar_init(sm.empty(s), 32 * (STATE_WARPS + AUX_WARPS));
     }
     mbar_init(sm.inverted(), 32 * AUX_WARPS);
+    init_norms_meetings();
     for (int b = 0; b < TP_STAGES; ++b) {
         mbar_init(sm.tp_full(b), 32 * AUX_WARPS);
         mbar_init(sm.tp_empty(b), 32 * STATE_WARPS);

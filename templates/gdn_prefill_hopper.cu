@@ -148,14 +148,12 @@ __device__ __forceinline__ u32 at(int offset)
 
 /* Barriers, in order of their index. */
 enum {
-    K_FULL = 0,
-    Q_FULL = K_FULL + K_STAGES,
-    V_FULL = Q_FULL + Q_STAGES,
+    CHUNK_FULL = 0, /* K, Q and the gate table */
+    V_FULL = CHUNK_FULL + K_STAGES,
     K_EMPTY = V_FULL + V_STAGES,
     Q_EMPTY = K_EMPTY + K_STAGES,
     V_EMPTY = Q_EMPTY + Q_STAGES,
-    GATE_FULL = V_EMPTY + V_STAGES,
-    GATE_EMPTY = GATE_FULL + GATE_STAGES,
+    GATE_EMPTY = V_EMPTY + V_STAGES,
     TP_FULL = GATE_EMPTY + GATE_STAGES,
     TP_EMPTY = TP_FULL + TP_STAGES,
     O_FULL = TP_EMPTY + TP_STAGES, /* [state warpgroup] */
@@ -181,17 +179,16 @@ __device__ __forceinline__ void init_barriers()
 #pragma unroll /* their counts as constants: worked out by one thread they took longer than the instructions */
     for (int i = 0; i < NUM_BARRIERS; ++i) {
         int warps = 1;                                /* the one that loads; O_EMPTY: that stores */
-        if (i >= K_EMPTY && i < GATE_FULL) warps = STATE_WARPS;
-        if (i >= GATE_EMPTY && i < TP_FULL) warps = STATE_WARPS;
+        if (i >= K_EMPTY && i < TP_FULL) warps = STATE_WARPS;
         if (i >= TP_FULL && i < TP_EMPTY) warps = 4; /* aux warps */
         if (i >= TP_EMPTY && i < O_FULL) warps = STATE_WARPS;
         if (i >= O_FULL && i < O_EMPTY) warps = 4;              /* one state warpgroup's warps */
         if (i >= DIAGONAL_FULL && i < DIAGONAL_DONE) warps = 4; /* aux warps */
         if (i >= DIAGONAL_DONE && i < ITEM_DONE) warps = 2;     /* gate warps */
         if (i >= ITEM_DONE && i < TAIL) warps = STATE_WARPS;
-        const bool lanes = i >= GATE_FULL && i < GATE_EMPTY;    /* a gate warp's lanes, each for its tokens */
+        const int lanes = i < V_FULL ? 32 : 0;                  /* a gate warp's, each for its tokens */
         if (i == CARRIED) warps = STATE_WARPS;
-        mbar_init(bar(i), lanes ? 32 : i >= TAIL && i < CARRIED ? 1 : warps * ARRIVALS_PER_WARP);
+        mbar_init(bar(i), i >= TAIL && i < CARRIED ? 1 : warps * ARRIVALS_PER_WARP + lanes);
     }
 #pragma unroll
     for (int i = 0; spec::QK_L2NORM && i < GATE_STAGES; ++i)
@@ -1133,8 +1130,9 @@ __device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, cons
     tma_load(to, map, bar, from.token, from.half, from.head, from.batch);
 }
 
+/* The first of a barrier's tiles, BYTES of them in all. */
 template <int BYTES>
-__device__ __forceinline__ void load_whole_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
+__device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
 {
     if (lane == 0) {
         mbar_arrive_expect(full, BYTES);
@@ -1163,8 +1161,7 @@ __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &
     clear_rest<TILE>(c.q(), rows, lane);
     clear_rest<V_TILE>(c.v(), rows, lane);
     async_proxy_fence();
-    mbar_arrive_warp(bar(K_FULL + (c.n & 3)), lane);
-    mbar_arrive_warp(bar(Q_FULL + c.q_slot), lane);
+    mbar_arrive_warp(bar(CHUNK_FULL + (c.n & 3)), lane);
     mbar_arrive_warp(bar(V_FULL + (c.n & 1)), lane);
     __syncwarp();
 }
@@ -1176,7 +1173,7 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n, int lane)
     mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
     const TileAt v = { (int)load_shared_u32(from), PARTS > 1 ? (int)load_shared_u32(from + 12) : 0,
                        (int)load_shared_u32(from + 4), (int)load_shared_u32(from + 8) };
-    load_whole_tile<V_TILE>(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v, lane);
+    load_first_tile<V_TILE>(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v, lane);
 }
 
 /*
@@ -1208,9 +1205,10 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 c
     const int rows = min((int)load_shared_u32(course + COURSE_LEN) - step * C, C);
     const Tiles from = tiles_of(course, step);
     mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
-    if (rows == C) load_whole_tile<TILE>(c.k(), &p.k_map, bar(K_FULL + (n & 3)), from.k, lane);
+    if (rows == C) load_first_tile<2 * TILE>(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k, lane);
     mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
-    if (rows == C) load_whole_tile<TILE>(c.q(), &p.q_map, bar(Q_FULL + c.q_slot), from.q, lane);
+    if (rows == C && lane == 0) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
+    __syncwarp();
     if (v_waits) load_v(p, n - 1, lane);
     v_waits = rows == C;
     if (v_waits) {
@@ -1241,7 +1239,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             if (!tickets && v_waits) load_v(p, n - 1, lane);
             v_waits &= tickets;
             known = take_item(p, number + 1, tickets, lane);
-            if (!known && !tickets) return;
+            if (!known && !tickets) break;
             tickets &= known;
         } else {
             ++number;
@@ -1258,6 +1256,8 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             }
         }
     }
+    mbar_wait(bar(K_EMPTY + (n & 3)), n >> 2 & 1 ^ 1);
+    mbar_arrive_warp(bar(CHUNK_FULL + (n & 3)), lane); /* of a chunk that there is not */
 }
 
 /* ---- Producer: gates ----------------------------------------------------------------------------------------------- */
@@ -1406,6 +1406,7 @@ struct Cursor {
         more = item.n >= 0;
         if (!more) return;
         const uint4 first = GateReader(p, item, item.head(), 0).saved();
+        __syncwarp(); /* all lanes have fetched what the last item's was for */
         if (lane_id() == 0) store_shared(reader, first.x, first.y, first.z, first.w);
         __syncwarp();
         if constexpr (spec::CHECKPOINTS) {
@@ -1539,7 +1540,7 @@ __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor
         store_gates(table, decay, beta, p.p_scale, lane);
     }
     if (lane == 0) store_chunk_facts(p, table, cursor);
-    mbar_arrive(bar(GATE_FULL + slot));
+    mbar_arrive(bar(CHUNK_FULL + slot));
 }
 
 /*
@@ -1789,10 +1790,9 @@ __device__ __forceinline__ float2 query_norms(const Clock &c, int band)
 
 /*
  * fp16: what r of k does to the range of r d V', by powers of two, 2^-below <= r < 2^above. W has to be smaller by 2^above, in
- * W_LIMIT itself, and larger than fits() has it by 2^below, from its bit 26 on in an exponent; rows that are scaled come to
- * norm_size() times less, 2^above, from bit 16 on: nothing is then larger than of keys that come normalised. By one warp.
+ * W_LIMIT itself, and larger than fits() has it by 2^below, from its bit 16 on in an exponent. By one warp.
  */
-constexpr int LIMIT_ABOVE = 16, LIMIT_BELOW = 26;
+constexpr int LIMIT_BELOW = 16;
 constexpr int MOST_ABOVE = 10, MOST_BELOW = 20; /* r <= 1000; of less than 2^-20 no bits are left */
 
 __device__ __forceinline__ float power_of_two(int exponent)
@@ -1810,13 +1810,17 @@ __device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
     if (lane == 0)
         store_shared(table + W_LIMIT,
                      pack_f16x2(f16_lo(load_shared_u32(table + W_LIMIT)) * power_of_two(-above), 0.0f) |
-                         (u32)above << LIMIT_ABOVE | (u32)below << LIMIT_BELOW);
+                         (u32)below << LIMIT_BELOW);
     __syncwarp();
 }
 
+/*
+ * Scaled rows have their largest between 2^3 and 2^4 (see row_scale()), divided by this: just below the limit, so that the
+ * small ones of long keys keep what bits there are.
+ */
 __device__ __forceinline__ float norm_size(u32 limits)
 {
-    return NORMS_LIMIT_W ? power_of_two((int)(limits >> LIMIT_ABOVE & 0xf)) : 1.0f;
+    return NORMS_LIMIT_W ? power_of_two(4 + 15 - (int)(limits >> 10 & 0x1f)) : 1.0f;
 }
 
 /* ---- L and P ------------------------------------------------------------------------------------------------------- */
@@ -2044,12 +2048,10 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
     for (bool waits = false;; c.advance()) { /* T of chunk c.n - 1 is still to be made */
         const int slot = c.n & 1;
         const u32 table = c.table();
-        mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
-        const bool k_full = mbar_peek(bar(K_FULL + (c.n & 3)), c.parity4());
+        mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         const u32 flags = load_shared_u32(table + FLAGS);
         if (rarely(flags & CHUNK_END)) break;
         const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
-        if (!k_full) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
         issue_gram(kk, c.k(), c.k());
         const DiagonalGates gates = diagonal_gates(table, band);
         wgmma_wait<0>();
@@ -2062,7 +2064,6 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
                     band);
         mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id());
         if constexpr (spec::QK_L2NORM) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
-        mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
         issue_gram(qk, c.q(), c.k());
         if (waits) finish_t(p, c.n - 1, band);
         mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1);
@@ -2493,10 +2494,7 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     issue_finish(st, table, at(P_AT) + (c.n & 1) * SQUARE, c.k());
     arrive_warp(GATE_EMPTY + (c.n & 3));
     const int n = c.n + 1;
-    if (!last) { /* the next item may not be known before this one is done */
-        mbar_wait(bar(GATE_FULL + (n & 3)), n >> 2 & 1);
-        mbar_wait(bar(K_FULL + (n & 3)), n >> 2 & 1);
-    }
+    if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next item may not be known before this one is done */
     mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
     const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
     wgmma_wait<1>();
@@ -2527,10 +2525,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     pack_state(st, place);
     take_turn(place.group);
     issue_keys(x, st.packed, c.k());
-    if constexpr (EARLY_Q) {
-        mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
-        issue_keys(st.O, st.packed, c.q());
-    }
+    if constexpr (EARLY_Q) issue_keys(st.O, st.packed, c.q());
     if (place.warp == 0) {
         const u32 checkpoint = spec::CHECKPOINTS ? load_shared_u32(table + CHECKPOINT) : 0;
         store_shared(kept(place), now, checkpoint, __float_as_uint(decay), 0u);
@@ -2539,7 +2534,6 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     for (int i = 0; i < 64; ++i)
         st.S[i] *= decay;
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
-    if constexpr (!EARLY_Q) mbar_wait(bar(Q_FULL + c.q_slot), c.q_parity);
     load_values(v, c.v() + place.group * HALF, place.warp); /* while K S runs: shared memory takes its time */
     if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
     const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
@@ -2553,7 +2547,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
 #pragma unroll
         for (int i = 0; i < 16; ++i)
             any |= W[i / 4][i % 4];
-        if (rarely(any == 0)) mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4()); /* complete already */
+        if (rarely(any == 0)) mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4()); /* complete already */
         issue_keys(st.O, st.packed, c.q());
     }
     /* One way for the whole warpgroup, whose warps must execute the same products. */
@@ -2971,8 +2965,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
         mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
         if ((int)load_shared_u32(entry_of(number) + ITEM_N) < 0) break;
         begin_item(st.S, p, entry_of(number), place); /* a CTA's first one while its table and tiles are on their way */
-        mbar_wait(bar(GATE_FULL + (c.n & 3)), c.parity4());
-        mbar_wait(bar(K_FULL + (c.n & 3)), c.parity4());
+        mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         u32 now;
         do {
             __syncwarp(); /* else the compiler makes one loop of the two; so the code of usual chunks lies in one piece */

@@ -65,6 +65,7 @@ static_assert(spec::THREADS == 3 * 32 * WARPS, "host and device agree on the rol
 enum { BAR_GROUP = 1, BAR_INVERSE = BAR_GROUP + GROUPS, BAR_NORMS = BAR_INVERSE + GROUPS };
 enum { BAR_CHUNK = 1, BAR_W, BAR_V, BAR_SCALE_STATE, BAR_SCALE_ALL };
 enum { STATE_THREADS = 32 * WARPS, ALL_THREADS = 64 * WARPS }; /* the load warps are in none */
+enum { GROUP_THREADS = 32 * WARPS };                           /* without its feeding warps */
 
 /*
  * Where state and output warps meet, each at a place of its own in the code. bar.sync counts threads and knows no places (PTX
@@ -74,15 +75,24 @@ enum { STATE_THREADS = 32 * WARPS, ALL_THREADS = 64 * WARPS }; /* the load warps
 #ifdef GDN_CHECKED
 __shared__ u64 meetings[BAR_SCALE_ALL + 1];
 
+__shared__ u64 group_meetings[GROUPS];
+
 __device__ __forceinline__ void init_meetings()
 {
     for (int i = 0; i <= BAR_SCALE_ALL; ++i)
         mbar_init(smem_address(&meetings[i]), ALL_THREADS);
+    for (int i = 0; i < GROUPS; ++i)
+        mbar_init(smem_address(&group_meetings[i]), GROUP_THREADS);
 }
 
 __device__ __forceinline__ void meet(int id)
 {
     mbar_meet(smem_address(&meetings[id]));
+}
+
+__device__ __forceinline__ void meet_group(int group)
+{
+    mbar_meet(smem_address(&group_meetings[group]));
 }
 #else
 __device__ __forceinline__ void init_meetings() {}
@@ -90,6 +100,11 @@ __device__ __forceinline__ void init_meetings() {}
 __device__ __forceinline__ void meet(int id)
 {
     bar_sync(id, ALL_THREADS);
+}
+
+__device__ __forceinline__ void meet_group(int group)
+{
+    bar_sync(BAR_GROUP + group, GROUP_THREADS);
 }
 #endif
 
@@ -126,10 +141,14 @@ struct Image {
     {
         return spec::QK_L2NORM ? base + 2 * TRIANGLE_BYTES + 3 * GATE_BYTES : decay_in();
     }
-    /* The chunk's whole decay. */
+    /* The chunk's whole decay; with in-kernel norms lowest_update() lies behind it. */
     __device__ __forceinline__ u32 decay() const
     {
         return spec::QK_L2NORM ? base + 2 * TRIANGLE_BYTES + 4 * GATE_BYTES : decay_in() + 4 * (C - 1);
+    }
+    __device__ __forceinline__ u32 lowest() const
+    {
+        return decay() + 4;
     }
 };
 
@@ -363,24 +382,25 @@ __device__ __forceinline__ void write_p(u8 *image, const Part &part, int high, i
     }
 }
 
-__device__ __forceinline__ void write_gates(u8 *image, const GateArrays &gates, int lane)
+/* lowest: of lowest_update(). */
+__device__ __forceinline__ void write_gates(u8 *image, const GateArrays &gates, u32 lowest, int lane)
 {
     const u32 from[4] = { gates.decay_in, gates.decay_out, gates.beta, gates.decay_in_q() };
 #pragma unroll
     for (int a = 0; a < (spec::QK_L2NORM ? 4 : 3); ++a)
         *(float2 *)(image + 2 * TRIANGLE_BYTES + a * GATE_BYTES + 8 * lane) = load_shared_float2(from[a] + 8 * lane);
-    if (spec::QK_L2NORM && lane < 4)
-        *(float *)(image + 2 * TRIANGLE_BYTES + 4 * GATE_BYTES + 4 * lane) =
-            exp2_approx(load_shared_float(gates.log_decay + 4 * (C - 1)));
+    if (spec::QK_L2NORM && lane == 0)
+        *(uint4 *)(image + 2 * TRIANGLE_BYTES + 4 * GATE_BYTES) =
+            make_uint4(__float_as_uint(exp2_approx(load_shared_float(gates.log_decay + 4 * (C - 1)))), lowest, 0, 0);
 }
 
 /* One warp's share of an image. scores: it makes P, else T. */
 __device__ __forceinline__ void make_image(u8 *image, const Group &group, const GateArrays &gates, bool scores,
                                            int high, int lane)
 {
-    const AuxBarriers barriers = { BAR_INVERSE + group.index, BAR_NORMS + group.index };
-    const int all = BAR_GROUP + group.index;
+    const AuxBarriers barriers = { BAR_INVERSE + group.index, BAR_NORMS + group.index, group.index };
     const int warp = 3 - high;
+    u32 lowest = 0;
     Part part;
     Squares squares;
     Norms norms;
@@ -400,12 +420,13 @@ __device__ __forceinline__ void make_image(u8 *image, const Group &group, const 
     else
         invert_diagonals(part, group.t(), group.scratch(), high, lane);
     if constexpr (spec::QK_L2NORM) {
-        bar_sync(all, 32 * WARPS); /* everybody has read the gates */
+        if (NORMS_RAISE_LOW && scores) lowest = lowest_update(gates, lane);
+        meet_group(group.index); /* everybody has read the gates */
         fold_norms(gates, norms, scores, high, lane);
-        bar_sync(all, 32 * WARPS);
+        meet_group(group.index);
     }
     if (scores) {
-        if (warp == 0) write_gates(image, gates, lane);
+        if (warp == 0) write_gates(image, gates, lowest, lane);
     } else {
         bar_sync(barriers.inverse, 64);
         merge(group.t(), barriers, high, lane);
@@ -423,7 +444,7 @@ __device__ __forceinline__ void producer_role(const prefill_params &p, const Gro
         const i64 index = (i64)((u64)load_shared_u32(at) | (u64)load_shared_u32(at + 4) << 32);
         if (index < 0) return;
         make_image(image_at(p, index), group, group.gates(n & 1), warp & 2, 3 - (warp & 1), lane);
-        bar_sync(BAR_GROUP + group.index, 32 * WARPS);
+        meet_group(group.index);
         if (warp == 3 && lane == 0) signal(image_flag(p, index), 1);
     }
 }
@@ -559,7 +580,7 @@ __device__ __forceinline__ void store_fragments(u32 data, const u32 (&packed)[BL
                      packed[2 * s][1], packed[2 * s + 1][0], packed[2 * s + 1][1]);
 }
 
-/* This warp's share, as it is, and for fp16 its rows' maxima. A barrier later, in_range() says whether that will do. */
+/* This warp's share, as it is, and for fp16 its rows' maxima. A barrier later, out_of_range() says whether that will do. */
 template <int BLOCKS, bool F16>
 __device__ __forceinline__ void publish(const Exchange &to, const float (&x)[ROW_BLOCKS][BLOCKS][4], int warp, int lane)
 {
@@ -583,22 +604,24 @@ __device__ __forceinline__ void publish(const Exchange &to, const float (&x)[ROW
     }
 }
 
-/* Every warp reads the same maxima: the answer is the same in all. */
-__device__ __forceinline__ bool in_range(const Exchange &from, int lane)
+/*
+ * Row blocks that do not fit, a bit each; each for itself, as in the generic kernel, since scaled rows have other bits where
+ * unscaled ones are subnormal. Every warp reads the same maxima: the answer is the same in all.
+ */
+__device__ __forceinline__ u32 out_of_range(const Exchange &from, int lane, u32 low = F16_LOW)
 {
-    bool fits = true;
+    u32 blocks = 0;
 #pragma unroll
     for (int m = 0; m < ROW_BLOCKS; ++m) {
         const uint4 of_warps = load_shared_16(from.maxima + (m * 8 + (lane >> 2)) * WARPS * 4);
         const u32 most = max_abs_f16x2(max_abs_f16x2(of_warps.x, of_warps.y), max_abs_f16x2(of_warps.z, of_warps.w));
-        const u32 first = most & 0xffffu, second = most >> 16;
-        fits = fits && first - F16_LOW <= F16_HIGH - F16_LOW && second - F16_LOW <= F16_HIGH - F16_LOW;
+        if (!__all_sync(~0u, both_within(most, low, F16_HIGH))) blocks |= 1u << m;
     }
-    return __all_sync(~0u, fits);
+    return blocks;
 }
 
-/* Rows' scales from all state warps' fp32 maxima. */
-__device__ __forceinline__ void read_scales(Scales &scales, u32 scratch, int lane)
+/* Scales of these blocks' rows from all state warps' fp32 maxima; the others' are 1. */
+__device__ __forceinline__ void read_scales(Scales &scales, u32 blocks, u32 scratch, int lane)
 {
 #pragma unroll
     for (int m = 0; m < ROW_BLOCKS; ++m) {
@@ -609,7 +632,8 @@ __device__ __forceinline__ void read_scales(Scales &scales, u32 scratch, int lan
             lo = fmaxf(lo, most.x);
             hi = fmaxf(hi, most.y);
         }
-        scales[m] = { scale_for(lo), scale_for(hi), true };
+        const bool scaled = blocks >> m & 1;
+        scales[m] = { scaled ? scale_for(lo) : 1.0f, scaled ? scale_for(hi) : 1.0f, scaled };
     }
 }
 
@@ -618,7 +642,7 @@ __device__ __forceinline__ void read_scales(Scales &scales, u32 scratch, int lan
  * too, are in take_scales() meanwhile.
  */
 template <int BLOCKS, bool ALL>
-__device__ __forceinline__ void publish_scaled(u32 data, u32 scratch, Scales &scales,
+__device__ __forceinline__ void publish_scaled(u32 data, u32 blocks, u32 scratch, Scales &scales,
                                                const float (&x)[ROW_BLOCKS][BLOCKS][4], int warp, int lane)
 {
     bar_sync(BAR_SCALE_STATE, STATE_THREADS);
@@ -639,7 +663,7 @@ __device__ __forceinline__ void publish_scaled(u32 data, u32 scratch, Scales &sc
         }
     }
     bar_sync(BAR_SCALE_STATE, STATE_THREADS);
-    read_scales(scales, scratch, lane);
+    read_scales(scales, blocks, scratch, lane);
 #pragma unroll
     for (int m = 0; m < ROW_BLOCKS; ++m) {
         u32 packed[BLOCKS][2];
@@ -652,10 +676,10 @@ __device__ __forceinline__ void publish_scaled(u32 data, u32 scratch, Scales &sc
 }
 
 /* The output warps' part in publish_scaled<ALL>. */
-__device__ __forceinline__ void take_scales(Scales &scales, u32 scratch, int lane)
+__device__ __forceinline__ void take_scales(Scales &scales, u32 blocks, u32 scratch, int lane)
 {
     meet(BAR_SCALE_ALL);
-    read_scales(scales, scratch, lane);
+    read_scales(scales, blocks, scratch, lane);
     meet(BAR_SCALE_ALL); /* the scratch is free again */
 }
 
@@ -898,12 +922,12 @@ struct StateWarp {
     /* x = S^T K^T */
     __device__ __forceinline__ void keys(TokenPart &x, const KeyPart &S) const
     {
-        const bool fits = !IO_F16 || in_range(sm.s(), lane);
+        const u32 out = IO_F16 ? out_of_range(sm.s(), lane) : 0;
         clear(x);
         mma_keys(x, sm.s().data, k_rows, lane);
-        if (fits) return;
+        if (out == 0) return;
         Scales scales;
-        publish_scaled<KEY_BLOCKS, true>(sm.s().data, sm.early_scratch(), scales, S, warp, lane);
+        publish_scaled<KEY_BLOCKS, true>(sm.s().data, out, sm.early_scratch(), scales, S, warp, lane);
         clear(x);
         mma_keys(x, sm.s().data, k_rows, lane);
         apply_scales(x, scales);
@@ -912,28 +936,28 @@ struct StateWarp {
     /* V'^T from W^T. */
     __device__ __forceinline__ void solve(TokenPart &v, const TokenPart &w, const TriangleOperand &t) const
     {
-        const bool fits = in_range(sm.w(), lane);
+        const u32 out = out_of_range(sm.w(), lane);
         clear(v);
         mma_triangle(v, sm.w().data, t, warp, lane);
-        if (fits) return;
+        if (out == 0) return;
         Scales scales;
-        publish_scaled<TOKEN_BLOCKS, false>(sm.w().data, sm.early_scratch(), scales, w, warp, lane);
+        publish_scaled<TOKEN_BLOCKS, false>(sm.w().data, out, sm.early_scratch(), scales, w, warp, lane);
         clear(v);
         mma_triangle(v, sm.w().data, t, warp, lane);
         apply_scales(v, scales);
     }
 
     /* S^T += (d V')^T K */
-    __device__ __forceinline__ void update(KeyPart &S, const TokenPart &u, const UpdateOperand &k_columns) const
+    __device__ __forceinline__ void update(KeyPart &S, const TokenPart &u, const UpdateOperand &k_columns, u32 low) const
     {
         Scales scales;
-        const bool scaled = IO_F16 && !in_range(sm.u(), lane);
-        if (__builtin_expect(scaled, 0)) {
-            publish_scaled<TOKEN_BLOCKS, false>(sm.u().data, sm.late_scratch(), scales, u, warp, lane);
+        const u32 out = IO_F16 ? out_of_range(sm.u(), lane, low) : 0;
+        if (__builtin_expect(out != 0, 0)) {
+            publish_scaled<TOKEN_BLOCKS, false>(sm.u().data, out, sm.late_scratch(), scales, u, warp, lane);
             remove_scales(S, scales);
         }
         mma_update(S, sm.u().data, k_columns, lane);
-        if (__builtin_expect(scaled, 0)) apply_scales(S, scales);
+        if (__builtin_expect(out != 0, 0)) apply_scales(S, scales);
     }
 
     /* From BAR_CHUNK to the next S, published. */
@@ -954,12 +978,13 @@ struct StateWarp {
         publish<TOKEN_BLOCKS, IO_F16>(sm.u(), x, warp, lane);
         k_columns.load(slot.k, warp, lane);
         multiply(S, load_shared_float(slot.image.decay()));
+        const u32 low = NORMS_RAISE_LOW ? load_shared_u32(slot.image.lowest()) : F16_LOW;
         meet(BAR_V);
-        const bool fits = in_range(sm.v(), lane);
-        update(S, x, k_columns);
-        if (__builtin_expect(!fits, 0)) {
+        const u32 out = out_of_range(sm.v(), lane);
+        update(S, x, k_columns, low);
+        if (__builtin_expect(out != 0, 0)) {
             Scales scales; /* the output warps' business */
-            publish_scaled<TOKEN_BLOCKS, true>(sm.v().data, sm.late_scratch(), scales, v, warp, lane);
+            publish_scaled<TOKEN_BLOCKS, true>(sm.v().data, out, sm.late_scratch(), scales, v, warp, lane);
         }
         publish<KEY_BLOCKS, IO_F16>(sm.s(), S, warp, lane);
     }
@@ -1083,11 +1108,11 @@ __device__ __forceinline__ void output_from_state(TokenPart &out, const Shared &
                                                   const KeysOperand &q, int warp, int lane)
 {
     Scales scales;
-    const bool fits = !IO_F16 || in_range(sm.s(), lane);
-    if (!fits) take_scales(scales, sm.early_scratch(), lane);
+    const u32 blocks = IO_F16 ? out_of_range(sm.s(), lane) : 0;
+    if (blocks != 0) take_scales(scales, blocks, sm.early_scratch(), lane);
     clear(out);
     mma_keys(out, sm.s().data, q, lane);
-    if (!fits) apply_scales(out, scales);
+    if (blocks != 0) apply_scales(out, scales);
     scale_columns(out, slot.image.decay_in_q(), warp, lane);
 }
 
@@ -1096,13 +1121,13 @@ __device__ __forceinline__ void output_from_chunk(TokenPart &out, const Shared &
                                                   float scale, int warp, int lane)
 {
     Scales scales;
-    const bool fits = in_range(sm.v(), lane);
-    if (!fits) {
-        take_scales(scales, sm.late_scratch(), lane);
+    const u32 blocks = out_of_range(sm.v(), lane);
+    if (blocks != 0) {
+        take_scales(scales, blocks, sm.late_scratch(), lane);
         remove_scales(out, scales);
     }
     mma_triangle(out, sm.v().data, triangle, warp, lane);
-    if (!fits) apply_scales(out, scales);
+    if (blocks != 0) apply_scales(out, scales);
     multiply(out, scale);
 }
 
@@ -1212,6 +1237,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         else
             init_recurrence(sm);
         init_meetings();
+        init_norms_meetings();
     }
     __syncthreads();
     if (produces)

@@ -88,13 +88,13 @@ static void take_contract(struct gdni_spec *s, const struct gdni_problem *proble
 /* templates/gdn_prefill_generic.cu: warps by role, and the shared memory of its picture. */
 static void derive_generic(struct gdni_spec *s)
 {
-    enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 5, BARRIERS = 128 };
+    enum { WARP = 32, AUX_WARPS = 4, ROWS_PER_STATE_WARP = 16, GATE_ARRAYS = 5, BARRIERS = 128, LOWEST = 16 };
     const struct gdni_params *p = &s->params;
     const int32_t io = gdni_dtype_bytes(s->io_type);
     const int32_t stage = p->chunk * (2 * s->dk + p->block_dv) * io + p->chunk * GATE_ARRAYS * (int32_t)sizeof(float);
     const int32_t tp = 2 * p->chunk * p->chunk * 2;
     s->threads = WARP * (p->block_dv / ROWS_PER_STATE_WARP + AUX_WARPS);
-    s->smem_bytes = p->stages * stage + (p->stages - 1) * tp + BARRIERS;
+    s->smem_bytes = p->stages * stage + (p->stages - 1) * tp + BARRIERS + LOWEST;
 }
 
 /* templates/gdn_prefill_split.cu: both kinds of CTAs have the same size, whichever needs more. */

@@ -11,6 +11,7 @@
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
+#include "gdn_range.cuh"
 #include "gdn_tile.cuh"
 #include "gdn_types.cuh"
 
@@ -34,11 +35,41 @@ struct GateArrays {
     }
 };
 
-/* Named barriers of the four warps that make one chunk's T and P. */
+/* Named barriers of the four warps that make one chunk's T and P; `group`: whose they are, where a CTA has several. */
 struct AuxBarriers {
     int inverse; /* the two inverse warps */
     int norms;   /* norms of k are there: all four warps */
+    int group;
 };
+
+/*
+ * The score warps wait for norms of k, the inverse warps do not wait for them. racecheck does not follow bar.arrive: in a
+ * checked build all meet at an mbarrier.
+ */
+#ifdef GDN_CHECKED
+__shared__ u64 norms_meetings[2];
+
+__device__ __forceinline__ void init_norms_meetings()
+{
+    for (int i = 0; i < 2; ++i)
+        mbar_init(smem_address(&norms_meetings[i]), 128);
+}
+
+__device__ __forceinline__ void meet_for_norms(const AuxBarriers &barriers, bool)
+{
+    mbar_meet(smem_address(&norms_meetings[barriers.group]));
+}
+#else
+__device__ __forceinline__ void init_norms_meetings() {}
+
+__device__ __forceinline__ void meet_for_norms(const AuxBarriers &barriers, bool waits)
+{
+    if (waits)
+        bar_sync(barriers.norms, 128);
+    else
+        bar_arrive(barriers.norms, 128);
+}
+#endif
 
 struct Gates {
     RawGate g[2], beta[2]; /* of tokens 2 * lane, 2 * lane + 1 */
@@ -149,13 +180,24 @@ __device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
 __device__ __forceinline__ void share_norms(const GateArrays &gates, const Norms &norms, const AuxBarriers &barriers,
                                             bool scores, int high, int lane)
 {
-    if (scores) {
-        bar_sync(barriers.norms, 128);
-        return;
-    }
-    store_shared(gates.decay_in + 4 * Norms::own_row(high, lane), norms.own(lane));
-    bar_arrive(barriers.norms, 128);
-    bar_sync(barriers.inverse, 64);
+    if (!scores) store_shared(gates.decay_in + 4 * Norms::own_row(high, lane), norms.own(lane));
+    meet_for_norms(barriers, scores);
+    if (!scores) bar_sync(barriers.inverse, 64);
+}
+
+/* r d V' in fp16: a long key's entries are small, and its row of K large. */
+constexpr bool NORMS_RAISE_LOW = spec::QK_L2NORM && !spec::IO_BF16;
+
+/*
+ * What the largest entry of a row of r d V' has to reach for the row to be packed as it is: F16_LOW times the range of r of k,
+ * since it may be a short key's. By a warp, once r is shared, before it is folded.
+ */
+__device__ __forceinline__ u32 lowest_update(const GateArrays &gates, int lane)
+{
+    const float2 r = load_shared_float2(gates.decay_in + 8 * lane);
+    const u32 highest = __reduce_max_sync(~0u, __float_as_uint(fmaxf(r.x, r.y))) >> 23,
+              lowest = __reduce_min_sync(~0u, __float_as_uint(fminf(r.x, r.y))) >> 23;
+    return min(F16_LOW + ((highest - lowest) << 10), F16_HIGH);
 }
 
 /* What the state warps multiply by; all four warps have read what stood there. */

@@ -4,7 +4,8 @@
  * The rows of an accumulator tile are value columns, and the products that follow are linear in each row, so a row may be
  * scaled by a power of two before it is rounded and its product scaled back after: exact, whatever the magnitude of v or of
  * the state. A row within range is packed as it is; the check costs about two instructions a register. Rows of zeros are not
- * told from rows that underflow, and take the slow way. An entry's error is below 2^-35 of its row's largest.
+ * told from rows that underflow, and take the slow way. An entry's error is below 2^-35 of its row's largest; where columns
+ * have factors that the other operand takes back (in-kernel norms), the least that a row needs is higher by their range.
  */
 #pragma once
 
@@ -88,8 +89,14 @@ template <int BLOCKS> __device__ __forceinline__ RowScale rescale(u32 (&packed)[
 constexpr u32 F16_HIGH = 0x7400; /* 2^14 */
 constexpr u32 F16_LOW = 0x2000;  /* 2^-7: entries 2^-7 below it are still normal */
 
+/* low, high: fp16 bits, of rows g and g + 8 in a pair. */
+__device__ __forceinline__ bool both_within(u32 pair, u32 low, u32 high)
+{
+    return (pair & 0xffffu) - low <= high - low && (pair >> 16) - low <= high - low;
+}
+
 template <int BLOCKS>
-__device__ __forceinline__ RowScale pack_f16(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4])
+__device__ __forceinline__ RowScale pack_f16(u32 (&packed)[BLOCKS][2], const float (&x)[BLOCKS][4], u32 low = F16_LOW)
 {
 #pragma unroll
     for (int n = 0; n < BLOCKS; ++n) {
@@ -106,8 +113,6 @@ __device__ __forceinline__ RowScale pack_f16(u32 (&packed)[BLOCKS][2], const flo
         max_abs_f16x2(__byte_perm(lo, hi, 0x5410), __byte_perm(lo, hi, 0x7632)); /* low half: row g, high: row g + 8 */
     m = max_abs_f16x2(m, __shfl_xor_sync(~0u, m, 1));
     m = max_abs_f16x2(m, __shfl_xor_sync(~0u, m, 2));
-    const u32 first = m & 0xffffu, second = m >> 16;
-    const bool fits = first - F16_LOW <= F16_HIGH - F16_LOW && second - F16_LOW <= F16_HIGH - F16_LOW;
-    if (__all_sync(~0u, fits)) return { 1.0f, 1.0f, false };
+    if (__all_sync(~0u, both_within(m, low, F16_HIGH))) return { 1.0f, 1.0f, false };
     return rescale(packed, x);
 }

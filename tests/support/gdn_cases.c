@@ -137,16 +137,17 @@ static void spread_lengths(const struct gdn_case *c, struct rng *rng, uint16_t *
 {
     const int type = (int)c->desc.io_type, dim = c->desc.head_dim_qk;
     double row[256];
-    int exponents[3] = { 0 };
+    int lengths[3] = { 0 }; /* any, long, short */
     for (int64_t r = 0; r < c->used_tokens * heads; ++r) {
         if (r % (64 * heads) == 0) {
-            exponents[1] = 4 + (int)rng_below(rng, 6);
-            exponents[2] = -9 + (int)rng_below(rng, 5);
+            lengths[1] = 3 + (int)rng_below(rng, 6);
+            lengths[2] = -5 + (int)rng_below(rng, 2);
         }
-        exponents[0] = (int)rng_below(rng, 9) - 3;
+        lengths[0] = (int)rng_below(rng, 8) - 2;
+        const int turn = (int)(r / heads / 64 % 4);
         gdni_load_row(type, rows, r * dim, dim, row);
         for (int i = 0; i < dim; ++i)
-            row[i] = ldexp(row[i], exponents[r / heads / 64 % 3]);
+            row[i] = ldexp(row[i], lengths[turn % 2 == 0 ? 0 : turn / 2 + 1]);
         gdni_store_row(type, rows, r * dim, dim, row);
     }
 }
