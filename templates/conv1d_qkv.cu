@@ -135,12 +135,13 @@ __device__ __forceinline__ void take_window(float (&window)[HALO][CHANNELS], con
         unpack(window[j], *slot_of_row(rows, first - HALO + j));
 }
 
+template <run_kind KIND>
 __device__ __forceinline__ io8 run_token(const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
-                                         const io8 *from)
+                                         const io8 *from, float &worst)
 {
     float now[CHANNELS], y[CHANNELS];
     unpack(now, *from);
-    convolve(y, f, window, now);
+    convolve<KIND>(y, f, window, now, worst);
     if constexpr (spec::NORM_LANES > 0 && spec::EXACT_NORM)
         if (l.warp_normed) normalise(y, l.normed);
     shift(window, now);
@@ -149,12 +150,14 @@ __device__ __forceinline__ io8 run_token(const conv_lane &l, const filter &f, fl
 
 /*
  * A run of tokens, AT_ONCE together where their norms wait for shuffles: past the run these read what they do not use. UNROLL
- * is more than HALO, so that the window's shifts are names, not moves.
+ * is more than HALO, so that the window's shifts are names, not moves. worst: see silu_of_batch().
  */
-__device__ __forceinline__ void run_tokens(const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
+template <run_kind KIND>
+__device__ __forceinline__ void run_tokens(float &worst, const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
                                            const io8 *from, u8 *to, u32 pitch, u32 count)
 {
     constexpr int UNROLL = 4, AT_ONCE = spec::NORM_LANES > 0 && !spec::EXACT_NORM ? TOKENS_AT_ONCE : 1;
+    pitch = afresh(pitch); // kept: where it comes from is several instructions away
 #pragma unroll 1
     for (int left = (int)count; left > 0; left -= UNROLL) {
 #pragma unroll
@@ -162,21 +165,25 @@ __device__ __forceinline__ void run_tokens(const conv_lane &l, const filter &f, 
             if (u >= left) return;
             io8 token[AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i, from += spec::THREADS)
-                token[i] = run_token(l, f, window, from);
+            for (int i = 0; i < AT_ONCE; ++i, from += spec::THREADS) {
+                float sum = worst;
+                token[i] = run_token<KIND>(l, f, window, from, sum);
+                if (i == 0 || u + i < left) worst = sum;
+            }
             if constexpr (AT_ONCE > 1)
-                if (l.warp_normed) normalise_rounded(token, l.normed);
+                if (l.warp_normed) normalise_rounded(token[0], token[AT_ONCE - 1], l.normed);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i, to += (u64)pitch * sizeof(vec16))
-                if (u + i < left && l.active) store_raw<spec::IO_TYPE>(to, token[i]);
+                if (u + i < left && (spec::NORM_LANES == 0 || l.active)) store_raw<spec::IO_TYPE>(to, token[i]);
         }
     }
 }
 
-/* Everything that does not need the tile's rows comes before they are waited for. */
-__device__ __forceinline__ void run_segment(const conv1d_params &p, const conv_lane &l, const tile_rows &rows,
+/* Everything that does not need the tile's rows comes before they are waited for. False: it has to be run again. */
+__device__ __forceinline__ bool run_segment(const conv1d_params &p, const conv_lane &l, const tile_rows &rows,
                                             const segment &s, const line_pair &lines)
 {
+    constexpr run_kind KIND = spec::SILU && SAME_TYPE ? RUN_USUAL : RUN_LOOKING;
     const u32 tile_end = end_of_tile(p, rows.first);
     float window[HALO][CHANNELS];
     if (s.first == s.begin) start_window(window, p, l, rows, s, lines);
@@ -187,7 +194,25 @@ __device__ __forceinline__ void run_segment(const conv1d_params &p, const conv_l
     if (s.last > tile_end) add_rows(rows, find_input(p, l.channels.channel), tile_end, s.last);
     wait_but_for<0>();
     if (SAME_TYPE || s.first != s.begin) take_window(window, rows, s.first);
-    run_tokens(l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
+    float worst = 0.0f;
+    run_tokens<KIND>(worst, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
+    if (KIND == RUN_LOOKING) return true;
+    return spec::NORM_LANES > 0 ? all_lanes(worst < TOO_LARGE) : worst < TOO_LARGE;
+}
+
+/* Once more, from what lies in shared memory: the state is long written, maybe in place. */
+__device__ __forceinline__ void run_segment_again(const conv1d_params &p, u32 item, u32 n)
+{
+    const place at = find_place(p, item);
+    const conv_lane l = make_conv_lane(p, at.lane);
+    const tile_rows rows = find_tile(at.row * TILE);
+    const segment s = segment_of(p, n, rows.first, end_of_tile(p, rows.first));
+    float window[HALO][CHANNELS], worst = 0.0f;
+    const output out = find_output(p, l.channels.channel);
+    u8 *const to = token_at(out, s.first) + s.n * out.batch_skip;
+    take_window(window, rows, s.first);
+    const filter f = load_filter(p, l.channels.channel / CHANNELS);
+    run_tokens<RUN_LOOKING>(worst, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
 }
 
 __device__ __forceinline__ void zero_rows(const conv1d_params &p, const conv_lane &l, u32 first, u32 last)
@@ -210,7 +235,8 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
         p, [&] { return find_place(p, afresh(item)).row * TILE; },
         [&](const segment &s, const line_pair &lines) {
             const place here = find_place(p, afresh(item));
-            run_segment(p, make_conv_lane(p, here.lane), find_tile(here.row * TILE), s, lines);
+            if (run_segment(p, make_conv_lane(p, here.lane), find_tile(here.row * TILE), s, lines)) return;
+            if constexpr (spec::SILU && SAME_TYPE) run_segment_again(p, afresh(item), s.n);
         },
         [&](u32 begin, u32 end) { zero_rows(p, make_conv_lane(p, find_place(p, afresh(item)).lane), begin, end); });
 }

@@ -56,36 +56,40 @@ __device__ __forceinline__ float silu(float a)
 }
 
 /*
- * Two at a time: 1 / d0 = d1 / (d0 d1). That holds while no power is huge, which an element below -41, an infinity or a NaN
- * makes it: then each for itself, so that no channel's value reaches another's.
+ * Four at a time, two of them share a reciprocal: 1 / d0 = d1 / (d0 d1). That holds while the product of all four is not huge,
+ * which elements below -21, an infinity or a NaN may make it; else each for itself, so that no channel's value reaches
+ * another's. A branch for each token would cost a tenth of it: usual runs do not look, but add the products up in `worst`, and
+ * one whose sum is TOO_LARGE is run again by who looks. What an element's bits are then depends on its four alone.
  */
-constexpr int BATCH = 4; // channels at a time: half the registers
+constexpr int BATCH = 4;
+constexpr float TOO_LARGE = 0x1p126f; // smaller products have normal reciprocals
+enum run_kind { RUN_USUAL, RUN_LOOKING };
 
-__device__ __forceinline__ void silu_of_batch(float *y)
+template <run_kind KIND> __device__ __forceinline__ void silu_of_batch(float *y, float &worst)
 {
-    float power[BATCH], sum = 0.0f;
+    float d[BATCH];
 #pragma unroll
-    for (int c = 0; c < BATCH; ++c) {
-        power[c] = ex2_approx(y[c] * MINUS_LOG2_E);
-        sum += power[c];
-    }
-    if (!(sum < 0x1p60f)) {
+    for (int c = 0; c < BATCH; ++c)
+        d[c] = 1.0f + ex2_approx(y[c] * MINUS_LOG2_E);
+    const float first = d[0] * d[1], second = d[2] * d[3];
+    if (KIND == RUN_LOOKING && !(first * second < TOO_LARGE)) {
 #pragma unroll
         for (int c = 0; c < BATCH; ++c)
             y[c] = silu(y[c]);
         return;
     }
-#pragma unroll
-    for (int c = 0; c < BATCH; c += 2) {
-        const float d0 = 1.0f + power[c], d1 = 1.0f + power[c + 1], shared = rcp_approx(d0 * d1);
-        y[c] *= shared * d1;
-        y[c + 1] *= shared * d0;
-    }
+    const float r0 = rcp_approx(first), r1 = rcp_approx(second);
+    worst = __fmaf_rn(first, second, worst);
+    y[0] *= r0 * d[1];
+    y[1] *= r0 * d[0];
+    y[2] *= r1 * d[3];
+    y[3] *= r1 * d[2];
 }
 
 /* One token: oldest term first. */
+template <run_kind KIND>
 __device__ __forceinline__ void convolve(float (&y)[CHANNELS], const filter &f, const float (&window)[HALO][CHANNELS],
-                                         const float (&now)[CHANNELS])
+                                         const float (&now)[CHANNELS], float &worst)
 {
     if constexpr (spec::BIAS) unpack(y, f.bias);
 #pragma unroll
@@ -96,7 +100,7 @@ __device__ __forceinline__ void convolve(float (&y)[CHANNELS], const filter &f, 
             y[c] = __fmaf_rn(f.weight[c][j], window[j][c], y[c]);
         y[c] = __fmaf_rn(f.weight[c][HALO], now[c], y[c]);
         if constexpr (spec::SILU)
-            if (c % BATCH == BATCH - 1) silu_of_batch(&y[c + 1 - BATCH]);
+            if (c % BATCH == BATCH - 1) silu_of_batch<KIND>(&y[c + 1 - BATCH], worst);
     }
 }
 
@@ -130,30 +134,31 @@ __device__ __forceinline__ void normalise(float (&y)[CHANNELS], bool apply)
         y[c] *= scale;
 }
 
-/* The same of rounded tokens, some at once: their shuffles wait for each other's, not one after another. */
-template <int N> __device__ __forceinline__ void normalise_rounded(io8 (&tokens)[N], bool apply)
+/*
+ * The same of two rounded tokens. Lanes of even number sum up the first's squares and take its root, the others the second's:
+ * the sums are those of each token by itself.
+ */
+__device__ __forceinline__ void normalise_rounded(io8 &first, io8 &second, bool apply)
 {
-    float sum[N], y[CHANNELS];
+    float y[2][CHANNELS], sum[2] = { 0.0f, 0.0f };
 #pragma unroll
-    for (int u = 0; u < N; ++u) {
-        unpack(y, tokens[u]);
-        sum[u] = 0.0f;
+    for (int u = 0; u < 2; ++u) {
+        unpack(y[u], u == 0 ? first : second);
 #pragma unroll
         for (int c = 0; c < CHANNELS; ++c)
-            sum[u] = __fmaf_rn(y[c], y[c], sum[u]);
+            sum[u] = __fmaf_rn(y[u][c], y[u][c], sum[u]);
     }
+    const bool odd = threadIdx.x & 1;
+    float own = (odd ? sum[1] : sum[0]) + shuffle_xor(odd ? sum[0] : sum[1], 1);
 #pragma unroll
-    for (int mask = spec::NORM_LANES / 2; mask > 0; mask /= 2)
+    for (int mask = 2; mask < spec::NORM_LANES; mask *= 2)
+        own += shuffle_xor(own, mask);
+    const float scale = apply ? rsqrt_approx(own + 1e-6f) : 1.0f, other = shuffle_xor(scale, 1);
 #pragma unroll
-        for (int u = 0; u < N; ++u)
-            sum[u] += shuffle_xor(sum[u], mask);
-#pragma unroll
-    for (int u = 0; u < N; ++u) {
-        const float scale = apply ? rsqrt_approx(sum[u] + 1e-6f) : 1.0f;
-        unpack(y, tokens[u]);
+    for (int u = 0; u < 2; ++u) {
 #pragma unroll
         for (int c = 0; c < CHANNELS; ++c)
-            y[c] *= scale;
-        tokens[u] = pack(y);
+            y[u][c] *= odd == (u == 1) ? scale : other;
+        (u == 0 ? first : second) = pack(y[u]);
     }
 }

@@ -134,6 +134,12 @@ __device__ __forceinline__ u32 afresh(u32 x)
     return x;
 }
 
+/* Whether it holds in all 32 lanes of the warp, which all take part. */
+__device__ __forceinline__ bool all_lanes(bool condition)
+{
+    return __all_sync(0xffffffffu, condition);
+}
+
 /* Of the lane whose number differs in the bits of `mask`. All 32 lanes of the warp take part. */
 __device__ __forceinline__ float shuffle_xor(float x, int mask)
 {

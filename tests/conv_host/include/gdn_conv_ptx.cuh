@@ -84,6 +84,14 @@ inline float shuffle_xor(float x, int mask)
     return conv_host_shuffle_xor(x, mask);
 }
 
+inline bool all_lanes(bool condition)
+{
+    float failed = condition ? 0.0f : 1.0f;
+    for (int mask = 16; mask > 0; mask /= 2)
+        failed = fmaxf(failed, conv_host_shuffle_xor(failed, mask));
+    return failed == 0.0f;
+}
+
 inline void launch_dependents()
 {
 }
