@@ -141,14 +141,15 @@ static gdn_status check_carry(const struct gdni_spec *s, const struct gdni_probl
 }
 
 /*
- * How many CTAs an SM must hold: what ptxas may use registers for. Five of 128 threads are 96 registers, four 128; what else it
- * would have to spill for (wide rows, a bias, lines of another type or read element by element) gets all it wants.
+ * How many CTAs an SM must hold: what ptxas may use registers for. Five of 128 threads are 96 registers, four 128, which the
+ * norm needs on consumer Blackwell; what else would have to spill (wide rows, a bias, lines of another type or read element by
+ * element) gets all it wants.
  */
 static int32_t conv_min_ctas(const struct gdni_spec *s)
 {
     const bool plain_state = s->state_type == s->io_type && s->state_layout != GDN_CONV_STATE_CW_STRIDED;
     if (s->io_type == GDN_F32 || !plain_state || s->bias) return 1;
-    return (s->norm_lanes ? 4 : 5) * 128 / s->threads;
+    return (s->norm_lanes && s->arch->cc >= 120 ? 4 : 5) * 128 / s->threads;
 }
 
 /* templates/include/gdn_conv_rows.cuh: a column of shared memory a thread. */

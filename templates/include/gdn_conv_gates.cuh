@@ -41,15 +41,27 @@ __device__ __forceinline__ float sigmoid(float b)
     return rcp_approx(1.0f + expf(-b));
 }
 
-__device__ __forceinline__ void store_gates(const conv1d_params &p, const gate_lane &l, u32 token)
+struct logits {
+    float a, b;
+};
+
+__device__ __forceinline__ logits load_logits(const conv1d_params &p, const gate_lane &l, u32 token)
+{
+    logits x{ 0.0f, 0.0f };
+    if (p.g != nullptr) x.a = load_element<spec::GATE_TYPE>(p.a, (i64)token * p.a_stride + l.column);
+    if (p.beta != nullptr) x.b = load_element<spec::GATE_TYPE>(p.b, (i64)token * p.b_stride + l.column);
+    return x;
+}
+
+__device__ __forceinline__ void store_gates(const conv1d_params &p, const gate_lane &l, u32 token, const logits &x)
 {
     const u64 to = (u64)token * (u32)p.num_gate_heads + l.head;
     if (p.g != nullptr) {
-        const float g = log_decay(l, load_element<spec::GATE_TYPE>(p.a, (i64)token * p.a_stride + l.column));
+        const float g = log_decay(l, x.a);
         p.g[to] = spec::GATE_EXP ? expf(g) : g;
     }
     if (p.beta != nullptr) {
-        float beta = sigmoid(load_element<spec::GATE_TYPE>(p.b, (i64)token * p.b_stride + l.column));
+        float beta = sigmoid(x.b);
         if constexpr (spec::BETA_ROUNDED) beta = bits_to_float<spec::GATE_TYPE>(float_to_bits<spec::GATE_TYPE>(beta));
         p.beta[to] = spec::BETA_TIMES_2 ? 2.0f * beta : beta;
     }
@@ -71,9 +83,17 @@ __device__ __forceinline__ void gate_tile(const conv1d_params &p, u32 item)
     for_each_segment(
         p, [&] { return tile_begin; },
         [&](const segment &s, const line_pair &) {
-#pragma unroll 4
-            for (u32 token = s.first + ahead; token < s.last; token += step)
-                store_gates(p, l, token);
+            constexpr int AT_ONCE = 4; // whose loads do not wait for each other
+#pragma unroll 1
+            for (u32 token = s.first + ahead; token < s.last; token += AT_ONCE * step) {
+                logits x[AT_ONCE];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i)
+                    if (token + i * step < s.last) x[i] = load_logits(p, l, token + i * step);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i)
+                    if (token + i * step < s.last) store_gates(p, l, token + i * step, x[i]);
+            }
         },
         [&](u32 first, u32 last) {
             for (u32 token = first + ahead; token < last; token += step)
