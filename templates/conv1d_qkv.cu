@@ -9,9 +9,9 @@
  *   CTAs                       items of a row
  *   the first gate_ctas        32 lanes of gate heads and tokens of a tile (gdn_conv_gates.cuh)
  *   the others, by rows of     [0, C / 8), padded to whole warps: 8 channels of
- *     row_lanes items            num_checkpoints rows: a checkpoint
+ *     row_lanes items            num_tiles rows: a tile
+ *                                then num_checkpoints rows: a checkpoint
  *                                then copy_rows rows: COPIES sequences, of which the empty ones may copy their line
- *                                then num_tiles rows: a tile
  *
  * A warp thus stays in one row: its lanes walk the same segments together, and the 2 to 32 lanes of a head (16 for 128
  * channels) sum its squares by shuffles. It reads 512 contiguous bytes of a row.
@@ -241,7 +241,7 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
         [&](u32 begin, u32 end) { zero_rows(p, make_conv_lane(p, find_place(p, afresh(item)).lane), begin, end); });
 }
 
-/* ---- Rows before the tiles: what waits for memory several times has the tiles' copies beside it ---- */
+/* ---- Rows past the tiles ---- */
 
 __device__ __forceinline__ void state_row(const conv1d_params &p, u32 row, u32 lane)
 {
@@ -268,10 +268,10 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, spec::MIN_CTAS)
         }
         cta -= (u32)p.gate_ctas;
     }
-    const u32 item = cta * (u32)spec::THREADS + threadIdx.x, state_rows = (u32)(p.num_checkpoints + p.copy_rows);
+    const u32 item = cta * (u32)spec::THREADS + threadIdx.x;
     const place at = find_place(p, item);
-    if (at.row < state_rows)
-        state_row(p, at.row, at.lane);
-    else if (at.row - state_rows < (u32)p.num_tiles)
-        conv_tile(p, item - state_rows * (u32)p.row_lanes);
+    if (at.row < (u32)p.num_tiles)
+        conv_tile(p, item);
+    else
+        state_row(p, at.row - (u32)p.num_tiles, at.lane);
 }

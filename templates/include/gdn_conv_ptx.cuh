@@ -140,6 +140,23 @@ __device__ __forceinline__ bool all_lanes(bool condition)
     return __all_sync(0xffffffffu, condition);
 }
 
+/* Lanes of a warp that are here at the same time, whichever they are. */
+struct lane_group {
+    u32 mask, rank, count;
+};
+
+__device__ __forceinline__ lane_group lanes_together()
+{
+    const u32 mask = __activemask();
+    return lane_group{ mask, (u32)__popc(mask & ((1u << threadIdx.x % 32) - 1)), (u32)__popc(mask) };
+}
+
+/* All of them take part. */
+__device__ __forceinline__ bool any_of(const lane_group &lanes, bool condition)
+{
+    return __any_sync(lanes.mask, condition);
+}
+
 /* Of the lane whose number differs in the bits of `mask`. All 32 lanes of the warp take part. */
 __device__ __forceinline__ float shuffle_xor(float x, int mask)
 {

@@ -161,12 +161,29 @@ __device__ __forceinline__ checkpoint load_checkpoint(const conv1d_params &p, u3
 }
 
 /*
- * Checkpoints inside the first HALO - 1 tokens need the window that the sequence started from, which its own thread alone may
- * read: it looks for them where it has that window.
+ * Whether a checkpoint of any sequence lies inside its first HALO - 1 tokens, which is rare: lanes that come here together
+ * share the list. (Each by itself all of it, 256 rows took 20 us.)
+ */
+__device__ __forceinline__ bool has_early_checkpoints(const conv1d_params &p)
+{
+    const lane_group lanes = lanes_together();
+    bool found = false;
+#pragma unroll 4
+    for (u32 m = lanes.rank; m < (u32)p.num_checkpoints; m += lanes.count) {
+        const i64 token_end = p.checkpoints[(u64)m * 3 + 1];
+        found |= token_end > 0 && token_end < HALO;
+    }
+    return any_of(lanes, found);
+}
+
+/*
+ * These need the window that the sequence started from, which its own thread alone may read: it looks for them where it has
+ * that window.
  */
 __device__ __forceinline__ void store_early_checkpoints(const conv1d_params &p, const state_lane &lane,
                                                         const segment &s, const window8 &old, const packed_rows &x)
 {
+    if (!has_early_checkpoints(p)) return;
 #pragma unroll 4
     for (u32 m = 0; m < (u32)p.num_checkpoints; ++m) {
         const checkpoint c = load_checkpoint(p, m);

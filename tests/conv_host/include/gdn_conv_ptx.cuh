@@ -92,6 +92,20 @@ inline bool all_lanes(bool condition)
     return failed == 0.0f;
 }
 
+struct lane_group {
+    u32 mask, rank, count;
+};
+
+inline lane_group lanes_together() // each alone
+{
+    return lane_group{ 0, 0, 1 };
+}
+
+inline bool any_of(const lane_group &, bool condition)
+{
+    return condition;
+}
+
 inline void launch_dependents()
 {
 }
