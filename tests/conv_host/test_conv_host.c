@@ -289,6 +289,32 @@ Test(conv_kernel, a_channels_nan_infinity_or_large_value_stays_its_own)
             cr_expect_eq(silu_beside(1, x, neighbours[i]), silu_of(1, x), "%d beside %g", x, neighbours[i]);
 }
 
+/* A run that has such a value is run in another way: no other bits than those of its four channels may tell. */
+Test(conv_kernel, a_large_value_changes_no_bit_of_other_channels_and_tokens)
+{
+    enum { TOKENS = 1 << 16, EVERY = 8, FOUR = 4, CHANNEL = 5 };
+    static _Alignas(16) uint16_t in[TOKENS * DIM], calm[TOKENS * DIM], wild[TOKENS * DIM];
+    struct tiny t;
+    struct rng rng;
+    rng_seed(&rng, CONV_CASE_SEED);
+    make_tiny(&t, 1);
+    for (int i = 0; i < TOKENS * DIM; ++i) gdni_store(GDN_BF16, in, i, 3 * rng_normal(&rng));
+    t.args.x = address(in);
+    t.args.num_tokens = t.cu[1] = TOKENS;
+    for (int run = 0; run < 2; ++run) {
+        for (int token = 3; run == 1 && token < TOKENS; token += EVERY)
+            gdni_store(GDN_BF16, in, token * DIM + CHANNEL, -100);
+        t.args.q = address(run == 0 ? calm : wild);
+        const struct launch l = launch_of(&t);
+        run_launch(&l, FORWARDS, 0);
+    }
+    for (int i = 0; i < TOKENS * DIM; ++i) {
+        const bool beside = i / DIM % EVERY == 3 && i % DIM / FOUR == CHANNEL / FOUR;
+        cr_assert(beside || calm[i] == wild[i], "token %d, channel %d: %g and %g (seed %d)", i / DIM, i % DIM,
+                  gdni_load(GDN_BF16, calm, i), gdni_load(GDN_BF16, wild, i), CONV_CASE_SEED);
+    }
+}
+
 /* Address space that costs memory only where it is touched. */
 static void *reserve(size_t bytes)
 {
