@@ -137,11 +137,11 @@ __device__ __forceinline__ void take_window(float (&window)[HALO][CHANNELS], con
 
 template <run_kind KIND>
 __device__ __forceinline__ io8 run_token(const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
-                                         const io8 *from, float &worst)
+                                         const io8 *from, float &products)
 {
     float now[CHANNELS], y[CHANNELS];
     unpack(now, *from);
-    convolve<KIND>(y, f, window, now, worst);
+    convolve<KIND>(y, f, window, now, products);
     if constexpr (spec::NORM_LANES > 0 && spec::EXACT_NORM)
         if (l.warp_normed) normalise(y, l.normed);
     shift(window, now);
@@ -150,11 +150,11 @@ __device__ __forceinline__ io8 run_token(const conv_lane &l, const filter &f, fl
 
 /*
  * A run of tokens, AT_ONCE together where their norms wait for shuffles: past the run these read what they do not use. UNROLL
- * is more than HALO, so that the window's shifts are names, not moves. worst: see silu_of_batch().
+ * is more than HALO, so that the window's shifts are names, not moves. products: see silu_of_batch().
  */
 template <run_kind KIND>
-__device__ __forceinline__ void run_tokens(float &worst, const conv_lane &l, const filter &f, float (&window)[HALO][CHANNELS],
-                                           const io8 *from, u8 *to, u32 pitch, u32 count)
+__device__ __forceinline__ void run_tokens(float &products, const conv_lane &l, const filter &f,
+                                           float (&window)[HALO][CHANNELS], const io8 *from, u8 *to, u32 pitch, u32 count)
 {
     constexpr int UNROLL = 4, AT_ONCE = spec::NORM_LANES > 0 && !spec::EXACT_NORM ? TOKENS_AT_ONCE : 1;
     pitch = afresh(pitch); // kept: where it comes from is several instructions away
@@ -166,9 +166,9 @@ __device__ __forceinline__ void run_tokens(float &worst, const conv_lane &l, con
             io8 token[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i, from += spec::THREADS) {
-                float sum = worst;
-                token[i] = run_token<KIND>(l, f, window, from, sum);
-                if (i == 0 || u + i < left) worst = sum;
+                float with = products;
+                token[i] = run_token<KIND>(l, f, window, from, with);
+                if (i == 0 || u + i < left) products = with;
             }
             if constexpr (AT_ONCE > 1)
                 if (l.warp_normed) normalise_rounded(token[0], token[AT_ONCE - 1], l.normed);
@@ -194,10 +194,10 @@ __device__ __forceinline__ bool run_segment(const conv1d_params &p, const conv_l
     if (s.last > tile_end) add_rows(rows, find_input(p, l.channels.channel), tile_end, s.last);
     wait_but_for<0>();
     if (SAME_TYPE || s.first != s.begin) take_window(window, rows, s.first);
-    float worst = 0.0f;
-    run_tokens<KIND>(worst, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
+    float products = 0.0f;
+    run_tokens<KIND>(products, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
     if (KIND == RUN_LOOKING) return true;
-    return spec::NORM_LANES > 0 ? all_lanes(worst < TOO_LARGE) : worst < TOO_LARGE;
+    return spec::NORM_LANES > 0 ? all_lanes(products < TOO_LARGE) : products < TOO_LARGE;
 }
 
 /* Once more, from what lies in shared memory: the state is long written, maybe in place. */
@@ -207,12 +207,12 @@ __device__ __forceinline__ void run_segment_again(const conv1d_params &p, u32 it
     const conv_lane l = make_conv_lane(p, at.lane);
     const tile_rows rows = find_tile(at.row * TILE);
     const segment s = segment_of(p, n, rows.first, end_of_tile(p, rows.first));
-    float window[HALO][CHANNELS], worst = 0.0f;
+    float window[HALO][CHANNELS], products = 0.0f;
     const output out = find_output(p, l.channels.channel);
     u8 *const to = token_at(out, s.first) + s.n * out.batch_skip;
     take_window(window, rows, s.first);
     const filter f = load_filter(p, l.channels.channel / CHANNELS);
-    run_tokens<RUN_LOOKING>(worst, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
+    run_tokens<RUN_LOOKING>(products, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
 }
 
 __device__ __forceinline__ void zero_rows(const conv1d_params &p, const conv_lane &l, u32 first, u32 last)

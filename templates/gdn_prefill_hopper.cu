@@ -1130,7 +1130,7 @@ __device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, cons
     tma_load(to, map, bar, from.token, from.half, from.head, from.batch);
 }
 
-/* The first of a barrier's tiles, BYTES of them in all. */
+/* A barrier's only tile, or the first of them: BYTES in all. */
 template <int BYTES>
 __device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
 {
@@ -1816,7 +1816,7 @@ __device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
 
 /*
  * Scaled rows have their largest between 2^3 and 2^4 (see row_scale()), divided by this: just below the limit, so that the
- * small ones of long keys keep what bits there are.
+ * small ones of long keys keep what bits there are. (4: of row_scale(); 15: fp16's bias. A subnormal limit counts as 2^-15.)
  */
 __device__ __forceinline__ float norm_size(u32 limits)
 {

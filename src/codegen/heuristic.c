@@ -155,7 +155,7 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
     return in_halves(out, problem, arch, num_sms, slot, false);
 }
 
-/* Four CTAs of 128 threads. */
+/* Four CTAs of 128 threads: with fewer a long tile was not measured. */
 static bool sm_holds_four(const struct gdni_params *params, const struct gdni_problem *problem,
                           const struct gdni_arch *arch)
 {

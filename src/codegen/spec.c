@@ -141,9 +141,9 @@ static gdn_status check_carry(const struct gdni_spec *s, const struct gdni_probl
 }
 
 /*
- * How many CTAs an SM must hold: what ptxas may use registers for. Five of 128 threads are 96 registers, four 128, which the
- * norm needs on consumer Blackwell; what else would have to spill (wide rows, a bias, lines of another type or read element by
- * element) gets all it wants.
+ * How many CTAs an SM must hold: what ptxas may use registers for. Five of 128 threads are 96 registers, and four, for the
+ * norm on consumer Blackwell, 128. Wide rows, a bias, lines of another type or read element by element would spill all the
+ * same: they get all they want.
  */
 static int32_t conv_min_ctas(const struct gdni_spec *s)
 {

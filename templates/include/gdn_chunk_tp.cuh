@@ -35,7 +35,7 @@ struct GateArrays {
     }
 };
 
-/* Named barriers of the four warps that make one chunk's T and P; `group`: whose they are, where a CTA has several. */
+/* Named barriers of the four warps that make one chunk's T and P; a checked build wants to know which group of the CTA's. */
 struct AuxBarriers {
     int inverse; /* the two inverse warps */
     int norms;   /* norms of k are there: all four warps */

@@ -58,14 +58,14 @@ __device__ __forceinline__ float silu(float a)
 /*
  * Four at a time, two of them share a reciprocal: 1 / d0 = d1 / (d0 d1). That holds while the product of all four is not huge,
  * which elements below -21, an infinity or a NaN may make it; else each for itself, so that no channel's value reaches
- * another's. A branch for each token would cost a tenth of it: usual runs do not look, but add the products up in `worst`, and
- * one whose sum is TOO_LARGE is run again by who looks. What an element's bits are then depends on its four alone.
+ * another's. A branch for each token would cost a tenth of it: usual runs do not look, but add these products up, and one
+ * whose sum is TOO_LARGE is run again by who looks. What an element's bits are then depends on its four alone.
  */
 constexpr int BATCH = 4;
 constexpr float TOO_LARGE = 0x1p126f; // smaller products have normal reciprocals
 enum run_kind { RUN_USUAL, RUN_LOOKING };
 
-template <run_kind KIND> __device__ __forceinline__ void silu_of_batch(float *y, float &worst)
+template <run_kind KIND> __device__ __forceinline__ void silu_of_batch(float *y, float &products)
 {
     float d[BATCH];
 #pragma unroll
@@ -79,7 +79,7 @@ template <run_kind KIND> __device__ __forceinline__ void silu_of_batch(float *y,
         return;
     }
     const float r0 = rcp_approx(first), r1 = rcp_approx(second);
-    worst = __fmaf_rn(first, second, worst);
+    products = __fmaf_rn(first, second, products);
     y[0] *= r0 * d[1];
     y[1] *= r0 * d[0];
     y[2] *= r1 * d[3];
@@ -89,7 +89,7 @@ template <run_kind KIND> __device__ __forceinline__ void silu_of_batch(float *y,
 /* One token: oldest term first. */
 template <run_kind KIND>
 __device__ __forceinline__ void convolve(float (&y)[CHANNELS], const filter &f, const float (&window)[HALO][CHANNELS],
-                                         const float (&now)[CHANNELS], float &worst)
+                                         const float (&now)[CHANNELS], float &products)
 {
     if constexpr (spec::BIAS) unpack(y, f.bias);
 #pragma unroll
@@ -100,7 +100,7 @@ __device__ __forceinline__ void convolve(float (&y)[CHANNELS], const filter &f, 
             y[c] = __fmaf_rn(f.weight[c][j], window[j][c], y[c]);
         y[c] = __fmaf_rn(f.weight[c][HALO], now[c], y[c]);
         if constexpr (spec::SILU)
-            if (c % BATCH == BATCH - 1) silu_of_batch<KIND>(&y[c + 1 - BATCH], worst);
+            if (c % BATCH == BATCH - 1) silu_of_batch<KIND>(&y[c + 1 - BATCH], products);
     }
 }
 

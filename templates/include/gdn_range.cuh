@@ -5,7 +5,7 @@
  * scaled by a power of two before it is rounded and its product scaled back after: exact, whatever the magnitude of v or of
  * the state. A row within range is packed as it is; the check costs about two instructions a register. Rows of zeros are not
  * told from rows that underflow, and take the slow way. An entry's error is below 2^-35 of its row's largest; where columns
- * have factors that the other operand takes back (in-kernel norms), the least that a row needs is higher by their range.
+ * have factors that the other operand takes back (in-kernel norms), a row's largest has to be larger by their range.
  */
 #pragma once
 

@@ -169,6 +169,7 @@ static struct conv_spec random_spec(struct rng *rng)
     s.spread = rng_below(rng, 2);
     s.num_seqs = 1 + rng_below(rng, CONV_SPEC_MAX_SEQS);
     for (int n = 0; n < s.num_seqs; ++n) s.lens[n] = random_length(rng);
+    s.values = rng_below(rng, 3) ? CONV_NORMAL : CONV_LARGE;
     return s;
 }
 

@@ -69,6 +69,7 @@ const struct conv_spec conv_specs[] = {
     { "graph_padding", 1, 1, 1, 16, 16, CONV_SLOTS_MOVED, CONV_INITIAL_MIXED, CONV_NORMAL, 0, 0, 16, 40, false,
       CONV_OUT_PACKED, false, 900, { 9, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } },
     { "extreme", HEADS_2_2_4, CONV_SLOTS_REVERSED, CONV_INITIAL_NULL, CONV_EXTREME, ALIGNED, 3, { 70, 3, 61 } },
+    { "large", HEADS_2_2_4, CONV_SLOTS_REVERSED, CONV_INITIAL_MIXED, CONV_LARGE, ALIGNED, 7, { 70, 3, 1, 2, 0, 9, 61 } },
     { "zeros", HEADS_2_2_4, CONV_SLOTS_REVERSED, CONV_INITIAL_MIXED, CONV_ZEROS, ALIGNED, 3, { 7, 3, 9 } },
 };
 /* clang-format on */
@@ -316,9 +317,15 @@ static const double extremes[] = { 0,   -0.0,     1e4,       -1e4, 20,  -20,   8
                                    -89, -95,      100,       -100, 1,   0.125, 1e-6, -1e-6, 6e-8, 65504,
                                    3e4, INFINITY, -INFINITY, 9.75, -41, -42,   -43,  -44,   -50,  -60 };
 
+static bool has_all_taps(const struct conv_case *c)
+{
+    return c->spec->values == CONV_NORMAL || c->spec->values == CONV_LARGE;
+}
+
 static double draw(const struct conv_case *c, struct rng *rng)
 {
-    if (c->spec->values == CONV_NORMAL) return rng_normal(rng);
+    if (c->spec->values == CONV_LARGE && rng_below(rng, 64) == 0) return rng_between(rng, -200, -60);
+    if (has_all_taps(c)) return rng_normal(rng);
     if (c->spec->values == CONV_ZEROS) return 0;
     return extremes[rng_below(rng, sizeof extremes / sizeof extremes[0])];
 }
@@ -340,7 +347,7 @@ static void fill_x(struct conv_case *c, struct rng *rng)
 static void fill_weights(struct conv_case *c, struct rng *rng)
 {
     const int width = c->desc.width;
-    const bool one_tap = c->spec->values != CONV_NORMAL;
+    const bool one_tap = !has_all_taps(c);
     for (int64_t i = 0; i < c->channels * width; ++i)
         put(&c->weight, i, one_tap ? (i % width == width - 1 ? 1 : 0) : 0.5 * rng_normal(rng));
     for (int64_t i = 0; c->bias.data && i < c->channels; ++i)
@@ -377,7 +384,7 @@ static void fill_state(struct conv_case *c, struct rng *rng)
         for (int64_t channel = 0; conv_case_lines(c, n).in >= 0 && channel < c->channels; ++channel)
             for (int j = 0; j < c->desc.width - 1; ++j)
                 put(&c->state, conv_state_index(c, conv_case_lines(c, n).in, channel, j),
-                    conv_case_reads_state(c, n) ? rng_normal(rng) : (double)NAN);
+                    !conv_case_reads_state(c, n) ? (double)NAN : has_all_taps(c) ? draw(c, rng) : rng_normal(rng));
 }
 
 /* ---- tensors --------------------------------------------------------------------------------------------------- */

@@ -35,7 +35,8 @@ enum conv_initial {
     CONV_INITIAL_MIXED,   /* every other sequence has none; its line is NaN */
     CONV_INITIAL_NO_STATE /* no state tensor at all */
 };
-enum conv_values { CONV_NORMAL, CONV_EXTREME, CONV_ZEROS };
+/* CONV_LARGE: normal, but one in 64 between -200 and -60, under all taps. */
+enum conv_values { CONV_NORMAL, CONV_EXTREME, CONV_ZEROS, CONV_LARGE };
 enum conv_out { CONV_OUT_PACKED, CONV_OUT_HEAD_MAJOR, CONV_OUT_GAPS, CONV_OUT_BATCH /* [B, H, T, D]; uniform */ };
 
 struct conv_spec {

@@ -144,10 +144,10 @@ static void spread_lengths(const struct gdn_case *c, struct rng *rng, uint16_t *
             lengths[2] = -5 + (int)rng_below(rng, 2);
         }
         lengths[0] = (int)rng_below(rng, 8) - 2;
-        const int turn = (int)(r / heads / 64 % 4);
+        const int turn = (int)(r / heads / 64 % 4), shorter = r % heads % 2 ? 5 : 0;
         gdni_load_row(type, rows, r * dim, dim, row);
         for (int i = 0; i < dim; ++i)
-            row[i] = ldexp(row[i], lengths[turn % 2 == 0 ? 0 : turn / 2 + 1]);
+            row[i] = ldexp(row[i], lengths[turn % 2 == 0 ? 0 : turn / 2 + 1] - shorter);
         gdni_store_row(type, rows, r * dim, dim, row);
     }
 }

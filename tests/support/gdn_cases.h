@@ -59,9 +59,9 @@ bool gdn_family_has(const struct gdn_family *family, gdn_dtype io_type);
 
 /*
  * Every case that is made asks for GDN_PREFILL_QK_L2NORM, and has rows of q and k multiplied by powers of two: of 64 tokens in
- * turn by any from 2^-2 to 2^5, by one from 2^3 to 2^8, by any again, by 2^-5 or 2^-4, where the norm's 1e-6 shows: in a chunk,
- * wherever it begins, by up to 2^10 of each other, which docs/prefill.md promises. Set before the first case; false unless a
- * program was asked for it.
+ * turn by any from 2^-2 to 2^5, by one from 2^3 to 2^8, by any again, by 2^-5 or 2^-4: in a chunk, wherever it begins, by up to
+ * 2^10 of each other, which docs/prefill.md promises. Every other head's by 2^-5 of that, so that the norm's 1e-6 shows. Set
+ * before the first case; false unless a program was asked for it.
  */
 extern bool gdn_cases_qk_l2norm;
 
