@@ -305,13 +305,10 @@ Test(record, strict_mode_gives_the_command_that_would_add_it)
         char *text = store_read(list, &size); /* what is recorded is what the command says */
         cr_assert_eq((size_t)(to - from) - 6 + 1, size);
         cr_assert_eq(memcmp(text, from + 6, size - 1), 0, "%s", sentence);
-        struct line line;
-        const char *key = NULL;
-        const struct gdni_json_field field = { "keys", GDNI_JSON_STRING, true, &key, 0, 0, NULL };
-        gdni_json *root = read_line(text, size, &line);
-        cr_assert_eq(gdni_json_value("keys", gdni_json_first(line.keys), &field), GDN_OK);
-        cr_assert(strncmp(strstr(sentence, "key ") + 4, key, 32) == 0, "the key that is missing is not %s: %s", key, sentence);
-        gdni_json_free(root);
+        char key[33] = "";
+        text[size] = '\0';
+        strncpy(key, strstr(sentence, "key ") + 4, sizeof key - 1);
+        cr_assert(strstr(strstr(text, "\"keys\""), key), "%s, which is missing, is not among the keys: %s", key, text);
         free(text);
         gdn_cache_stats stats = store_stats(ctx);
         cr_assert_eq(stats.compiles, 0u);
