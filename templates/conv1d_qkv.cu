@@ -110,6 +110,9 @@ __device__ __forceinline__ conv_lane make_conv_lane(const conv1d_params &p, u32 
 
 constexpr bool SAME_TYPE = spec::STATE_TYPE == spec::IO_TYPE;
 
+/* A run that may have to be run again needs all that it starts from in its rows: see start_window(). */
+constexpr run_kind FIRST_RUN = spec::SILU && SAME_TYPE ? RUN_USUAL : RUN_LOOKING;
+
 /*
  * A sequence's start: its state becomes the rows before its first token, so that all tokens find their window alike. Where the
  * types differ, rows cannot hold it: then it goes straight into the window.
@@ -183,7 +186,6 @@ __device__ __forceinline__ void run_tokens(float &products, const conv_lane &l, 
 __device__ __forceinline__ bool run_segment(const conv1d_params &p, const conv_lane &l, const tile_rows &rows,
                                             const segment &s, const line_pair &lines)
 {
-    constexpr run_kind KIND = spec::SILU && SAME_TYPE ? RUN_USUAL : RUN_LOOKING;
     const u32 tile_end = end_of_tile(p, rows.first);
     float window[HALO][CHANNELS];
     if (s.first == s.begin) start_window(window, p, l, rows, s, lines);
@@ -195,8 +197,8 @@ __device__ __forceinline__ bool run_segment(const conv1d_params &p, const conv_l
     wait_but_for<0>();
     if (SAME_TYPE || s.first != s.begin) take_window(window, rows, s.first);
     float products = 0.0f;
-    run_tokens<KIND>(products, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
-    if (KIND == RUN_LOOKING) return true;
+    run_tokens<FIRST_RUN>(products, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
+    if (FIRST_RUN == RUN_LOOKING) return true;
     return spec::NORM_LANES > 0 ? all_lanes(products < TOO_LARGE) : products < TOO_LARGE;
 }
 
@@ -236,7 +238,7 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
         [&](const segment &s, const line_pair &lines) {
             const place here = find_place(p, afresh(item));
             if (run_segment(p, make_conv_lane(p, here.lane), find_tile(here.row * TILE), s, lines)) return;
-            if constexpr (spec::SILU && SAME_TYPE) run_segment_again(p, afresh(item), s.n);
+            if constexpr (FIRST_RUN == RUN_USUAL) run_segment_again(p, afresh(item), s.n);
         },
         [&](u32 begin, u32 end) { zero_rows(p, make_conv_lane(p, find_place(p, afresh(item)).lane), begin, end); });
 }
