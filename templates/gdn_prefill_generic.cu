@@ -250,7 +250,7 @@ struct Output {
 /* T (inverse warps) or P (score warps) of one chunk. */
 __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out, bool scores, int high, int lane)
 {
-    constexpr AuxBarriers barriers = { BAR_INVERSE, BAR_NORMS, 0 };
+    constexpr AuxBarriers barriers = { BAR_INVERSE, BAR_NORMS };
     Part part;
     Squares squares;
     Norms norms;
@@ -588,7 +588,7 @@ __device__ __forceinline__ void init_barriers(const Shared &sm)
         mbar_init(sm.empty(s), 32 * (STATE_WARPS + AUX_WARPS));
     }
     mbar_init(sm.inverted(), 32 * AUX_WARPS);
-    init_norms_meetings();
+    init_meeting(BAR_NORMS, 32 * AUX_WARPS);
     for (int b = 0; b < TP_STAGES; ++b) {
         mbar_init(sm.tp_full(b), 32 * AUX_WARPS);
         mbar_init(sm.tp_empty(b), 32 * STATE_WARPS);

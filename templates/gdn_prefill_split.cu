@@ -67,47 +67,6 @@ enum { BAR_CHUNK = 1, BAR_W, BAR_V, BAR_SCALE_STATE, BAR_SCALE_ALL };
 enum { STATE_THREADS = 32 * WARPS, ALL_THREADS = 64 * WARPS }; /* the load warps are in none */
 enum { GROUP_THREADS = 32 * WARPS };                           /* without its feeding warps */
 
-/*
- * Where state and output warps meet, each at a place of its own in the code. bar.sync counts threads and knows no places (PTX
- * ISA, "barrier"), but compute-sanitizer calls that divergence and does not see what it orders: a checked build meets at
- * mbarriers, of the same order.
- */
-#ifdef GDN_CHECKED
-__shared__ u64 meetings[BAR_SCALE_ALL + 1];
-
-__shared__ u64 group_meetings[GROUPS];
-
-__device__ __forceinline__ void init_meetings()
-{
-    for (int i = 0; i <= BAR_SCALE_ALL; ++i)
-        mbar_init(smem_address(&meetings[i]), ALL_THREADS);
-    for (int i = 0; i < GROUPS; ++i)
-        mbar_init(smem_address(&group_meetings[i]), GROUP_THREADS);
-}
-
-__device__ __forceinline__ void meet(int id)
-{
-    mbar_meet(smem_address(&meetings[id]));
-}
-
-__device__ __forceinline__ void meet_group(int group)
-{
-    mbar_meet(smem_address(&group_meetings[group]));
-}
-#else
-__device__ __forceinline__ void init_meetings() {}
-
-__device__ __forceinline__ void meet(int id)
-{
-    bar_sync(id, ALL_THREADS);
-}
-
-__device__ __forceinline__ void meet_group(int group)
-{
-    bar_sync(BAR_GROUP + group, GROUP_THREADS);
-}
-#endif
-
 /* ---- The image of a chunk ---------------------------------------------------------------------------------------- */
 
 struct Image {
@@ -398,7 +357,7 @@ __device__ __forceinline__ void write_gates(u8 *image, const GateArrays &gates, 
 __device__ __forceinline__ void make_image(u8 *image, const Group &group, const GateArrays &gates, bool scores,
                                            int high, int lane)
 {
-    const AuxBarriers barriers = { BAR_INVERSE + group.index, BAR_NORMS + group.index, group.index };
+    const AuxBarriers barriers = { BAR_INVERSE + group.index, BAR_NORMS + group.index };
     const int warp = 3 - high;
     u32 lowest = 0;
     Part part;
@@ -421,9 +380,9 @@ __device__ __forceinline__ void make_image(u8 *image, const Group &group, const 
         invert_diagonals(part, group.t(), group.scratch(), high, lane);
     if constexpr (spec::QK_L2NORM) {
         if (NORMS_RAISE_LOW && scores) lowest = lowest_update(gates, lane);
-        meet_group(group.index); /* everybody has read the gates */
+        meet(BAR_GROUP + group.index, GROUP_THREADS); /* everybody has read the gates */
         fold_norms(gates, norms, scores, high, lane);
-        meet_group(group.index);
+        meet(BAR_GROUP + group.index, GROUP_THREADS);
     }
     if (scores) {
         if (warp == 0) write_gates(image, gates, lowest, lane);
@@ -444,7 +403,7 @@ __device__ __forceinline__ void producer_role(const prefill_params &p, const Gro
         const i64 index = (i64)((u64)load_shared_u32(at) | (u64)load_shared_u32(at + 4) << 32);
         if (index < 0) return;
         make_image(image_at(p, index), group, group.gates(n & 1), warp & 2, 3 - (warp & 1), lane);
-        meet_group(group.index);
+        meet(BAR_GROUP + group.index, GROUP_THREADS);
         if (warp == 3 && lane == 0) signal(image_flag(p, index), 1);
     }
 }
@@ -671,16 +630,16 @@ __device__ __forceinline__ void publish_scaled(u32 data, u32 blocks, u32 scratch
         store_fragments(data, packed, m, warp, lane);
     }
     if (!ALL) return bar_sync(BAR_SCALE_STATE, STATE_THREADS);
-    meet(BAR_SCALE_ALL);
-    meet(BAR_SCALE_ALL);
+    meet(BAR_SCALE_ALL, ALL_THREADS);
+    meet(BAR_SCALE_ALL, ALL_THREADS);
 }
 
 /* The output warps' part in publish_scaled<ALL>. */
 __device__ __forceinline__ void take_scales(Scales &scales, u32 blocks, u32 scratch, int lane)
 {
-    meet(BAR_SCALE_ALL);
+    meet(BAR_SCALE_ALL, ALL_THREADS);
     read_scales(scales, blocks, scratch, lane);
-    meet(BAR_SCALE_ALL); /* the scratch is free again */
+    meet(BAR_SCALE_ALL, ALL_THREADS); /* the scratch is free again */
 }
 
 /* ---- Recurrence: products ---------------------------------------------------------------------------------------- */
@@ -979,7 +938,7 @@ struct StateWarp {
         k_columns.load(slot.k, warp, lane);
         multiply(S, load_shared_float(slot.image.decay()));
         const u32 low = NORMS_RAISE_LOW ? load_shared_u32(slot.image.lowest()) : F16_LOW;
-        meet(BAR_V);
+        meet(BAR_V, ALL_THREADS);
         const u32 out = out_of_range(sm.v(), lane);
         update(S, x, k_columns, low);
         if (__builtin_expect(out != 0, 0)) {
@@ -1004,7 +963,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
     for (int chunk = 0; chunk < w.chunks; ++chunk) {
         mbar_wait(sm.full(use.slot), use.parity);
         self.prefetch(sm.slot(use.slot));
-        meet(BAR_CHUNK);
+        meet(BAR_CHUNK, ALL_THREADS);
         self.chunk(S, sm.slot(use.slot));
         if constexpr (spec::CHECKPOINTS)
             for (; checkpoint.chunk == chunk + 1; checkpoint.advance(p, w, w.seq))
@@ -1141,7 +1100,7 @@ __device__ __forceinline__ void output_role(const prefill_params &p, const Work 
     TokenPart out;
     for (int chunk = 0; chunk < w.chunks; ++chunk) {
         const Slot slot = sm.slot(use.slot);
-        meet(BAR_CHUNK); /* the state warps have waited for K, V and the image */
+        meet(BAR_CHUNK, ALL_THREADS); /* the state warps have waited for K, V and the image */
         if (chunk > 0) {
             store_output(out, sm.slot(last).v, o, p.o_token_stride, C, warp, lane);
             o += C * p.o_token_stride;
@@ -1154,7 +1113,7 @@ __device__ __forceinline__ void output_role(const prefill_params &p, const Work 
         mbar_arrive(sm.q_empty(q_use.slot));
         output_from_state(out, sm, slot, q, warp, lane);
         triangle.load(slot.image.p(warp, 0), warp, lane);
-        meet(BAR_V);
+        meet(BAR_V, ALL_THREADS);
         output_from_chunk(out, sm, triangle, p.scale, warp, lane);
         last = use.slot;
         use.advance();
@@ -1172,6 +1131,8 @@ __device__ __forceinline__ void init_producer(u32 shared)
         const Group group(shared, g);
         mbar_init(group.full(), 2 * 64); /* each feeding thread's copies, and each by itself */
         mbar_init(group.empty(), 32 * WARPS);
+        init_meeting(BAR_GROUP + g, GROUP_THREADS);
+        init_meeting(BAR_NORMS + g, GROUP_THREADS);
     }
 }
 
@@ -1185,6 +1146,9 @@ __device__ __forceinline__ void init_recurrence(const Shared &sm)
         mbar_init(sm.q_full(s), 32 * WARPS);
         mbar_init(sm.q_empty(s), 32 * WARPS);
     }
+    init_meeting(BAR_CHUNK, ALL_THREADS);
+    init_meeting(BAR_V, ALL_THREADS);
+    init_meeting(BAR_SCALE_ALL, ALL_THREADS);
 }
 
 /* warp: the groups' own warps, then two feeding warps a group. */
@@ -1236,8 +1200,6 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
             init_producer(sm.base);
         else
             init_recurrence(sm);
-        init_meetings();
-        init_norms_meetings();
     }
     __syncthreads();
     if (produces)

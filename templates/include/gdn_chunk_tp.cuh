@@ -35,41 +35,48 @@ struct GateArrays {
     }
 };
 
-/* Named barriers of the four warps that make one chunk's T and P; a checked build wants to know which group of the CTA's. */
-struct AuxBarriers {
-    int inverse; /* the two inverse warps */
-    int norms;   /* norms of k are there: all four warps */
-    int group;
-};
-
 /*
- * The score warps wait for norms of k, the inverse warps do not wait for them. racecheck does not follow bar.arrive: in a
- * checked build all meet at an mbarrier.
+ * Where warps meet, by a named barrier's number. bar.sync counts threads and knows no places (PTX ISA, "barrier"), but
+ * compute-sanitizer calls it divergence where each comes from a place of its own in the code, and does not see what that, or
+ * bar.arrive, orders: a checked build meets at mbarriers, of the same order.
  */
 #ifdef GDN_CHECKED
-__shared__ u64 norms_meetings[2];
+__shared__ u64 meetings[16];
 
-__device__ __forceinline__ void init_norms_meetings()
+__device__ __forceinline__ void init_meeting(int id, int threads)
 {
-    for (int i = 0; i < 2; ++i)
-        mbar_init(smem_address(&norms_meetings[i]), 128);
+    mbar_init(smem_address(&meetings[id]), threads);
 }
 
-__device__ __forceinline__ void meet_for_norms(const AuxBarriers &barriers, bool)
+__device__ __forceinline__ void meet(int id, int)
 {
-    mbar_meet(smem_address(&norms_meetings[barriers.group]));
+    mbar_meet(smem_address(&meetings[id]));
+}
+
+__device__ __forceinline__ void come_by(int id, int threads)
+{
+    meet(id, threads);
 }
 #else
-__device__ __forceinline__ void init_norms_meetings() {}
+__device__ __forceinline__ void init_meeting(int, int) {}
 
-__device__ __forceinline__ void meet_for_norms(const AuxBarriers &barriers, bool waits)
+__device__ __forceinline__ void meet(int id, int threads)
 {
-    if (waits)
-        bar_sync(barriers.norms, 128);
-    else
-        bar_arrive(barriers.norms, 128);
+    bar_sync(id, threads);
+}
+
+/* For who need not wait for the others. */
+__device__ __forceinline__ void come_by(int id, int threads)
+{
+    bar_arrive(id, threads);
 }
 #endif
+
+/* Named barriers of the four warps that make one chunk's T and P. */
+struct AuxBarriers {
+    int inverse; /* the two inverse warps */
+    int norms;   /* norms of k are there: all four warps meet(), the inverse warps only come_by() */
+};
 
 struct Gates {
     RawGate g[2], beta[2]; /* of tokens 2 * lane, 2 * lane + 1 */
@@ -180,9 +187,13 @@ __device__ __forceinline__ Norms norms_of(const Squares &squares, int lane)
 __device__ __forceinline__ void share_norms(const GateArrays &gates, const Norms &norms, const AuxBarriers &barriers,
                                             bool scores, int high, int lane)
 {
-    if (!scores) store_shared(gates.decay_in + 4 * Norms::own_row(high, lane), norms.own(lane));
-    meet_for_norms(barriers, scores);
-    if (!scores) bar_sync(barriers.inverse, 64);
+    if (scores) {
+        meet(barriers.norms, 128);
+        return;
+    }
+    store_shared(gates.decay_in + 4 * Norms::own_row(high, lane), norms.own(lane));
+    come_by(barriers.norms, 128);
+    bar_sync(barriers.inverse, 64);
 }
 
 /* r d V' in fp16: a long key's entries are small, and its row of K large. */
