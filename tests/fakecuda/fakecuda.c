@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "codegen/kernel_params.h"
+#include "fakecuda/fake_map.h"
 #include "runtime/driver.h"
 
 enum {
@@ -598,6 +599,7 @@ static void describe(struct fake_launch *launch, gdni_cufunc function, const uns
 {
     memset(launch, 0, sizeof *launch);
     snprintf(launch->kernel, sizeof launch->kernel, "%s", function->kernel->name);
+    launch->image = function->kernel->library->image;
     launch->device = function->ordinal;
     memcpy(launch->grid, grid, sizeof launch->grid);
     memcpy(launch->block, block, sizeof launch->block);
@@ -860,8 +862,11 @@ static gdni_curesult fake_cuTensorMapEncodeTiled(struct gdni_tensor_map *map, in
         ((uintptr_t)map % 64 || !known || !good_map(rank, address, dims, strides, box, element_strides)))
         result = INVALID_VALUE;
     if (result == OK) {
-        memcpy(map->bytes, dims, rank * sizeof dims[0]);
-        memcpy(map->bytes + 64, box, rank * sizeof box[0]);
+        struct fake_map fake_map = { .address = address };
+        memcpy(fake_map.dims, dims, sizeof fake_map.dims);
+        memcpy(fake_map.strides, strides, sizeof fake_map.strides);
+        memcpy(fake_map.box, box, sizeof fake_map.box);
+        memcpy(map->bytes, &fake_map, sizeof fake_map);
     }
     LEAVE();
 }
@@ -1132,6 +1137,14 @@ static void set_code(const struct fake_device_code *code)
     pthread_mutex_unlock(&lock);
 }
 
+static bool faulted(void)
+{
+    pthread_mutex_lock(&lock);
+    const bool now = fake.faulted;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
 static void set_free_memory(size_t bytes)
 {
     fake.free_memory = bytes;
@@ -1148,6 +1161,14 @@ static struct fake_memory memory(void)
 static int graph_kernels(void)
 {
     return fake.graph_kernels;
+}
+
+static size_t graph_nodes(const void *graph)
+{
+    size_t nodes = 0;
+    for (const struct node *n = ((const struct gdni_cugraph_opaque *)graph)->first; n; n = n->next)
+        ++nodes;
+    return nodes;
 }
 
 static void set_clocks(unsigned sm_mhz, unsigned mem_mhz)
@@ -1177,8 +1198,10 @@ const struct fake_controls fake_controls = {
     .launch = launch_at,
     .balance = balance,
     .set_code = set_code,
+    .faulted = faulted,
     .set_free_memory = set_free_memory,
     .memory = memory,
     .graph_kernels = graph_kernels,
+    .graph_nodes = graph_nodes,
     .set_clocks = set_clocks,
 };

@@ -22,6 +22,7 @@ struct fake_device {
 
 struct fake_launch {
     char kernel[64];
+    const unsigned char *image; /* that the kernel is of */
     int device; /* ordinal */
     unsigned grid[3], block[3], smem;
     void *stream;
@@ -90,9 +91,11 @@ struct fake_controls {
     struct fake_balance (*balance)(void);
 
     void (*set_code)(const struct fake_device_code *code); /* NULL: none */
+    bool (*faulted)(void);                                 /* a launch took FAKE_FAULTS */
     void (*set_free_memory)(size_t bytes);                 /* what is left of it to cuMemAlloc; 4 GiB at first */
     struct fake_memory (*memory)(void);
-    int (*graph_kernels)(void); /* kernels that ran in graphs */
+    int (*graph_kernels)(void);           /* kernels that ran in graphs */
+    size_t (*graph_nodes)(const void *graph); /* of one that was captured */
 
     /* What the library, opened as libnvidia-ml, says of the first device; 1980 and 3201 at first. 0: it knows none. Each
      * further device's SMs are 15 MHz slower. */

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "codegen/conv_launch.h"
 #include "codegen/partition.h"
+#include "fakecuda/fake_map.h"
 #include "runtime/plan.h"
 #include "support/fake_host.h"
 
@@ -287,19 +288,21 @@ static struct gdni_prefill_hopper_params run_hopper(gdn_plan *plan, const gdn_pr
     return params;
 }
 
-/* The fake driver keeps a map's dims in its first bytes, its box from byte 64 on. */
+static struct fake_map map_as_asked(const struct gdni_tensor_map *map)
+{
+    struct fake_map asked;
+    memcpy(&asked, map->bytes, sizeof asked);
+    return asked;
+}
+
 static uint64_t map_dim(const struct gdni_tensor_map *map, int i)
 {
-    uint64_t dim;
-    memcpy(&dim, map->bytes + 8 * i, sizeof dim);
-    return dim;
+    return map_as_asked(map).dims[i];
 }
 
 static uint32_t map_box(const struct gdni_tensor_map *map, int i)
 {
-    uint32_t size;
-    memcpy(&size, map->bytes + 64 + 4 * i, sizeof size);
-    return size;
+    return map_as_asked(map).box[i];
 }
 
 Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)

@@ -1,0 +1,678 @@
+/*
+ * machine.h - what runs a CUDA kernel on the host: CTAs of lanes, each a coroutine, and what they meet at. One OS thread, so
+ * that every run is one order of events, drawn from a seed, and may be run again.
+ *
+ * What a GPU does later happens here at a time of the seed's choice: copies land, products are computed and tiles are stored
+ * anywhere between where they are asked for and where they are waited for. What reads too early reads NaN, or old data.
+ *
+ * Checked beside the values: accesses within shared memory and aligned; lanes of a warp meet at one instruction; arrivals are
+ * no more than a barrier expects; barriers' words are not overwritten; what TMA and wgmma read of shared memory was fenced by
+ * who wrote it; nobody waits for ever.
+ */
+#ifndef HOST_GPU_MACHINE_H
+#define HOST_GPU_MACHINE_H
+
+#include <csetjmp>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <execinfo.h>
+#include <functional>
+#include <string>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <vector>
+
+#include "host_gpu/host_gpu.h"
+
+namespace simt {
+
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+constexpr u32 SHARED_BASE = 1024; /* address of a CTA's first byte: 0 is none */
+constexpr u32 STATIC_BYTES = 1024;
+constexpr size_t STACK_BYTES = 128 * 1024, STACKS_PER_SLAB = 256;
+constexpr u64 STACK_END = 0x65646e65206b6361; /* its lowest word, while nobody has come so far */
+constexpr u64 PATIENCE = 20000000; /* turns without a barrier's completion or a lane's end */
+
+/* ---- Chance ---- */
+
+struct Dice {
+    u64 state;
+    u32 next()
+    {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        return (u32)(state >> 32);
+    }
+    u32 below(u32 n)
+    {
+        return (u32)((u64)next() * n >> 32);
+    }
+    bool once_in(u32 n)
+    {
+        return below(n) == 0;
+    }
+};
+
+/* ---- State ---- */
+
+struct Cta;
+struct Warp;
+
+struct Copy { /* cp.async */
+    unsigned char *to;
+    const void *from;
+    u32 bytes, of; /* the rest of `of` bytes are zeros */
+    int group;
+};
+
+struct Store { /* of a tile, by TMA */
+    std::function<void(std::vector<unsigned char> &)> read;
+    std::function<void(const std::vector<unsigned char> &)> write;
+    std::vector<unsigned char> bytes;
+    bool was_read;
+    int group;
+};
+
+struct Lane {
+    jmp_buf here;
+    ucontext_t start;
+    char *stack;
+    Cta *cta;
+    Warp *warp;
+    int thread, lane;
+    bool done, runnable;
+    const char *waits; /* at what instruction, for reports */
+    u32 waits_for;
+    std::deque<Copy> copies;
+    int copy_groups;
+    std::deque<Store> stores;
+    int store_groups;
+    std::vector<u32> unfenced; /* 16-byte pieces of shared memory that it wrote */
+    u64 fenced;                /* when it last fenced */
+};
+
+struct Gathering {
+    u32 mask, arrived; /* mask 0: free */
+    const char *what;
+    void *operands[32];
+};
+
+struct Product { /* wgmma of one warp: 16 rows */
+    std::function<void()> compute;
+    int group;
+};
+
+struct Warp {
+    Lane *lanes[32];
+    Gathering gatherings[4];
+    std::deque<Product> products;
+    int product_groups;
+};
+
+struct Mbar {
+    bool live;
+    u32 expected, pending, phase;
+    int64_t bytes;
+    std::vector<Lane *> waiters;
+};
+
+struct Named {
+    u32 threads, arrived, generation;
+    bool all, result[2];
+    std::vector<Lane *> waiters;
+};
+
+struct Written { /* not fenced by who wrote it */
+    u64 when;
+    int thread; /* + 1; 0: nothing */
+};
+
+struct Cta {
+    unsigned index;
+    unsigned char *shared;
+    std::vector<Lane *> lanes;
+    std::vector<Warp> warps;
+    std::vector<Mbar> mbars; /* by 8-byte word */
+    std::vector<Written> unfenced; /* by 16-byte piece */
+    Named named[16];
+    int alive;
+};
+
+struct Job { /* what happens at some time */
+    Cta *cta;
+    std::function<void()> run;
+};
+
+struct Machine {
+    Dice dice;
+    jmp_buf scheduler;
+    Lane *current;
+    std::vector<Lane *> runnable;
+    std::vector<Job> jobs;
+    std::vector<Cta *> resident;
+    std::vector<char *> slabs; /* of stacks: a mapping each would be more than a process may have */
+    std::vector<Lane *> spare;
+    u64 turns, last_progress;
+    unsigned grid, block, shared_bytes;
+    std::function<void()> body;
+    std::string trouble;
+    bool stopped;
+};
+
+inline Machine m;
+inline unsigned char *shared_window; /* of the CTA that runs */
+
+/* ---- Faults ---- */
+
+[[noreturn]] inline void leave();
+
+/* The launch has failed, and ends here: what a lane's stack holds is not unwound. */
+[[noreturn]] inline void fault(const char *format, ...)
+{
+    char text[512], where[128] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (m.current)
+        snprintf(where, sizeof where, "CTA %u, warp %d, lane %d: ", m.current->cta->index, m.current->thread / 32,
+                 m.current->lane);
+    m.trouble = std::string(where) + text;
+    if (getenv("HOST_GPU_KEEP")) { /* for addr2line on the kernel.so that was kept */
+        void *frames[12];
+        backtrace_symbols_fd(frames, backtrace(frames, 12), 2);
+    }
+    m.stopped = true;
+    leave();
+}
+
+/* ---- Lanes ---- */
+
+[[noreturn]] __attribute__((noinline)) inline void leave()
+{
+    _longjmp(m.scheduler, 1);
+}
+
+/* Back to the scheduler; returns when this lane is chosen again. */
+__attribute__((noinline)) inline void switch_out()
+{
+    if (_setjmp(m.current->here) == 0) leave();
+}
+
+inline void make_runnable(Lane *lane)
+{
+    if (lane->runnable || lane->done) return;
+    lane->runnable = true;
+    m.runnable.push_back(lane);
+}
+
+inline void block(const char *what, u32 which)
+{
+    m.current->waits = what;
+    m.current->waits_for = which;
+    switch_out();
+}
+
+/* Lets others go first. */
+inline void yield()
+{
+    make_runnable(m.current);
+    m.current->waits = "its turn";
+    switch_out();
+}
+
+inline void maybe_yield(u32 once_in)
+{
+    if (m.dice.once_in(once_in)) yield();
+}
+
+inline void progress()
+{
+    m.last_progress = m.turns;
+}
+
+/* ---- Shared memory ---- */
+
+inline unsigned char *shared_at(u32 address, u32 bytes, u32 alignment)
+{
+    const u32 size = m.shared_bytes + STATIC_BYTES;
+    if (address < SHARED_BASE || address - SHARED_BASE > size || bytes > size - (address - SHARED_BASE))
+        fault("%u bytes at %#x are not in shared memory, %u bytes from %#x", bytes, address, size, SHARED_BASE);
+    if (address % alignment) fault("address %#x of shared memory is not a multiple of %u", address, alignment);
+    return shared_window + (address - SHARED_BASE);
+}
+
+inline void wrote(u32 address, u32 bytes)
+{
+    Lane *me = m.current;
+    for (u32 piece = (address - SHARED_BASE) / 16; piece <= (address - SHARED_BASE + bytes - 1) / 16; ++piece) {
+        Written &w = me->cta->unfenced[piece];
+        if (w.thread != me->thread + 1) me->unfenced.push_back(piece);
+        w = { m.turns, me->thread + 1 };
+    }
+}
+
+inline void fence_writes()
+{
+    Lane *me = m.current;
+    for (u32 piece : me->unfenced)
+        if (me->cta->unfenced[piece].thread == me->thread + 1) me->cta->unfenced[piece].thread = 0;
+    me->unfenced.clear();
+    me->fenced = m.turns;
+}
+
+/*
+ * What wgmma or TMA reads, maybe while no lane of the CTA runs. A fence between a write and such a read is the writer's, or,
+ * after they met, the reader's: `fenced` is when who asked for the read last did.
+ */
+inline const unsigned char *async_read(Cta *cta, u32 address, u32 bytes, u64 fenced)
+{
+    if (address < SHARED_BASE || address - SHARED_BASE + bytes > m.shared_bytes)
+        fault("an asynchronous read of %u bytes at %#x is not in shared memory", bytes, address);
+    const Written w = cta->unfenced[(address - SHARED_BASE) / 16];
+    if (w.thread && fenced <= w.when)
+        fault("shared memory at %#x is read asynchronously; thread %d wrote it, and no fence came between", address,
+              w.thread - 1);
+    return cta->shared + (address - SHARED_BASE);
+}
+
+inline u32 swizzled(u32 address)
+{
+    return address ^ (address >> 7 & 7) << 4;
+}
+
+/* ---- Lanes of a warp meet ---- */
+
+/* act(operands) once, by who comes last; operands[i] is lane i's. */
+template <class F> inline void meet_lanes(u32 mask, const char *what, void *mine, F &&act)
+{
+    Lane *me = m.current;
+    Gathering *g = nullptr, *unused = nullptr;
+    for (Gathering &x : me->warp->gatherings) {
+        if (x.mask == mask) g = &x;
+        if (!x.mask) unused = &x;
+    }
+    if (!(mask >> me->lane & 1)) fault("%s: the mask %#x has not this lane in it", what, mask);
+    if (!g) {
+        if (!unused) fault("%s: lanes of the warp wait in too many places", what);
+        g = unused;
+        *g = Gathering{ mask, 0, what, {} };
+    }
+    if (g->what != what && strcmp(g->what, what) != 0) fault("meets lanes of its warp at %s that are at %s", what, g->what);
+    g->operands[me->lane] = mine;
+    g->arrived |= 1u << me->lane;
+    if (g->arrived != mask) {
+        block(what, mask);
+        return;
+    }
+    act(g->operands);
+    g->mask = 0;
+    for (int i = 0; i < 32; ++i)
+        if (mask >> i & 1 && me->warp->lanes[i] != me) make_runnable(me->warp->lanes[i]);
+}
+
+/* ---- mbarriers ---- */
+
+constexpr u64 MBAR_WORD = 0x6d62617272696572u;
+
+inline Mbar &mbar_at(Cta *cta, u32 address)
+{
+    const u32 word = (address - SHARED_BASE) / 8;
+    u64 value;
+    if (address % 8 || address < SHARED_BASE || word >= cta->mbars.size()) fault("no mbarrier can be at %#x", address);
+    memcpy(&value, cta->shared + word * 8, sizeof value);
+    if (!cta->mbars[word].live) fault("the mbarrier at %#x was not initialised", address);
+    if (value != MBAR_WORD) fault("the mbarrier at %#x was overwritten", address);
+    return cta->mbars[word];
+}
+
+inline void mbar_make(u32 address, u32 count)
+{
+    Cta *cta = m.current->cta;
+    memcpy(shared_at(address, 8, 8), &MBAR_WORD, 8);
+    Mbar &b = cta->mbars[(address - SHARED_BASE) / 8];
+    if (!b.waiters.empty()) fault("the mbarrier at %#x is initialised while lanes wait there", address);
+    b = Mbar{ true, count, count, 0, 0, {} };
+}
+
+inline void mbar_settle(Mbar &b)
+{
+    if (b.pending || b.bytes) return;
+    ++b.phase;
+    b.pending = b.expected;
+    for (Lane *lane : b.waiters)
+        make_runnable(lane);
+    b.waiters.clear();
+    progress();
+}
+
+inline void mbar_come(Cta *cta, u32 address, int64_t bytes)
+{
+    Mbar &b = mbar_at(cta, address);
+    if (!b.pending) fault("more arrivals than the %u that the mbarrier at %#x expects", b.expected, address);
+    b.bytes += bytes;
+    --b.pending;
+    mbar_settle(b);
+}
+
+inline void mbar_landed(Cta *cta, u32 address, u32 bytes)
+{
+    Mbar &b = mbar_at(cta, address);
+    b.bytes -= bytes;
+    mbar_settle(b);
+}
+
+inline bool mbar_has_passed(u32 address, u32 parity)
+{
+    return (mbar_at(m.current->cta, address).phase & 1) != (parity & 1);
+}
+
+/* As try_wait, which may give up. */
+inline bool mbar_try(u32 address, u32 parity)
+{
+    if (mbar_has_passed(address, parity)) return true;
+    if (m.dice.once_in(16)) return false;
+    mbar_at(m.current->cta, address).waiters.push_back(m.current);
+    block("an mbarrier", address);
+    return mbar_has_passed(address, parity);
+}
+
+/* ---- Named barriers ---- */
+
+inline bool named_come(int id, u32 threads, bool waits, bool condition)
+{
+    Named &b = m.current->cta->named[id];
+    if (threads % 32) fault("barrier %d of %u threads, which are no whole warps", id, threads);
+    if (b.arrived && b.threads != threads) fault("barrier %d is met of %u threads and of %u", id, b.threads, threads);
+    if (!b.arrived) {
+        b.threads = threads;
+        b.all = true;
+    }
+    b.all = b.all && condition;
+    const u32 generation = b.generation;
+    if (++b.arrived == threads) {
+        b.result[generation & 1] = b.all;
+        b.arrived = 0;
+        ++b.generation;
+        for (Lane *lane : b.waiters)
+            make_runnable(lane);
+        b.waiters.clear();
+        progress();
+    } else if (waits) {
+        b.waiters.push_back(m.current);
+        block("a named barrier", (u32)id);
+    }
+    return b.result[generation & 1];
+}
+
+/* ---- Asynchronous copies into shared memory ---- */
+
+inline void land(const Copy &c)
+{
+    memset(c.to, 0, c.of);
+    if (c.bytes) memcpy(c.to, c.from, c.bytes);
+}
+
+/* Of a lane's copies, those of all groups but the last `but`; closed groups only. */
+inline void land_copies(Lane *lane, int groups)
+{
+    while (!lane->copies.empty() && lane->copies.front().group < groups) {
+        land(lane->copies.front());
+        lane->copies.pop_front();
+    }
+}
+
+/* ---- Tiles that are stored ---- */
+
+inline void read_stores(Lane *lane, int groups)
+{
+    for (Store &s : lane->stores)
+        if (s.group < groups && !s.was_read) {
+            s.read(s.bytes);
+            s.was_read = true;
+        }
+}
+
+inline void write_stores(Lane *lane, int groups)
+{
+    read_stores(lane, groups);
+    while (!lane->stores.empty() && lane->stores.front().group < groups) {
+        lane->stores.front().write(lane->stores.front().bytes);
+        lane->stores.pop_front();
+    }
+}
+
+/* ---- Products ---- */
+
+inline void compute_products(Warp *warp, int groups)
+{
+    while (!warp->products.empty() && warp->products.front().group < groups) {
+        warp->products.front().compute();
+        warp->products.pop_front();
+    }
+}
+
+/* ---- The grid ---- */
+
+inline void lane_main()
+{
+    m.body();
+    Lane *me = m.current;
+    for (const Store &s : me->stores)
+        if (!s.was_read) fault("a lane ends while a tile that it stores is still to be read from shared memory");
+    write_stores(me, 1 << 30);
+    if (memcmp(me->stack, &STACK_END, sizeof STACK_END) != 0) fault("its stack was too small");
+    me->done = true;
+    --me->cta->alive;
+    progress();
+    leave();
+}
+
+inline void make_spare_lanes()
+{
+    char *slab = (char *)mmap(nullptr, STACKS_PER_SLAB * STACK_BYTES, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (slab == MAP_FAILED) abort();
+    m.slabs.push_back(slab);
+    for (size_t i = 0; i < STACKS_PER_SLAB; ++i) {
+        m.spare.push_back(new Lane());
+        m.spare.back()->stack = slab + i * STACK_BYTES;
+    }
+}
+
+inline void free_lanes()
+{
+    for (Lane *lane : m.spare)
+        delete lane;
+    for (char *slab : m.slabs)
+        munmap(slab, STACKS_PER_SLAB * STACK_BYTES);
+    m.spare.clear();
+    m.slabs.clear();
+}
+
+inline Lane *new_lane(Cta *cta, Warp *warp, int thread)
+{
+    if (m.spare.empty()) make_spare_lanes();
+    Lane *lane = m.spare.back();
+    m.spare.pop_back();
+    char *stack = lane->stack;
+    *lane = Lane();
+    lane->stack = stack;
+    memcpy(stack, &STACK_END, sizeof STACK_END);
+    lane->cta = cta;
+    lane->warp = warp;
+    lane->thread = thread;
+    lane->lane = thread % 32;
+    warp->lanes[thread % 32] = lane;
+    return lane;
+}
+
+/* Runs to where makecontext's function begins, and back: from then on it is entered by longjmp. */
+inline void first_entry()
+{
+    switch_out();
+    lane_main();
+}
+
+inline void prepare(Lane *lane)
+{
+    static ucontext_t origin;
+    getcontext(&lane->start);
+    lane->start.uc_stack.ss_sp = lane->stack;
+    lane->start.uc_stack.ss_size = STACK_BYTES;
+    lane->start.uc_link = nullptr;
+    makecontext(&lane->start, first_entry, 0);
+    m.current = lane;
+    if (_setjmp(m.scheduler) == 0) swapcontext(&origin, &lane->start);
+}
+
+inline Cta *new_cta(unsigned index)
+{
+    Cta *cta = new Cta();
+    const size_t bytes = m.shared_bytes + STATIC_BYTES;
+    cta->index = index;
+    cta->shared = (unsigned char *)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
+    memset(cta->shared, 0xff, bytes);
+    cta->warps.resize(m.block / 32);
+    cta->mbars.resize(bytes / 8);
+    cta->unfenced.resize(bytes / 16);
+    cta->alive = (int)m.block;
+    for (int t = 0; t < (int)m.block; ++t) {
+        Lane *lane = new_lane(cta, &cta->warps[t / 32], t);
+        cta->lanes.push_back(lane);
+        prepare(lane);
+        make_runnable(lane);
+    }
+    return cta;
+}
+
+inline void end_cta(Cta *cta)
+{
+    m.current = nullptr;
+    for (const Job &job : m.jobs)
+        if (job.cta == cta) fault("CTA %u ends before a copy into its shared memory has landed", cta->index);
+    for (Lane *lane : cta->lanes)
+        m.spare.push_back(lane);
+    free(cta->shared);
+    delete cta;
+}
+
+inline void run_job(size_t i)
+{
+    const Job job = std::move(m.jobs[i]);
+    m.jobs[i] = std::move(m.jobs.back());
+    m.jobs.pop_back();
+    m.current = nullptr;
+    job.run();
+}
+
+/* What any warp or lane has on its way. */
+inline void run_something_early()
+{
+    Cta *cta = m.resident[m.dice.below((u32)m.resident.size())];
+    Lane *lane = cta->lanes[m.dice.below((u32)cta->lanes.size())];
+    m.current = nullptr;
+    if (!lane->copies.empty()) {
+        land(lane->copies.front());
+        lane->copies.pop_front();
+    }
+    for (Store &s : lane->stores)
+        if (!s.was_read) {
+            s.read(s.bytes);
+            s.was_read = true;
+            return;
+        }
+    if (!lane->stores.empty()) {
+        lane->stores.front().write(lane->stores.front().bytes);
+        lane->stores.pop_front();
+        return;
+    }
+    Warp &warp = cta->warps[m.dice.below((u32)cta->warps.size())];
+    if (!warp.products.empty()) {
+        warp.products.front().compute();
+        warp.products.pop_front();
+    }
+}
+
+inline std::string who_waits()
+{
+    std::string text;
+    for (const Cta *cta : m.resident)
+        for (const Lane *lane : cta->lanes) {
+            if (lane->done || lane->runnable || text.size() > 6000) continue;
+            if (lane->lane && lane->waits == lane->warp->lanes[lane->lane - 1]->waits &&
+                lane->waits_for == lane->warp->lanes[lane->lane - 1]->waits_for)
+                continue;
+            char line[160];
+            snprintf(line, sizeof line, "\n  CTA %u warp %d lane %d: %.60s %#x", cta->index, lane->thread / 32, lane->lane,
+                     lane->waits, lane->waits_for);
+            text += line;
+        }
+    return text;
+}
+
+inline void turn()
+{
+    ++m.turns;
+    if (!m.jobs.empty() && (m.runnable.empty() || m.dice.once_in(64))) {
+        run_job(m.dice.below((u32)m.jobs.size()));
+        return;
+    }
+    if (m.dice.once_in(256)) run_something_early();
+    m.current = nullptr;
+    if (m.runnable.empty()) fault("nobody can go on:%s", who_waits().c_str());
+    if (m.turns - m.last_progress > PATIENCE) fault("nothing comes of what runs:%s", who_waits().c_str());
+    const u32 i = m.dice.below((u32)m.runnable.size());
+    Lane *lane = m.runnable[i];
+    m.runnable[i] = m.runnable.back();
+    m.runnable.pop_back();
+    lane->runnable = false;
+    m.current = lane;
+    shared_window = lane->cta->shared;
+    _longjmp(lane->here, 1);
+}
+
+inline void take_away_the_ended()
+{
+    for (size_t i = 0; i < m.resident.size();)
+        if (m.resident[i]->alive == 0) {
+            end_cta(m.resident[i]);
+            m.resident.erase(m.resident.begin() + (long)i);
+        } else {
+            ++i;
+        }
+}
+
+/* A sentence, or "" when all went well. After a sentence nothing more can be run in this process. */
+inline const char *run_grid(const struct host_gpu_launch *launch, std::function<void()> body)
+{
+    m.dice.state = launch->seed * 0x9e3779b97f4a7c15u + 0x1234567;
+    m.grid = launch->grid;
+    m.block = launch->block;
+    m.shared_bytes = launch->shared_bytes;
+    m.body = std::move(body);
+    m.turns = m.last_progress = 0;
+    unsigned next = 0;
+    volatile unsigned *at = &next; /* lives across longjmp */
+    while (!m.stopped && (*at < m.grid || !m.resident.empty())) {
+        if (m.resident.size() < launch->resident && *at < m.grid) {
+            m.resident.push_back(new_cta((*at)++));
+            continue;
+        }
+        if (_setjmp(m.scheduler) == 0) turn();
+        if (!m.stopped && _setjmp(m.scheduler) == 0) take_away_the_ended();
+    }
+    if (!m.stopped) free_lanes();
+    return m.trouble.c_str();
+}
+
+} // namespace simt
+
+#endif

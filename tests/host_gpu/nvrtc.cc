@@ -1,0 +1,230 @@
+/*
+ * nvrtc.cc - libnvrtc of the host GPU: a unit is translated (translate.cc), compiled by the C++ compiler that built this file,
+ * and given back as an ELF file whose section .text.<kernel> is a shared object, for driver.c.
+ */
+#include <elf.h>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "host_gpu.h"
+#include "translate.h"
+
+extern "C" {
+#include "runtime/nvrtc.h"
+}
+
+struct gdni_nvrtcprog_opaque {
+    std::string source, name;
+    std::vector<std::pair<std::string, std::string>> headers;
+    std::string log;
+    std::vector<unsigned char> cubin;
+};
+
+namespace {
+
+enum { OK = 0, COMPILATION = 6, INVALID = 3 };
+
+void write_file(const std::filesystem::path &path, const std::string &text)
+{
+    std::ofstream out(path, std::ios::binary);
+    out << text;
+    if (!out.flush()) throw std::runtime_error("cannot write " + path.string());
+}
+
+std::string read_file(const std::filesystem::path &path)
+{
+    std::ifstream in(path, std::ios::binary);
+    std::stringstream text;
+    text << in.rdbuf();
+    if (!in) throw std::runtime_error("cannot read " + path.string());
+    return text.str();
+}
+
+struct Folder {
+    std::filesystem::path path;
+    Folder()
+    {
+        std::string name = (std::filesystem::temp_directory_path() / "host_gpu.XXXXXX").string();
+        if (!mkdtemp(name.data())) throw std::runtime_error("cannot make a folder like " + name);
+        path = name;
+    }
+    ~Folder()
+    {
+        std::error_code ignored;
+        if (!getenv("HOST_GPU_KEEP")) std::filesystem::remove_all(path, ignored);
+    }
+};
+
+std::string stem(const gdni_nvrtcprog_opaque &p)
+{
+    return p.name.substr(0, p.name.find('.'));
+}
+
+/* sm_90a -> 900 */
+int arch_of(const std::string &option)
+{
+    return atoi(option.c_str() + option.find("sm_") + 3) * 10;
+}
+
+std::string compile_command(const Folder &folder, int num_options, const char *const *options)
+{
+    std::string command = HOST_GPU_CXX " -std=c++20 -O1 -g1 -w -fPIC -shared -fno-strict-aliasing -ffp-contract=off"
+                                       " -fno-gnu-unique -fvisibility=hidden -I" HOST_GPU_TESTS " -I" HOST_GPU_TESTS "/host_gpu/kernel -I" +
+                          folder.path.string();
+    for (int i = 0; i < num_options; ++i) {
+        const std::string option = options[i];
+        if (option.rfind("-D", 0) == 0) command += " '" + option + "'";
+        if (option.find("sm_") != std::string::npos) command += " -DHOST_GPU_ARCH=" + std::to_string(arch_of(option));
+    }
+    return command + " -o " + (folder.path / "kernel.so").string() + " " + (folder.path / "unit.cc").string() + " 2> " +
+           (folder.path / "log").string();
+}
+
+std::string unit_of(const gdni_nvrtcprog_opaque &p)
+{
+    return "#include \"ptx.h\"\n#line 1 \"" + p.name + "\"\n" + host_gpu_translate(p.source) +
+           "\n#include \"entry.h\"\nHOST_GPU_ENTRY_OF(" + stem(p) + ")\n";
+}
+
+/* header, shared object, names, section table: null, names, .text.<kernel> */
+std::vector<unsigned char> elf_of(const std::string &object, const std::string &kernel, int arch)
+{
+    const std::string names = std::string("\0.shstrtab\0", 11) + ".text." + kernel + '\0';
+    const size_t names_at = (sizeof(Elf64_Ehdr) + object.size() + 7) / 8 * 8,
+                 table_at = (names_at + names.size() + 7) / 8 * 8;
+    Elf64_Ehdr header = {};
+    Elf64_Shdr sections[HOST_GPU_SECTION + 1] = {};
+    memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = ELFCLASS64;
+    header.e_ident[EI_DATA] = ELFDATA2LSB;
+    header.e_ident[EI_VERSION] = EV_CURRENT;
+    header.e_ident[EI_OSABI] = 0x41;
+    header.e_ident[EI_ABIVERSION] = 8;
+    header.e_machine = EM_CUDA;
+    header.e_flags = (Elf64_Word)(arch / 10) << 8;
+    header.e_ehsize = sizeof header;
+    header.e_shoff = table_at;
+    header.e_shentsize = sizeof(Elf64_Shdr);
+    header.e_shnum = HOST_GPU_SECTION + 1;
+    header.e_shstrndx = 1;
+    sections[1].sh_name = 1;
+    sections[1].sh_type = SHT_STRTAB;
+    sections[1].sh_offset = names_at;
+    sections[1].sh_size = names.size();
+    sections[HOST_GPU_SECTION].sh_name = 11;
+    sections[HOST_GPU_SECTION].sh_type = SHT_PROGBITS;
+    sections[HOST_GPU_SECTION].sh_offset = sizeof header;
+    sections[HOST_GPU_SECTION].sh_size = object.size();
+    std::vector<unsigned char> cubin(table_at + sizeof sections);
+    memcpy(cubin.data(), &header, sizeof header);
+    memcpy(cubin.data() + sizeof header, object.data(), object.size());
+    memcpy(cubin.data() + names_at, names.data(), names.size());
+    memcpy(cubin.data() + table_at, sections, sizeof sections);
+    return cubin;
+}
+
+int compile(gdni_nvrtcprog_opaque &p, int num_options, const char *const *options)
+{
+    const Folder folder;
+    for (const auto &[name, text] : p.headers)
+        write_file(folder.path / name, host_gpu_translate(text));
+    write_file(folder.path / "unit.cc", unit_of(p));
+    const int status = system(compile_command(folder, num_options, options).c_str());
+    p.log = read_file(folder.path / "log");
+    if (status) return COMPILATION;
+    int arch = 0;
+    for (int i = 0; i < num_options; ++i)
+        if (strstr(options[i], "sm_")) arch = arch_of(options[i]);
+    p.cubin = elf_of(read_file(folder.path / "kernel.so"), stem(p), arch);
+    p.log = "ptxas info    : Used 0 registers\n";
+    return OK;
+}
+
+} // namespace
+
+extern "C" {
+#define X(name, arguments) gdni_nvrtcresult name arguments;
+GDNI_NVRTC_CALLS(X)
+#undef X
+const char *nvrtcGetErrorString(gdni_nvrtcresult result);
+
+const char *nvrtcGetErrorString(gdni_nvrtcresult result)
+{
+    return result == OK ? "NVRTC_SUCCESS" : result == COMPILATION ? "NVRTC_ERROR_COMPILATION" : "NVRTC_ERROR_INVALID_INPUT";
+}
+
+gdni_nvrtcresult nvrtcVersion(int *major, int *minor)
+{
+    *major = 13;
+    *minor = 0;
+    return OK;
+}
+
+gdni_nvrtcresult nvrtcCreateProgram(gdni_nvrtcprog *program, const char *source, const char *name, int num_headers,
+                                    const char *const *headers, const char *const *include_names)
+{
+    *program = new gdni_nvrtcprog_opaque{ source, name, {}, {}, {} };
+    for (int i = 0; i < num_headers; ++i)
+        (*program)->headers.emplace_back(include_names[i], headers[i]);
+    return OK;
+}
+
+gdni_nvrtcresult nvrtcDestroyProgram(gdni_nvrtcprog *program)
+{
+    delete *program;
+    *program = nullptr;
+    return OK;
+}
+
+gdni_nvrtcresult nvrtcCompileProgram(gdni_nvrtcprog program, int num_options, const char *const *options)
+{
+    try {
+        return compile(*program, num_options, options);
+    } catch (const std::exception &error) {
+        program->log = std::string(error.what()) + "\n";
+        return COMPILATION;
+    }
+}
+
+gdni_nvrtcresult nvrtcGetProgramLogSize(gdni_nvrtcprog program, size_t *size)
+{
+    *size = program->log.size() + 1;
+    return OK;
+}
+
+gdni_nvrtcresult nvrtcGetProgramLog(gdni_nvrtcprog program, char *log)
+{
+    memcpy(log, program->log.c_str(), program->log.size() + 1);
+    return OK;
+}
+
+gdni_nvrtcresult nvrtcGetCUBINSize(gdni_nvrtcprog program, size_t *size)
+{
+    *size = program->cubin.size();
+    return OK;
+}
+
+gdni_nvrtcresult nvrtcGetCUBIN(gdni_nvrtcprog program, char *cubin)
+{
+    memcpy(cubin, program->cubin.data(), program->cubin.size());
+    return OK;
+}
+
+gdni_nvrtcresult nvrtcGetPTXSize(gdni_nvrtcprog, size_t *)
+{
+    return INVALID;
+}
+
+gdni_nvrtcresult nvrtcGetPTX(gdni_nvrtcprog, char *)
+{
+    return INVALID;
+}
+}
