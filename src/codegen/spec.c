@@ -12,13 +12,43 @@
     "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh",         \
         "gdn_range.cuh", "gdn_norms.cuh", "gdn_chunk_tp.cuh"
 static const char *const prefill_headers[] = { PREFILL_HEADERS, NULL };
-static const char *const split_headers[] = { PREFILL_HEADERS, "gdn_flags.cuh", NULL };
+static const char *const split_headers[] = {
+    PREFILL_HEADERS,
+    "gdn_flags.cuh",
+    "gdn_split_image.cuh",
+    "gdn_split_producer.cuh",
+    "gdn_split_shared.cuh",
+    "gdn_split_exchange.cuh",
+    "gdn_split_products.cuh",
+    "gdn_split_recurrence.cuh",
+    NULL,
+};
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
-static const char *const hopper_headers[] = { "gdn_types.cuh",    "gdn_sequence.cuh", "gdn_gates.cuh",
-                                              "gdn_state.cuh",    "gdn_norms.cuh",    "gdn_ptx_mbar.cuh",
-                                              "gdn_ptx_sm90.cuh", "gdn_tile.cuh",     "gdn_flags.cuh",
-                                              NULL };
+static const char *const hopper_headers[] = {
+    "gdn_types.cuh",
+    "gdn_sequence.cuh",
+    "gdn_gates.cuh",
+    "gdn_state.cuh",
+    "gdn_norms.cuh",
+    "gdn_ptx_mbar.cuh",
+    "gdn_ptx_sm90.cuh",
+    "gdn_tile.cuh",
+    "gdn_flags.cuh",
+    "gdn_hopper_shared.cuh",
+    "gdn_hopper_items.cuh",
+    "gdn_hopper_forgetting.cuh",
+    "gdn_hopper_cuts.cuh",
+    "gdn_hopper_queue.cuh",
+    "gdn_hopper_tiles.cuh",
+    "gdn_hopper_gates.cuh",
+    "gdn_hopper_output.cuh",
+    "gdn_hopper_aux.cuh",
+    "gdn_hopper_state.cuh",
+    "gdn_hopper_links.cuh",
+    "gdn_hopper_transitions.cuh",
+    NULL,
+};
 static const char *const hopper_instrs[] = { "mma_io",           "mma_f16",          "ldmatrix_x4",
                                              "ldmatrix_x4_trans", "wgmma_ss_n64",    "wgmma_rs_n64",
                                              "wgmma_rs_n64_f16", "wgmma_rs_n32_f16", "wgmma_rs_n128_mn",

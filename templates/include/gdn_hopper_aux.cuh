@@ -1,0 +1,462 @@
+/*
+ * gdn_hopper_aux.cuh - the aux warpgroup: T and P of a chunk from K K^T, Q K^T and its gate table. Must not know: states.
+ */
+#pragma once
+
+#include "gdn_hopper_gates.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_norms.cuh"
+#include "gdn_ptx.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_tile.cuh"
+
+/* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
+__device__ constexpr u32 key_step(int s)
+{
+    return ((s >> 2) * HALF + (s & 3) * 32) >> 4;
+}
+
+/*
+ * x (64 x 64) = A K^T over the 128 columns of two K-major tiles. Descriptors are made opaque, so that sixteen of them are
+ * not kept in registers.
+ */
+__device__ __forceinline__ void issue_gram(float (&x)[32], u32 a_tile, u32 k_tile)
+{
+    u32 a = k_major(a_tile), b = k_major(k_tile);
+    asm volatile("" : "+r"(a), "+r"(b));
+#pragma unroll
+    for (int i = 0; i < 32; ++i)
+        x[i] = 0.0f; /* no tie to the last product's value; the first wgmma ignores it */
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+        const u32 step = key_step(s);
+        wgmma_ss_n64(x, descriptor(a + step), descriptor(b + step), s > 0);
+    }
+    wgmma_commit();
+}
+
+/* Addresses in a 64 x 64 fp16 tile for stmatrix / ldmatrix of 16 x 16 blocks; block row I: + 2048 I, block column J: ^ 32 J. */
+struct BlockLane {
+    u32 a; /* (row half, column half) = (0,0) (1,0) (0,1) (1,1): accumulators and operand A */
+    u32 b; /* (0,0) (0,1) (1,0) (1,1): operand B of row-major blocks, and transposed stores */
+    int g, t;
+};
+
+__device__ __forceinline__ BlockLane block_lane(u32 tile)
+{
+    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
+    return { tile + ((m & 1) * 8 + r) * 128 + (u32)((m >> 1) ^ r) * 16,
+             tile + ((m >> 1) * 8 + r) * 128 + (u32)((m & 1) ^ r) * 16, lane >> 2, lane & 3 };
+}
+
+/* Gates of a band's diagonal 16 x 16 block on and below the diagonal, as fp16 pairs; its upper right quarter is zero. */
+struct DiagonalGates {
+    u32 top, low, right; /* rows g: columns 2t, 2t+1; rows g + 8: the same columns; rows g + 8: columns 8 + 2t, + 1 */
+};
+
+__device__ __forceinline__ DiagonalGates diagonal_gates(u32 table, int band)
+{
+    const int lane = lane_id(), g = lane >> 2, t = lane & 3, j = 2 * t;
+    const u32 logs = table + BAND_LOG + 64 * band;
+    const float row0 = load_shared_float(logs + 4 * g), row1 = load_shared_float(logs + 4 * g + 32);
+    const float2 left = load_shared_float2(logs + 8 * t), right = load_shared_float2(logs + 8 * t + 32);
+    DiagonalGates d;
+    d.top = pack_f16x2(j <= g ? exp2_approx(row0 - left.x) : 0.0f, j + 1 <= g ? exp2_approx(row0 - left.y) : 0.0f);
+    d.low = pack_f16x2(exp2_approx(row1 - left.x), exp2_approx(row1 - left.y));
+    d.right = pack_f16x2(j <= g ? exp2_approx(row1 - right.x) : 0.0f, j + 1 <= g ? exp2_approx(row1 - right.y) : 0.0f);
+    return d;
+}
+
+/*
+ * What the four warps run is one piece of code with the band as a run-time value: four copies would not fit the instruction
+ * cache beside the state warpgroups' loop. Accumulators have to be named at compile time, so the diagonal block is selected.
+ */
+struct Block {
+    float x[8]; /* two n-blocks in accumulator layout */
+};
+
+__device__ __forceinline__ Block diagonal_block(const float (&x)[32], int band)
+{
+    Block b;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const float low = band == 0 ? x[i] : x[8 + i], high = band == 2 ? x[16 + i] : x[24 + i];
+        b.x[i] = band < 2 ? low : high;
+    }
+    return b;
+}
+
+/* Of a band's row g < 8 in a table by pairs; row g + 8 is 8 bytes on. Not by pair_at(), which does not know that g is small. */
+__device__ constexpr u32 row_beta(int band, int g)
+{
+    return 64 * band + 16 * (g >> 1) + 4 * (g & 1);
+}
+static_assert(row_beta(3, 5) == pair_at(26) + 4 && row_beta(3, 5) + 8 == pair_at(30) + 4, "rows 53 and 61");
+
+/* ---- Norms --------------------------------------------------------------------------------------------------------- */
+
+/*
+ * In-kernel norms: q and k stay as they are given, so that nothing normalised is rounded. With r = 1 / norm of rows L_ij gets
+ * r_i r_j of k, and P_ij r_i of q and r_j of k; of the state warps' factors e becomes r e (of k in W, of q in O), d becomes
+ * r d, in the gate table: those of k before KEYS_NORMED, which W waits for, that of q before T and P stand.
+ *
+ * r of k is the diagonal of K K^T. All four warps want all of it, from blocks of the L tile above the diagonal, which nobody
+ * else has a use for. For q, of which a warp wants its own band's, there are products of their own.
+ */
+constexpr bool NORMS_LIMIT_W = spec::QK_L2NORM && !spec::IO_BF16; /* r d V' in fp16 */
+
+/* Of chunk n: 16 floats a band, in rows that no swizzle touches, 1024 bytes apart. */
+__device__ __forceinline__ u32 key_norms(int n)
+{
+    return at(L_AT) + (n & 1) * SQUARE + 64;
+}
+
+/* Of rows g and g + 8 of a band. */
+__device__ __forceinline__ float2 norms_of_rows(u32 norms, int band)
+{
+    if constexpr (!spec::QK_L2NORM) return { 1.0f, 1.0f };
+    const u32 from = norms + 1024 * band + 4 * (lane_id() >> 2);
+    return { load_shared_float(from), load_shared_float(from + 32) };
+}
+
+/* Of columns 2 t and 2 t + 1 of n-block n. */
+__device__ __forceinline__ float2 norms_of_columns(u32 norms, int n)
+{
+    if constexpr (!spec::QK_L2NORM) return { 1.0f, 1.0f };
+    return load_shared_float2(norms + 1024 * (n / 2) + 32 * (n % 2) + 8 * (lane_id() & 3));
+}
+
+/* Of the state warps' factors, rows g and g + 8 of a band. By one lane of a row's four. */
+__device__ __forceinline__ void fold_norms(u32 factors, int band, float2 r)
+{
+    const u32 to = factors + row_beta(band, lane_id() >> 2);
+    store_shared(to, load_shared_float(to) * r.x);
+    store_shared(to + 8, load_shared_float(to + 8) * r.y);
+}
+
+/* This band's; folded too. The other warps have them behind the next barrier. */
+__device__ __forceinline__ void share_key_norms(const Clock &c, const Block &diagonal, int band)
+{
+    const int lane = lane_id();
+    const float2 r = row_norms(&diagonal.x[0], &diagonal.x[6], lane);
+    if ((lane & 2) == 0) {
+        store_shared(key_norms(c.n) + 1024 * band + 4 * (lane >> 2) + 32 * (lane & 1), lane & 1 ? r.y : r.x);
+        fold_norms(c.table() + (lane & 1 ? DECAY_OUT : DECAY_IN), band, r);
+    }
+    __syncwarp();
+}
+
+/* Of this band's rows of the Q tile, g and g + 8; folded too. */
+__device__ __forceinline__ float2 query_norms(const Clock &c, int band)
+{
+    const u32 from = block_lane(c.q()).a + 2048 * band;
+    float x[2][2][4] = {}; /* two sums, that products wait less for each other */
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+        u32 a[4];
+        ldmatrix_x4(a, (from ^ ((s & 3) << 5)) + (s >> 2) * HALF);
+        add_squares(x[s & 1], a);
+    }
+    const float first[2] = { x[0][0][0] + x[1][0][0], x[0][0][1] + x[1][0][1] },
+                second[2] = { x[0][1][2] + x[1][1][2], x[0][1][3] + x[1][1][3] };
+    const float2 r = row_norms(first, second, lane_id());
+    if ((lane_id() & 3) == 0) fold_norms(c.table() + DECAY_IN_Q, band, r);
+    __syncwarp();
+    return r;
+}
+
+/*
+ * fp16: what r of k does to the range of r d V', by powers of two, 2^-below <= r < 2^above. W has to be smaller by 2^above, in
+ * W_LIMIT itself, and larger than fits() has it by 2^below, from its bit 16 on in an exponent. By one warp.
+ */
+constexpr int LIMIT_BELOW = 16;
+constexpr int MOST_ABOVE = 10, MOST_BELOW = 20; /* r <= 1000; of less than 2^-20 no bits are left */
+
+__device__ __forceinline__ float power_of_two(int exponent)
+{
+    return __uint_as_float((u32)(127 + exponent) << 23);
+}
+
+__device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
+{
+    const int lane = lane_id();
+    const float2 r = load_shared_float2(norms + 1024 * (lane / 8) + 8 * (lane % 8));
+    const int high = (int)(__reduce_max_sync(~0u, __float_as_uint(fmaxf(r.x, r.y))) >> 23) - 127,
+              low = (int)(__reduce_min_sync(~0u, __float_as_uint(fminf(r.x, r.y))) >> 23) - 127;
+    const int above = min(max(high + 1, 0), MOST_ABOVE), below = min(max(-low, 0), MOST_BELOW);
+    if (lane == 0)
+        store_shared(table + W_LIMIT,
+                     pack_f16x2(f16_lo(load_shared_u32(table + W_LIMIT)) * power_of_two(-above), 0.0f) |
+                         (u32)below << LIMIT_BELOW);
+    __syncwarp();
+}
+
+/*
+ * Scaled rows have their largest between 2^3 and 2^4 (see row_scale()), divided by this: just below the limit, so that the
+ * small ones of long keys keep what bits there are. (4: of row_scale(); 15: fp16's bias. A subnormal limit counts as 2^-15.)
+ */
+__device__ __forceinline__ float norm_size(u32 limits)
+{
+    return NORMS_LIMIT_W ? power_of_two(4 + 15 - (int)(limits >> 10 & 0x1f)) : 1.0f;
+}
+
+/* ---- L and P ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Blocks left of the diagonal: row factors f0, f1 (rows g, g + 8) in fp32, column factors as fp16 pairs, and where there are
+ * norms r of the columns.
+ */
+__device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 tile, u32 table, u32 norms, int band, float f0,
+                                                   float f1)
+{
+    const BlockLane at = block_lane(tile);
+    const u32 rows = table + BAND_LOG + 64 * band + 4 * at.g;
+    const u32 columns = table + COLUMN_DECAY + 16 * band * (band - 1) + 4 * at.t;
+    f0 *= exp2_approx(load_shared_float(rows));
+    f1 *= exp2_approx(load_shared_float(rows + 32));
+#pragma unroll
+    for (int J = 0; J < 3; ++J) {
+        if (J >= band) break;
+        const float *y = &x[8 * J];
+        const u32 left = load_shared_u32(columns + 32 * J), right = load_shared_u32(columns + 32 * J + 16);
+        const float2 r = norms_of_columns(norms, 2 * J), s = norms_of_columns(norms, 2 * J + 1);
+        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band,
+                    multiply_f16x2(pack_f16x2(y[0] * f0 * r.x, y[1] * f0 * r.y), left),
+                    multiply_f16x2(pack_f16x2(y[2] * f1 * r.x, y[3] * f1 * r.y), left),
+                    multiply_f16x2(pack_f16x2(y[4] * f0 * s.x, y[5] * f0 * s.y), right),
+                    multiply_f16x2(pack_f16x2(y[6] * f1 * s.x, y[7] * f1 * s.y), right));
+    }
+}
+
+/* The diagonal block, columns times r of k. */
+__device__ __forceinline__ Block normed_diagonal_block(const float (&x)[32], u32 norms, int band)
+{
+    Block y = diagonal_block(x, band);
+    const float2 r = norms_of_columns(norms, 2 * band), s = norms_of_columns(norms, 2 * band + 1);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        y.x[i] *= i & 1 ? r.y : r.x;
+        y.x[4 + i] *= i & 1 ? s.y : s.x;
+    }
+    return y;
+}
+
+/*
+ * L of this band: its diagonal block in fp32, by columns (which may begin at the diagonal: what is above it lies behind them),
+ * and -L in fp16 left of it.
+ */
+__device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, u32 l_tile, u32 diagonal,
+                                        u32 table, u32 norms, int band)
+{
+    constexpr int COLUMN = 4 * (DIAGONAL_STRIDE - INVERT_BY_LOOP);
+    const int lane = lane_id(), g = lane >> 2, t = lane & 3;
+    const u32 betas = table + BETA + row_beta(band, g);
+    const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
+    const float2 r = norms_of_rows(norms, band);
+    const float b0 = load_shared_float(betas) * scale * r.x, b1 = load_shared_float(betas + 8) * scale * r.y;
+    const Block y = normed_diagonal_block(x, norms, band);
+    const u32 to = diagonal + 2 * t * COLUMN + 4 * g;
+    store_shared(to, y.x[0] * b0 * f16_lo(gates.top));
+    store_shared(to + COLUMN, y.x[1] * b0 * f16_hi(gates.top));
+    store_shared(to + 32, y.x[2] * b1 * f16_lo(gates.low));
+    store_shared(to + COLUMN + 32, y.x[3] * b1 * f16_hi(gates.low));
+    store_shared(to + 8 * COLUMN + 32, y.x[6] * b1 * f16_lo(gates.right));
+    store_shared(to + 9 * COLUMN + 32, y.x[7] * b1 * f16_hi(gates.right));
+    store_off_diagonal(x, l_tile, table, norms, band, -b0, -b1);
+}
+
+/* P of this band; rows g and g + 8 times f0 and f1: the part of scale that P carries, and norms. */
+__device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGates &gates, u32 p_tile, u32 table, u32 norms,
+                                        int band, float f0, float f1)
+{
+    store_off_diagonal(x, p_tile, table, norms, band, f0, f1);
+    const BlockLane at = block_lane(p_tile);
+    const Block y = normed_diagonal_block(x, norms, band);
+    stmatrix_x4((at.a ^ (band << 5)) + 2048 * band, multiply_f16x2(pack_f16x2(y.x[0] * f0, y.x[1] * f0), gates.top),
+                multiply_f16x2(pack_f16x2(y.x[2] * f1, y.x[3] * f1), gates.low), 0u,
+                multiply_f16x2(pack_f16x2(y.x[6] * f1, y.x[7] * f1), gates.right));
+}
+
+/* d (16 x 16) += A B, B as two n-blocks. */
+__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
+{
+    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+    mma_f16(d[0], a, b0);
+    mma_f16(d[1], a, b1);
+}
+
+/* -L_BJ <- D_B times that for this band's blocks, in place; each is loaded while the one before it is multiplied. */
+__device__ __forceinline__ void multiply_band(u32 l_tile, int band)
+{
+    const BlockLane at = block_lane(l_tile);
+    u32 d[4], next[4];
+    ldmatrix_x4_trans(d, (at.b ^ (band << 5)) + 2048 * band);
+    ldmatrix_x4_trans(next, at.a + 2048 * band);
+#pragma unroll 1
+    for (int J = 0; J < band; ++J) {
+        const u32 b[4] = { next[0], next[1], next[2], next[3] };
+        float m[2][4] = {};
+        const u32 block = (at.a ^ (J << 5)) + 2048 * band;
+        ldmatrix_x4_trans(next, (at.a ^ ((J + 1) << 5)) + 2048 * band); /* at last D itself, which nobody wants */
+        mma_block(m, d, b);
+        stmatrix_x4(block, pack_f16x2(m[0][0], m[0][1]), pack_f16x2(m[0][2], m[0][3]), pack_f16x2(m[1][0], m[1][1]),
+                    pack_f16x2(m[1][2], m[1][3]));
+    }
+}
+
+/* A transposed block of T: rows are T's columns g and g + 8, whose factors are f0 and f1. */
+__device__ __forceinline__ void store_t_block(u32 to, const float (&x)[2][4], float f0, float f1)
+{
+    stmatrix_x4_trans(to, pack_f16x2(x[0][0] * f0, x[0][1] * f0), pack_f16x2(x[0][2] * f1, x[0][3] * f1),
+                      pack_f16x2(x[1][0] * f0, x[1][1] * f0), pack_f16x2(x[1][2] * f1, x[1][3] * f1));
+}
+
+__device__ __forceinline__ u32 scale_f16x2(u32 x, float factor)
+{
+    return BETA_IN_T ? pack_f16x2(f16_lo(x) * factor, f16_hi(x) * factor) : x;
+}
+
+/*
+ * Block column B = band of X = (I + L)^-1, transposed, with M_IJ = D_I L_IJ:  X_BB = D_B,
+ * X_IB^T = - sum_{B <= K < I} X_KB^T M_IK^T; the tile holds -M. Accumulators, packed, are operand A of the next row's
+ * products. T's columns take beta on the way out, where it is T's.
+ */
+__device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, int band)
+{
+    const BlockLane l = block_lane(l_tile);
+    const u32 to = (l.b ^ (band << 5)) - l_tile + t_tile + 2048 * band, betas = table + BETA + row_beta(band, l.g);
+    const u32 row = 2048 * band; /* of block row I = band + d: + 2048 d */
+    const float b0 = BETA_IN_T ? load_shared_float(betas) : 1.0f;
+    const float b1 = BETA_IN_T ? load_shared_float(betas + 8) : 1.0f;
+    u32 x[4], b[4];
+    float sum[4][2][4] = {};
+    ldmatrix_x4(x, (l.a ^ (band << 5)) + row);
+    stmatrix_x4_trans(to, scale_f16x2(x[0], b0), scale_f16x2(x[1], b1), scale_f16x2(x[2], b0), scale_f16x2(x[3], b1));
+#pragma unroll
+    for (int e = 0; e < 3; ++e) {
+        if (e >= 3 - band) break; /* rows below e */
+#pragma unroll
+        for (int d = e + 1; d < 4; ++d) {
+            if (d > 3 - band) break;
+            ldmatrix_x4(b, (l.b ^ ((band + e) << 5)) + row + 2048 * d);
+            mma_block(sum[d], x, b);
+        }
+        const float(&y)[2][4] = sum[e + 1];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            x[i] = pack_f16x2(y[i >> 1][2 * (i & 1)], y[i >> 1][2 * (i & 1) + 1]);
+        store_t_block(to + 2048 * (e + 1), y, b0, b1);
+    }
+}
+
+enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2, BAR_CARRY = BAR_VOTE + 2 }; /* TURN, VOTE: + state warpgroup */
+
+/* This band's blocks of T, of its block column, as they lie in a tile and where they are kept: 16 bytes a lane each. */
+__device__ __forceinline__ u32 t_block(u32 t_tile, int band, int row)
+{
+    const int r = lane_id() >> 1, half = lane_id() & 1;
+    return t_tile + 2048 * row + r * 128 + (u32)((2 * band + half) ^ (r & 7)) * 16;
+}
+
+constexpr int T_BLOCK = 16 * 16 * 2, T_BLOCKS = 10; /* bytes; on and below the diagonal */
+
+__device__ __forceinline__ u8 *kept_block(const prefill_params &p, u32 chunk, int band)
+{
+    return p.t_images + ((i64)chunk * T_BLOCKS + band * (9 - band) / 2) * T_BLOCK + 16 * lane_id();
+}
+
+__device__ __forceinline__ void keep_t(const prefill_params &p, u32 chunk, u32 t_tile, int band)
+{
+    u8 *const to = kept_block(p, chunk, band);
+#pragma unroll 1
+    for (int row = band; row < 4; ++row)
+        *(uint4 *)(to + (row - band) * T_BLOCK) = load_shared_16(t_block(t_tile, band, row));
+}
+
+/* On its way. */
+__device__ __forceinline__ void fetch_t(const prefill_params &p, u32 chunk, u32 t_tile, int band)
+{
+    const u8 *const from = kept_block(p, chunk, band);
+#pragma unroll 1
+    for (int row = band; row < 4; ++row)
+        cp_async_16(t_block(t_tile, band, row), from + (row - band) * T_BLOCK, 16);
+    cp_async_commit();
+}
+
+/* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
+__device__ __forceinline__ void finish_t(const prefill_params &p, int n, int band)
+{
+    const int slot = n & 1;
+    const u32 l_tile = at(L_AT) + slot * SQUARE, t_tile = at(T_AT) + slot * SQUARE, table = at(GATE_AT) + (n & 3) * GATE;
+    mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1);
+    multiply_band(l_tile, band);
+    bar_sync(BAR_AUX, GROUP); /* -D L of all bands stands */
+    solve_column(l_tile, t_tile, table, band);
+    async_proxy_fence();
+    if (spec::CARRIES && rarely(load_shared_u32(table + FLAGS) & CHUNK_KEEPS_T)) {
+        __syncwarp();
+        keep_t(p, load_shared_u32(table + KEPT_T), t_tile, band);
+    }
+    mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
+}
+
+/* The same of a chunk whose T was kept, and is on its way. */
+__device__ __forceinline__ void finish_fetched_t(int n)
+{
+    const int slot = n & 1;
+    mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1); /* of blocks that nobody wants: no phase goes by unseen */
+    cp_async_wait<0>();
+    async_proxy_fence();
+    mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
+}
+
+/*
+ * L and P of chunk n, then T of chunk n - 1: the gate warps invert the diagonal blocks of one chunk while this warpgroup
+ * works on its neighbours. An item's last T waits for nothing; one that was kept is fetched, without L. Chunks whose output
+ * nobody wants have no P: their O is made of an old one, and dropped. band: the warp's 16 rows.
+ */
+__device__ __forceinline__ void aux_role(const prefill_params &p, int band)
+{
+    float kk[32], qk[32];
+    Clock c = { 0, 0, 0 };
+    /* Blocks of T and P above the diagonal are never written again; who writes the others meets the rest before it. */
+    for (int i = 32 * band + lane_id(); i < 2 * TP_STAGES * SQUARE / 16; i += GROUP)
+        store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
+    for (bool waits = false;; c.advance()) { /* T of chunk c.n - 1 is still to be made */
+        const int slot = c.n & 1;
+        const u32 table = c.table();
+        mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
+        const u32 flags = load_shared_u32(table + FLAGS);
+        if (rarely(flags & CHUNK_END)) break;
+        const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
+        issue_gram(kk, c.k(), c.k());
+        const DiagonalGates gates = diagonal_gates(table, band);
+        wgmma_wait<0>();
+        settled(kk);
+        if constexpr (spec::QK_L2NORM) share_key_norms(c, diagonal_block(kk, band), band);
+        bar_sync(BAR_AUX, GROUP); /* the other warps have read this L tile's last chunk */
+        if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, key_norms(c.n));
+        if (!has_t)
+            store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, key_norms(c.n),
+                    band);
+        mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id());
+        if constexpr (spec::QK_L2NORM) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
+        issue_gram(qk, c.q(), c.k());
+        if (waits) finish_t(p, c.n - 1, band);
+        mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1);
+        if (has_t) fetch_t(p, load_shared_u32(table + KEPT_T), at(T_AT) + slot * SQUARE, band);
+        wgmma_wait<0>();
+        settled(qk);
+        if (!(flags & CHUNK_STATE)) {
+            float2 r = { 1.0f, 1.0f };
+            if constexpr (spec::QK_L2NORM) r = query_norms(c, band);
+            store_p(qk, gates, at(P_AT) + slot * SQUARE, table, key_norms(c.n), band, p.p_scale * r.x, p.p_scale * r.y);
+        }
+        waits = !(flags & CHUNK_LAST) && !has_t;
+        if (has_t)
+            finish_fetched_t(c.n);
+        else if (rarely(!waits))
+            finish_t(p, c.n, band);
+    }
+}

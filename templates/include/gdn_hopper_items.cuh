@@ -1,0 +1,223 @@
+/*
+ * gdn_hopper_items.cuh - what work there is: items, partitions of sequences, and how many chunks a partition replays where
+ * gates decay. Must not know: who takes an item, what it costs.
+ */
+#pragma once
+
+#include "gdn_flags.cuh"
+#include "gdn_gates.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_params.cuh"
+#include "gdn_sequence.cuh"
+
+/* ---- Items --------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Chunks of one sequence and part of a state head, from a state to a state. Either all of them, or a partition: p.partition
+ * chunks, and before them as many as it takes to replay the state that they start from. Parts are numbered through all heads,
+ * so that those of one k head are worked on side by side.
+ */
+struct Item : Sequence {
+    int n, part;    /* the sequence; -1: no more items */
+    int begin, end; /* its chunks; an empty sequence has one where its state is to be copied */
+    int main;       /* chunks before it are there for the state alone: their O and checkpoints are another item's */
+    int index;      /* in the order of items; of partitions also the link to the one before, see "Partitions" */
+    int start;      /* a line of initial_state, or START_* */
+
+    __device__ __forceinline__ int head() const
+    {
+        return part / PARTS;
+    }
+};
+/* KEPT: what the CTA's last item ended with. LINK: what lies at the link. IDENTITY, CARRIED: see Carrying. */
+enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3, START_IDENTITY = -4, START_CARRIED = -5 };
+
+/*
+ * Its entry, for the other roles. Lines are of initial_state and final_state, and fit: 2^31 of them are more than any memory.
+ * AFTER: a line of final_state, or what comes after a partition: the next item goes on (KEPT), there is a guess to meet at the
+ * link (LINK), the state is left there (STATE); the rest: see Carrying.
+ */
+enum { ITEM_N = 0, ITEM_PART = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
+enum { ITEM_INDEX = 28 };
+enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
+
+__device__ __forceinline__ int parts_of_heads(const prefill_params &p)
+{
+    return p.num_heads * PARTS;
+}
+
+/* See Carrying. */
+__device__ __forceinline__ bool carries(const prefill_params &p)
+{
+    return spec::CARRIES && p.carry;
+}
+
+/* See By gates. */
+__device__ __forceinline__ bool carries_by_gates(const prefill_params &p)
+{
+    return spec::CARRIES && p.carry == spec::CARRY_BY_GATES;
+}
+
+/* Partitions of lengths that follow from the gates; once the tile warp has its first item. */
+__device__ __forceinline__ bool by_gates()
+{
+    return spec::CARRIES && load_shared_u32(at(LISTS_AT) + BY_GATES) != 0;
+}
+
+/* From a partition's index to that of the next one of its sequence. */
+__device__ __forceinline__ int index_step(const prefill_params &p)
+{
+    return by_gates() ? 1 : parts_of_heads(p);
+}
+
+/* The first value column of a part, in its head. */
+__device__ __forceinline__ int column_of(int part)
+{
+    return part % PARTS * spec::BLOCK_DV;
+}
+
+/* With more items than CTAs the longest come first, so that the last to end are short. */
+__device__ __forceinline__ bool sorted(const prefill_params &p)
+{
+    return p.cu_seqlens && !p.partition && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
+}
+
+/* By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones. */
+__device__ __forceinline__ void sort_sequences(const prefill_params &p)
+{
+    if (!sorted(p)) return;
+    const int n = (int)threadIdx.x;
+    const u32 lens = at(K_AT);
+    i64 len = 0;
+    if (n < p.num_seqs)
+        len = load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n + 1) - load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n);
+    const u32 own = len > 0 ? (u32)len : 0;
+    if (n < p.num_seqs) store_shared(lens + 4 * n, own);
+    __syncthreads();
+    if (n >= p.num_seqs) return;
+    int rank = 0;
+    for (int i = 0; i < p.num_seqs; ++i) {
+        const u32 other = load_shared_u32(lens + 4 * i);
+        rank += other > own || (other == own && i < n);
+    }
+    shared[ORDER_AT + rank] = (u8)n;
+}
+
+__device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int d = 16; d; d /= 2)
+        x += __shfl_xor_sync(~0u, x, d);
+    return x;
+}
+
+/* Chunks of a sequence that are work. */
+__device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence &s)
+{
+    if (s.inert) return 0;
+    const int chunks = s.len / C + (s.len % C != 0);
+    return chunks == 0 && p.final_state ? 1 : chunks;
+}
+
+/* ---- Partitions ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * A sequence in partitions of p.partition chunks, an item each. Whatever the gates leave of a state after some chunks is soon
+ * too little to matter: an item replays the last chunks of the partition before it from zeros, and takes what comes out as its
+ * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
+ * the two gets there second: it waits for nobody. Where they differ, the last of the pair's items to end makes its CTA repeat
+ * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, and the delta rule
+ * does not forget it either (see Forgetting), the item before goes on through the partition, or, if p.carry, the state is
+ * carried.
+ *
+ * Carrying. A partition takes the state S before it to M S + N, linear in S: N, its addend, is what comes of zeros, and M, its
+ * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M
+ * if the same holds for the one after it, and sets the partition itself aside until all tickets are taken. Its initial state is
+ * then made from the last state before it that somebody ended with, by the N and M between. Nobody waits for an item that is
+ * set aside.
+ *
+ * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
+ * whatever the lengths; an item is a row and a part. Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS
+ * of each item: for each state warpgroup how far the link to the partition before it is, and its transition; LATER's list. At
+ * the link, in p.images, lies a state or the addend of the partition before it, and the transition of the one behind it.
+ */
+enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
+enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_NEXT = 3 };
+enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 4 }; /* the first two + state warpgroup */
+/* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */
+enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
+constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */
+constexpr float ENOUGH_DECAY = -14.0f * LOG2E;
+
+__device__ __forceinline__ int pair_number(const prefill_params &p, int n, int part)
+{
+    return n * parts_of_heads(p) + part;
+}
+
+__device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int part, int which)
+{
+    return p.control + (u32)(PAIRS_AT + PAIR_WORDS * pair_number(p, n, part) + which);
+}
+
+__device__ __forceinline__ u32 *item_word(const prefill_params &p, int index, int which)
+{
+    return p.control + (u32)(PAIRS_AT + PAIR_WORDS * p.num_seqs * parts_of_heads(p) + ITEM_WORDS * index + which);
+}
+
+/* Calls that are cut have few tokens enough for 32 bits: a division of 64 is a call, and registers. */
+__device__ __forceinline__ int first_row(const prefill_params &p, int n)
+{
+    const u32 token = p.cu_seqlens ? (u32)load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n) : (u32)n * (u32)p.uniform_len;
+    return (int)(token / (u32)(C * p.partition)) + n;
+}
+
+/* The sequence that has this row, by a warp: each round looks at 32 sequences a step apart and keeps the steps between two. */
+__device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row, int lane)
+{
+    int n = 0, step = 1;
+    while (step < (p.num_seqs + 31) / 32)
+        step *= 32;
+#pragma unroll 1
+    for (; step > 0; step /= 32) {
+        const i64 m = n + (i64)step * lane;
+        n += step * (__popc(__ballot_sync(~0u, m < p.num_seqs && first_row(p, (int)m) <= row)) - 1);
+    }
+    return n;
+}
+
+/* Chunks that are read, and then replayed, before one of them has to be enough. */
+constexpr int REPLAY_BATCH = 4;
+
+__device__ __forceinline__ int most_replayed(const prefill_params &p)
+{
+    return max(2 * p.partition, 2 * REPLAY_BATCH);
+}
+
+/*
+ * How many chunks before chunk `boundary` decay all that was before them by e^-14; 0: more than are worth it, or so it looks
+ * from those that are read, even if the others decay twice as fast. By a warp, the same for every warp that asks.
+ */
+__device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
+{
+    const int most = min(boundary, most_replayed(p));
+    const float hopeless = 0.5f * ENOUGH_DECAY / (float)most;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int before = 0; before < most; before += REPLAY_BATCH) {
+        GateReader reader(p, item, item.head(), (boundary - before) * C + 2 * lane);
+        RawGate raw[REPLAY_BATCH][2];
+#pragma unroll
+        for (int i = 0; i < REPLAY_BATCH; ++i) {
+            reader.advance(p, -C);
+            raw[i][0] = reader.raw_decay(p, 0, before + i < most);
+            raw[i][1] = reader.raw_decay(p, 1, before + i < most);
+        }
+#pragma unroll
+        for (int i = 0; i < REPLAY_BATCH; ++i) {
+            sum += warp_sum(reader.log2_decay(raw[i][0]) + reader.log2_decay(raw[i][1]));
+            if (before + i < most && sum < ENOUGH_DECAY) return before + i + 1;
+        }
+        if (before > 0 && sum > hopeless * (float)(before + REPLAY_BATCH)) return 0;
+    }
+    return 0;
+}

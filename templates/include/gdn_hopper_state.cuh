@@ -1,0 +1,484 @@
+/*
+ * gdn_hopper_state.cuh - the state warpgroups' chunk: W, V', O and the new state S^T, which stays in registers. Must not know:
+ * items, partitions.
+ */
+#pragma once
+
+#include "gdn_hopper_aux.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_ptx.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_state.cuh"
+
+/* This lane's part of a state: value columns dv and dv + 8. */
+__device__ __forceinline__ void load_state(float (&S)[64], const StateAt<const void> &from, int dv)
+{
+    const int t = lane_id() & 3;
+#pragma unroll
+    for (int n = 0; n < 16; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2)
+            from.load_pair(S[4 * n + i], S[4 * n + i + 1], 8 * n + 2 * t, dv + 4 * i);
+}
+
+__device__ __forceinline__ void save_state(const float (&S)[64], const StateAt<void> &to, int dv)
+{
+    const int t = lane_id() & 3;
+#pragma unroll
+    for (int n = 0; n < 16; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2)
+            to.store_pair(8 * n + 2 * t, dv + 4 * i, S[4 * n + i], S[4 * n + i + 1]);
+}
+
+/* To the slots of every checkpoint that stands at the same token as `row`. */
+__device__ __forceinline__ void save_checkpoints(const float (&S)[64], const prefill_params &p, int row, int head,
+                                                 int dv)
+{
+    const i64 n = p.checkpoints[3ll * row], end = p.checkpoints[3ll * row + 1];
+    for (; row < p.num_checkpoints; ++row) {
+        const i64 *r = p.checkpoints + 3ll * row;
+        if (r[0] != n || r[1] != end) return;
+        if (r[2] >= 0) save_state(S, final_state(p, r[2], head), dv);
+    }
+}
+
+/* Rows g and g + 8 of an accumulator tile times lo and hi. */
+template <int N> __device__ __forceinline__ void scale_rows(float (&x)[N], float lo, float hi)
+{
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        x[i] *= lo;
+        x[i + 1] *= lo;
+        x[i + 2] *= hi;
+        x[i + 3] *= hi;
+    }
+}
+
+__device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+/* 2^-3 of the power of two at or below x, but above 2^-71 (see gdn_range.cuh); 1 for zero, inf, NaN. */
+__device__ __forceinline__ float row_scale(float x)
+{
+    const int e = (int)(__float_as_uint(x) >> 23);
+    if (x == 0.0f || e >= 255) return 1.0f;
+    return __uint_as_float((u32)(max(e, 60) - 3) << 23);
+}
+
+__device__ __forceinline__ float inverse(float power_of_two)
+{
+    return __uint_as_float((254u << 23) - __float_as_uint(power_of_two));
+}
+
+/* Largest magnitudes of rows g and g + 8, of this lane's columns. */
+template <int N> __device__ __forceinline__ float2 row_max(const float (&x)[N])
+{
+    float2 m = { 0.0f, 0.0f };
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        m.x = fmaxf(m.x, fmaxf(fabsf(x[i]), fabsf(x[i + 1])));
+        m.y = fmaxf(m.y, fmaxf(fabsf(x[i + 2]), fabsf(x[i + 3])));
+    }
+    return m;
+}
+
+/* max(|a|, |b|) of both halves, of any sign; NaN gives the other. */
+__device__ __forceinline__ u32 larger_f16x2(u32 a, u32 b)
+{
+    u32 r;
+    asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+constexpr u32 F16_2_14 = 0x7400;
+/*
+ * fp16 2^-11, and the bits of what is 2^-7 or more. What is smaller than 2^-14 is off by up to 2^-25, which is no more than
+ * what rounding takes from an entry of 2^-13: no sum of products loses more by that than it does anyway. But it is another
+ * error than that of scaled rows, which a state replayed from zeros has; against a state whose largest entry is 2^-7 it is
+ * small enough for same_state().
+ */
+constexpr u32 ROW_LOW = 0x1000, WARP_LOW = 0x60006000;
+static_assert(2 * ROW_LOW == (WARP_LOW & -WARP_LOW), "2^-7, of both");
+
+/*
+ * Whether packed fp16 rows are as they should be: every lane's largest magnitude in each row in [2^-11, limit], the warp's no
+ * less than 2^-7. A zero may be what became of something smaller. Registers are row g and row g + 8 in turn. raised: both lower
+ * ends are, by so much in an fp16's exponent: see limit_by_norms().
+ */
+template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][4], u32 limit, u32 raised = 0)
+{
+    u32 lo = a[0][0], hi = a[0][1];
+#pragma unroll
+    for (int i = 1; i < 2 * STEPS; ++i) {
+        lo = larger_f16x2(lo, a[i / 2][2 * (i % 2)]);
+        hi = larger_f16x2(hi, a[i / 2][2 * (i % 2) + 1]);
+    }
+    const u32 m = larger_f16x2(__byte_perm(lo, hi, 0x5410), __byte_perm(lo, hi, 0x7632)) & 0x7fff7fffu;
+    const u32 first = m & 0xffffu, second = m >> 16;
+    const u32 low = ROW_LOW + (NORMS_LIMIT_W ? raised : 0);
+    const bool large = NORMS_LIMIT_W ? max(first, second) >= low + ROW_LOW : (m & WARP_LOW) != 0;
+    return __any_sync(~0u, large) & __all_sync(~0u, first >= low && second >= low && first <= limit && second <= limit);
+}
+
+/* limits: a gate table's W_LIMIT. */
+__device__ __forceinline__ bool fits_w(const u32 (&W)[4][4], u32 limits)
+{
+    return NORMS_LIMIT_W ? fits(W, limits & 0xffffu, limits >> LIMIT_BELOW << 10) : fits(W, limits);
+}
+
+/* This lane's two row scales, kept in shared memory: they are rarely wanted, and registers are dear. */
+__device__ __forceinline__ u32 scale_slot(int state_warp)
+{
+    return at(SCALE_AT) + (state_warp * 32 + lane_id()) * 8;
+}
+
+/* Accumulators as operand A: fragment s holds k-step s. */
+template <int STEPS> __device__ __forceinline__ void pack_io_rows(u32 (&a)[STEPS][4], const float (&x)[8 * STEPS])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i)
+        a[i / 4][i % 4] = pack_io(x[2 * i], x[2 * i + 1]);
+}
+
+template <int STEPS> __device__ __forceinline__ void pack_f16_rows(u32 (&a)[STEPS][4], const float (&x)[8 * STEPS])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i)
+        a[i / 4][i % 4] = pack_f16x2(x[2 * i], x[2 * i + 1]);
+}
+
+template <int N> __device__ __forceinline__ void clear(float (&x)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        x[i] = 0.0f;
+}
+
+/* x (64 x 64 tokens) = S^T tile^T */
+__device__ __forceinline__ void issue_keys(float (&x)[32], const u32 (&S)[8][4], u32 tile)
+{
+    const u32 b = k_major(tile);
+    clear(x);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 8; ++s)
+        wgmma_rs_n64(x, S[s], descriptor(b + key_step(s)), s > 0);
+    wgmma_commit();
+}
+
+/* What a state warpgroup's thread carries. */
+struct State {
+    float S[64];
+    u32 packed[8][4]; /* S as operand A */
+    float O[32];
+    float V[2][16]; /* V' of tokens 0-31, 32-63 */
+    bool S_scaled;  /* fp16 I/O: `packed` is S divided by scale_slot()'s powers of two; warp-uniform */
+};
+
+struct Place {
+    int group, warp; /* state warpgroup, warp in it */
+
+    __device__ __forceinline__ int index() const
+    {
+        return 4 * group + warp;
+    }
+    __device__ __forceinline__ int row(int part) const /* value column of this lane's first row */
+    {
+        return column_of(part) + 64 * group + 16 * warp + (lane_id() >> 2);
+    }
+};
+
+/*
+ * What a state warpgroup keeps of its chunk, whose table goes while this is still wanted: registers are dear. Its first warp
+ * writes after a turn is taken, when all have read the last chunk's, and the vote on W comes before anyone reads.
+ */
+enum { KEPT_FLAGS = 0, KEPT_CHECKPOINT = 4, KEPT_DECAY = 8 };
+
+__device__ __forceinline__ u32 kept(const Place &place)
+{
+    return at(KEPT_AT) + 16 * place.group;
+}
+
+/* S as operand A; fp16 rows within range. */
+__device__ __forceinline__ void pack_state(State &st, const Place &place)
+{
+    pack_io_rows(st.packed, st.S);
+    if constexpr (!spec::IO_BF16) {
+        st.S_scaled = !fits(st.packed, F16_2_14);
+        if (rarely(st.S_scaled)) {
+            const float2 m = row_max(st.S);
+            const float lo = row_scale(quad_max(m.x)), hi = row_scale(quad_max(m.y));
+            store_shared(scale_slot(place.index()), lo, hi);
+            scale_rows(st.S, inverse(lo), inverse(hi));
+            pack_io_rows(st.packed, st.S);
+            scale_rows(st.S, lo, hi);
+        }
+    }
+}
+
+/* V^T of this warp's 16 columns of the V tile, as accumulators lie. */
+__device__ __forceinline__ void load_values(u32 (&v)[4][4], u32 v_tile, int warp)
+{
+    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
+    const u32 from = v_tile + ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
+#pragma unroll
+    for (int m16 = 0; m16 < 4; ++m16)
+        ldmatrix_x4_trans(v[m16], from + 2048 * m16);
+}
+
+/* Of a table by pairs this lane's tokens of 16: of the first 8 x and y, of the others z and w. */
+__device__ __forceinline__ float4 gates_of_16(u32 table, int m16)
+{
+    return load_shared_float4(table + pair_at(8 * m16 + (lane_id() & 3)));
+}
+
+/* One of 8 tokens' values and K S becomes W. */
+__device__ __forceinline__ void subtract(float *x, u32 v_top, u32 v_low, float e0, float e1, float beta0, float beta1)
+{
+    x[0] = io_lo(v_top) * beta0 - e0 * x[0];
+    x[1] = io_hi(v_top) * beta1 - e1 * x[1];
+    x[2] = io_lo(v_low) * beta0 - e0 * x[2];
+    x[3] = io_hi(v_low) * beta1 - e1 * x[3];
+}
+
+/* W = V - e (K S), in place; times beta where that is not in T. */
+__device__ __forceinline__ void residual(float (&x)[32], const u32 (&v)[4][4], u32 table)
+{
+#pragma unroll
+    for (int m16 = 0; m16 < 4; ++m16) {
+        const float4 e = gates_of_16(table + DECAY_IN, m16);
+        float4 beta = { 1.0f, 1.0f, 1.0f, 1.0f };
+        if constexpr (!BETA_IN_T) beta = gates_of_16(table + BETA, m16);
+        subtract(&x[8 * m16], v[m16][0], v[m16][1], e.x, e.y, beta.x, beta.y);
+        subtract(&x[8 * m16 + 4], v[m16][2], v[m16][3], e.z, e.w, beta.z, beta.w);
+    }
+}
+
+/* V'^T = W^T T^T in two halves of 32 tokens: T is lower triangular, so the first half needs the first two k-steps only. */
+__device__ __forceinline__ void issue_solve(State &st, const u32 (&W)[4][4], u32 t_tile)
+{
+    const u32 b = k_major(t_tile);
+    clear(st.V[0]);
+    clear(st.V[1]);
+    wgmma_fence();
+    wgmma_rs_n32_f16(st.V[0], W[0], descriptor(b), 0);
+    wgmma_rs_n32_f16(st.V[1], W[0], descriptor(b + (4096 >> 4)), 0);
+    wgmma_rs_n32_f16(st.V[0], W[1], descriptor(b + (32 >> 4)), 1);
+    wgmma_rs_n32_f16(st.V[1], W[1], descriptor(b + ((4096 + 32) >> 4)), 1);
+    wgmma_rs_n32_f16(st.V[1], W[2], descriptor(b + ((4096 + 64) >> 4)), 1);
+    wgmma_rs_n32_f16(st.V[1], W[3], descriptor(b + ((4096 + 96) >> 4)), 1);
+    wgmma_commit();
+}
+
+/* Columns (tokens) of O times e scale. */
+__device__ __forceinline__ void decay_output(float (&O)[32], u32 table)
+{
+#pragma unroll
+    for (int m16 = 0; m16 < 4; ++m16) {
+        const float4 e = gates_of_16(table + DECAY_IN_Q, m16);
+        float *const o = &O[8 * m16];
+        o[0] *= e.x, o[1] *= e.y, o[2] *= e.x, o[3] *= e.y;
+        o[4] *= e.z, o[5] *= e.w, o[6] *= e.z, o[7] *= e.w;
+    }
+}
+
+/* V' of 16 tokens as fp16 (Y) and d V' in the I/O type (Z), as operands A. */
+__device__ __forceinline__ void pack_16(u32 (&Y)[4], u32 (&Z)[4], const float *v, float4 d)
+{
+    Y[0] = pack_f16x2(v[0], v[1]);
+    Y[1] = pack_f16x2(v[2], v[3]);
+    Y[2] = pack_f16x2(v[4], v[5]);
+    Y[3] = pack_f16x2(v[6], v[7]);
+    Z[0] = pack_io(v[0] * d.x, v[1] * d.y);
+    Z[1] = pack_io(v[2] * d.x, v[3] * d.y);
+    Z[2] = pack_io(v[4] * d.z, v[5] * d.w);
+    Z[3] = pack_io(v[6] * d.z, v[7] * d.w);
+}
+
+/*
+ * O^T += V'^T P^T and S^T += (d V')^T K. In halves of 32 tokens, so that the first one's products start early and packed
+ * operands take the place of what they were packed from. O completes with all but the last committed group.
+ */
+__device__ __forceinline__ void issue_finish(State &st, u32 table, u32 p_tile, u32 k_tile)
+{
+    const u32 pb = k_major(p_tile), kb = mn_major(k_tile, HALF);
+    u32 Y[2][2][4], Z[2][2][4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int s = 0; s < 2; ++s)
+            pack_16(Y[half][s], Z[half][s], &st.V[half][8 * s], gates_of_16(table + DECAY_OUT, 2 * half + s));
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < 2; ++s)
+            wgmma_rs_n64_f16(st.O, Y[half][s], descriptor(pb + 2 * (2 * half + s)), 1);
+        if (half == 1) wgmma_commit();
+#pragma unroll
+        for (int s = 0; s < 2; ++s)
+            wgmma_rs_n128_mn(st.S, Z[half][s], descriptor(kb + (2 * half + s) * (2048 >> 4)), 1);
+    }
+    wgmma_commit();
+}
+
+/* O^T of this warp's 16 value columns to its warpgroup's half tile, token-major. */
+__device__ __forceinline__ void put_output(const float (&O)[32], u32 tile, int warp)
+{
+    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
+    const u32 to = tile + ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+        const float *o = &O[8 * n];
+        stmatrix_x4_trans(to + 2048 * n, pack_io(o[0], o[1]), pack_io(o[2], o[3]), pack_io(o[4], o[5]),
+                          pack_io(o[6], o[7]));
+    }
+}
+
+__device__ __forceinline__ void arrive_warp(int barrier)
+{
+    mbar_arrive_warp(bar(barrier), lane_id());
+}
+
+/*
+ * The rare way to W: K S once more, in O's registers, rows scaled into fp16's range (the scales take T's with them), then Q S
+ * once more.
+ */
+__device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, const Clock &c, const Place &place)
+{
+    const u32 table = c.table();
+    float2 s = { 1.0f, 1.0f };
+    if (!spec::IO_BF16 && st.S_scaled) s = load_shared_float2(scale_slot(place.index()));
+    issue_keys(st.O, st.packed, c.k());
+    wgmma_wait<0>();
+    settled(st.O);
+    scale_rows(st.O, s.x, s.y);
+    u32 v[4][4];
+    load_values(v, c.v() + place.group * HALF, place.warp);
+    residual(st.O, v, table);
+    arrive_warp(V_EMPTY + (c.n & 1));
+    const float2 m = row_max(st.O);
+    const float size = norm_size(load_shared_u32(table + W_LIMIT));
+    const float lo = row_scale(quad_max(m.x) * size), hi = row_scale(quad_max(m.y) * size),
+                beta = load_shared_float(table + BETA_SCALE);
+    scale_rows(st.O, inverse(lo), inverse(hi));
+    pack_f16_rows(W, st.O);
+    store_shared(scale_slot(place.index()), lo * beta, hi * beta);
+    issue_keys(st.O, st.packed, c.q());
+    wgmma_wait<0>();
+    settled(st.O);
+    scale_rows(st.O, s.x, s.y);
+}
+
+/*
+ * From K S to T W two state warpgroups take turns: half a chunk apart, one's products run while the other packs. Turns that end
+ * earlier (K S issued, or done, or Q S issued) gained nothing, nor did a late start alone. Whoever waits for its turn holds up
+ * nothing that the other needs. A lone one only meets here, which kept() counts on.
+ */
+__device__ __forceinline__ void take_turn(int group)
+{
+    bar_sync(BAR_TURN + group, STATE_GROUPS * GROUP);
+}
+
+__device__ __forceinline__ void pass_turn(int group)
+{
+    if (STATE_GROUPS == 2) bar_arrive(BAR_TURN + 1 - group, STATE_GROUPS * GROUP);
+}
+
+/*
+ * A chunk from W on, with Q S in flight: V', O, S. Returns its flags. SCALED: W and V' are divided by
+ * scale_slot()'s powers of two, or O takes its scale late: compiled apart, so that the usual way has no gaps in its code.
+ */
+template <bool SCALED>
+__device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const prefill_params &p, const Clock &c,
+                                            bool last, bool tp_full, const Place &place)
+{
+    const u32 table = c.table();
+    float2 s = { 1.0f, 1.0f };
+    if (!SCALED) arrive_warp(V_EMPTY + (c.n & 1));
+    if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
+    wgmma_wait<0>();
+    settled(st.O);
+    if (SCALED) {
+        rescaled_residual(W, st, c, place);
+        s = load_shared_float2(scale_slot(place.index()));
+    }
+    issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
+    pass_turn(place.group);
+    arrive_warp(Q_EMPTY + c.q_slot);
+    decay_output(st.O, table);
+    wgmma_wait<0>();
+    settled(st.V[0]);
+    settled(st.V[1]);
+    if (SCALED) { /* the other terms of the sums join V' at its scale */
+        scale_rows(st.O, inverse(s.x), inverse(s.y));
+        scale_rows(st.S, inverse(s.x), inverse(s.y));
+    }
+    issue_finish(st, table, at(P_AT) + (c.n & 1) * SQUARE, c.k());
+    arrive_warp(GATE_EMPTY + (c.n & 3));
+    const int n = c.n + 1;
+    if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next item may not be known before this one is done */
+    mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
+    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
+    wgmma_wait<1>();
+    settled(st.O);
+    arrive_warp(TP_EMPTY + (c.n & 1));
+    if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
+    put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
+    arrive_warp(O_FULL + place.group);
+    wgmma_wait<0>();
+    settled(st.S);
+    if (SCALED) scale_rows(st.S, s.x, s.y);
+    arrive_warp(K_EMPTY + (c.n & 3));
+    return flags;
+}
+
+/*
+ * One chunk, whose table and K tile are there. Returns its flags. With two warpgroups Q S is issued only when K S has become W:
+ * 32 registers less at the peak. Whether W fits fp16 is found out while Q S runs.
+ */
+__device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, const Clock &c, const Place &place)
+{
+    const u32 table = c.table();
+    float x[32];
+    u32 v[4][4], W[4][4];
+    const u32 now = load_shared_u32(table + FLAGS);
+    const bool last = now & CHUNK_LAST;
+    const float decay = load_shared_float(table + DECAY_ALL);
+    pack_state(st, place);
+    take_turn(place.group);
+    issue_keys(x, st.packed, c.k());
+    if constexpr (EARLY_Q) issue_keys(st.O, st.packed, c.q());
+    if (place.warp == 0) {
+        const u32 checkpoint = spec::CHECKPOINTS ? load_shared_u32(table + CHECKPOINT) : 0;
+        store_shared(kept(place), now, checkpoint, __float_as_uint(decay), 0u);
+    }
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        st.S[i] *= decay;
+    mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
+    load_values(v, c.v() + place.group * HALF, place.warp); /* while K S runs: shared memory takes its time */
+    if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
+    const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
+    wgmma_wait<EARLY_Q ? 1 : 0>();
+    settled(x);
+    residual(x, v, table);
+    pack_f16_rows(W, x);
+    if constexpr (!EARLY_Q) {
+        /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
+        u32 any = 0;
+#pragma unroll
+        for (int i = 0; i < 16; ++i)
+            any |= W[i / 4][i % 4];
+        if (rarely(any == 0)) mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4()); /* complete already */
+        issue_keys(st.O, st.packed, c.q());
+    }
+    /* One way for the whole warpgroup, whose warps must execute the same products. */
+    const bool usual =
+        bar_all(BAR_VOTE + place.group, GROUP,
+                fits_w(W, load_shared_u32(table + W_LIMIT)) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
+    if (rarely(!usual)) return finish_chunk<true>(st, W, p, c, last, tp_full, place);
+    return finish_chunk<false>(st, W, p, c, last, tp_full, place);
+}

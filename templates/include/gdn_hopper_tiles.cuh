@@ -1,0 +1,205 @@
+/*
+ * gdn_hopper_tiles.cuh - the tile warp: takes items, and loads K, Q and V of their chunks by TMA.
+ */
+#pragma once
+
+#include "gdn_hopper_queue.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_ptx_sm90.cuh"
+
+/* A tile's place in its tensor map. */
+struct TileAt {
+    int token, half, head, batch;
+};
+
+/*
+ * What the tile warp needs of an item, a course: in shared memory, since its registers are wanted for finding the next one.
+ * V: its head times PARTS, and the part of it. FOLLOWING: index of the partition after it in its sequence, or -1.
+ */
+enum { COURSE_TOKEN = 0, COURSE_BATCH = 4, COURSE_Q = 8, COURSE_K = 12, COURSE_V = 16, COURSE_LEN = 20 };
+enum { COURSE_INDEX = 24, COURSE_FOLLOWING = 28 };
+
+__device__ __forceinline__ u32 course_of(int number)
+{
+    return at(COURSE_AT) + GATE * (number & 1);
+}
+
+/* By one lane. */
+__device__ __forceinline__ void set_course(const prefill_params &p, const Item &item, int number)
+{
+    const u32 course = course_of(number);
+    const bool transition = item.start == START_IDENTITY; /* V is zeros: of a head that there is not */
+    store_shared(course, (u32)item.first, (u32)item.batch, (u32)head_of(item.head(), p.q_div, p.q_mod),
+                 (u32)head_of(item.head(), p.k_div, p.k_mod));
+    store_shared(course + 16, (u32)(transition ? -1 : head_of(item.head(), p.v_div, p.v_mod) * PARTS + item.part % PARTS),
+                 (u32)item.len, (u32)item.index,
+                 ends_inside(p, item) && !transition ? (u32)(item.index + index_step(p)) : (u32)-1);
+}
+
+/* Rows from `rows` on of a tile of so many bytes become zeros. */
+template <int BYTES> __device__ __forceinline__ void clear_rest(u32 tile, int rows, int lane)
+{
+    for (int i = rows * 8 + lane; i < C * 8; i += 32) {
+        store_shared(tile + 16 * i, 0, 0, 0, 0);
+        if (BYTES > HALF) store_shared(tile + HALF + 16 * i, 0, 0, 0, 0);
+    }
+}
+
+struct Tiles {
+    TileAt q, k, v;
+};
+
+__device__ __forceinline__ Tiles tiles_of(u32 course, int step)
+{
+    const int token = (int)load_shared_u32(course + COURSE_TOKEN) + step * C;
+    const int batch = (int)load_shared_u32(course + COURSE_BATCH);
+    const int v = (int)load_shared_u32(course + COURSE_V);
+    return { { token, 0, (int)load_shared_u32(course + COURSE_Q), batch },
+             { token, 0, (int)load_shared_u32(course + COURSE_K), batch },
+             { token, v % PARTS, v / PARTS, batch } };
+}
+
+/* The maps come while the first item is looked for; a call without tokens has none. By one lane. */
+__device__ __forceinline__ void prefetch_maps(const prefill_params &p)
+{
+    tma_prefetch_map(&p.k_map);
+    tma_prefetch_map(&p.q_map);
+    tma_prefetch_map(&p.v_map);
+    tma_prefetch_map(&p.o_map);
+}
+
+/* By one lane. */
+__device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, const TileAt &from)
+{
+    tma_load(to, map, bar, from.token, from.half, from.head, from.batch);
+}
+
+/* A barrier's only tile, or the first of them: BYTES in all. */
+template <int BYTES>
+__device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
+{
+    if (lane == 0) {
+        mbar_arrive_expect(full, BYTES);
+        load_tile(to, map, full, from);
+    } else if (ARRIVALS_PER_WARP == 32) {
+        mbar_arrive(full);
+    }
+    __syncwarp();
+}
+
+/* A sequence's last chunk: what TMA brings past its end is another's, and a NaN there must not spread. */
+__device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &from, const Clock &c, int rows,
+                                          u32 &parity, int lane)
+{
+    if (rows > 0) {
+        if (lane == 0) {
+            mbar_arrive_expect(bar(TAIL), 2 * TILE + V_TILE);
+            load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
+            load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
+            load_tile(c.v(), &p.v_map, bar(TAIL), from.v);
+        }
+        mbar_wait(bar(TAIL), parity);
+        parity ^= 1;
+    }
+    clear_rest<TILE>(c.k(), rows, lane);
+    clear_rest<TILE>(c.q(), rows, lane);
+    clear_rest<V_TILE>(c.v(), rows, lane);
+    async_proxy_fence();
+    mbar_arrive_warp(bar(CHUNK_FULL + (c.n & 3)), lane);
+    mbar_arrive_warp(bar(V_FULL + (c.n & 1)), lane);
+    __syncwarp();
+}
+
+/* V of chunk n: one chunk behind K and Q, whose rings are deeper, so that waiting for its slot does not keep them waiting. */
+__device__ __forceinline__ void load_v(const prefill_params &p, int n, int lane)
+{
+    const u32 from = at(V_WAITS_AT);
+    mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
+    const TileAt v = { (int)load_shared_u32(from), PARTS > 1 ? (int)load_shared_u32(from + 12) : 0,
+                       (int)load_shared_u32(from + 4), (int)load_shared_u32(from + 8) };
+    load_first_tile<V_TILE>(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v, lane);
+}
+
+/*
+ * Finds the item of this number, after the one before it, and says so to all. tickets: there may be some that nobody has; else
+ * what is to be repeated, or the end, which is said too. False when there is none.
+ */
+__device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, int lane)
+{
+    Item item;
+    if (tickets) {
+        const u32 before = course_of(number - 1);
+        const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
+        item = item_after(p, index, number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING), entry_of(number - 1),
+                          lane);
+        if (item.n < 0) return false;
+    } else {
+        item = next_repair(p, number, lane);
+    }
+    if (lane == 0 && item.n >= 0) set_course(p, item, number);
+    publish(p, item, number, lane);
+    return item.n >= 0;
+}
+
+/* K, Q and V of chunk n, V's with the next one. v_waits: V of the chunk before is still to be loaded. */
+__device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 course, int step, bool &v_waits,
+                                           u32 &tail_parity, int lane)
+{
+    const Clock c = clock_at(n);
+    const int rows = min((int)load_shared_u32(course + COURSE_LEN) - step * C, C);
+    const Tiles from = tiles_of(course, step);
+    mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
+    if (rows == C) load_first_tile<2 * TILE>(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k, lane);
+    mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
+    if (rows == C && lane == 0) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
+    __syncwarp();
+    if (v_waits) load_v(p, n - 1, lane);
+    v_waits = rows == C;
+    if (v_waits) {
+        if (lane == 0) store_shared(at(V_WAITS_AT), (u32)from.v.token, (u32)from.v.head, (u32)from.v.batch, (u32)from.v.half);
+        __syncwarp();
+        return;
+    }
+    mbar_wait(bar(V_EMPTY + (n & 1)), c.parity2() ^ 1);
+    load_tail(p, from, c, rows, tail_parity, lane);
+}
+
+__device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
+{
+    u32 tail_parity = 0;
+    bool v_waits = false, tickets = true, known = false; /* known: the item after this one */
+    int number = -1, n = 0; /* item and chunk of this CTA */
+    if (carries_by_gates(p)) cut_by_gates(p, lane);
+    for (int step = 0;;) {
+        /* Read again each time, since a register of them would be one less to find an item with. */
+        const u32 entry = entry_of(max(number, 0));
+        const int begin = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_BEGIN);
+        const int end = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_END);
+        /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
+        const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + 1, end - 1));
+        for (const int until = !known && tickets ? take : end; step < until; ++step)
+            load_chunk(p, n++, course_of(number), step, v_waits, tail_parity, lane);
+        if (!known) {
+            if (!tickets && v_waits) load_v(p, n - 1, lane);
+            v_waits &= tickets;
+            known = take_item(p, number + 1, tickets, lane);
+            if (!known && !tickets) break;
+            tickets &= known;
+        } else {
+            ++number;
+            known = false;
+            step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
+            if (spec::CARRIES && rarely((int)load_shared_u32(entry_of(number) + ITEM_START) == START_CARRIED)) {
+                if (v_waits) load_v(p, n - 1, lane); /* of the item before: only then its state is made, and the next one's */
+                v_waits = false;
+                const u32 parity = load_shared_u32(at(LISTS_AT) + CARRIED_PARITY);
+                mbar_wait(bar(CARRIED), parity);
+                __syncwarp();
+                if (lane == 0) store_shared(at(LISTS_AT) + CARRIED_PARITY, parity ^ 1);
+                __syncwarp();
+            }
+        }
+    }
+    mbar_wait(bar(K_EMPTY + (n & 3)), n >> 2 & 1 ^ 1);
+    mbar_arrive_warp(bar(CHUNK_FULL + (n & 3)), lane); /* of a chunk that there is not */
+}

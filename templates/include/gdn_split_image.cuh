@@ -1,0 +1,143 @@
+/*
+ * gdn_split_image.cuh - what the two kinds of CTAs of the split kernel have in common: their sizes, and the image of a chunk
+ * that one hands to the other.
+ */
+#pragma once
+
+#include "gdn_chunk_tp.cuh"
+#include "gdn_flags.cuh"
+#include "gdn_params.cuh"
+#include "gdn_ptx.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_tile.cuh"
+
+constexpr int BV = spec::BLOCK_DV, STAGES = spec::STAGES, Q_STAGES = STAGES - 1;
+constexpr int WARPS = 4;          /* state warps; load warps; warps of a producer's group */
+constexpr int GROUPS = 2;         /* of a producer */
+constexpr int TOKENS = C / WARPS; /* of a state warp */
+constexpr int KEYS = DK / WARPS;
+constexpr int ROW_BLOCKS = BV / 16; /* m16 blocks of value columns */
+constexpr int TOKEN_BLOCKS = TOKENS / 8, KEY_BLOCKS = KEYS / 8;
+constexpr int TOKEN_STEPS = C / 16;
+
+constexpr int QK_BYTES = C * DK * 2, V_BYTES = C * BV * 2, GATE_BYTES = C * 4;
+constexpr int BLOCK_BYTES = 16 * 16 * 2, TRIANGLE_BYTES = TOKEN_STEPS * (TOKEN_STEPS + 1) / 2 * BLOCK_BYTES;
+constexpr int IMAGE_BYTES = 2 * TRIANGLE_BYTES + 3 * GATE_BYTES + (spec::QK_L2NORM ? GATE_BYTES + 16 : 0);
+
+static_assert(C == 64 && DV % BV == 0 && BV % 16 == 0 && DK % 64 == 0, "what tiles and roles divide");
+static_assert(STAGES >= 2, "a chunk loads while another is used");
+static_assert((2 * STAGES + 2 * (STAGES - 1)) * 8 <= 128, "barriers fit");
+static_assert(spec::THREADS == 3 * 32 * WARPS, "host and device agree on the roles");
+
+/*
+ * Named barriers. Of a producer's group, of its two inverse warps, and of its norms (one of its own, since the inverse warps
+ * only arrive there). Of the recurrence: a chunk's operands and S are there (all warps), W is there (state warps), V' is
+ * there (all), and two for the rare way of publish_scaled().
+ */
+enum { BAR_GROUP = 1, BAR_INVERSE = BAR_GROUP + GROUPS, BAR_NORMS = BAR_INVERSE + GROUPS };
+enum { BAR_CHUNK = 1, BAR_W, BAR_V, BAR_SCALE_STATE, BAR_SCALE_ALL };
+enum { STATE_THREADS = 32 * WARPS, ALL_THREADS = 64 * WARPS }; /* the load warps are in none */
+enum { GROUP_THREADS = 32 * WARPS };                           /* without its feeding warps */
+
+struct Image {
+    u32 base; /* in shared memory */
+
+    static __device__ __forceinline__ int block(int I, int J)
+    {
+        return (I * (I + 1) / 2 + J) * BLOCK_BYTES;
+    }
+    __device__ __forceinline__ Tile<16> t(int I, int J) const
+    {
+        return { base + block(I, J) };
+    }
+    __device__ __forceinline__ Tile<16> p(int I, int J) const
+    {
+        return { base + TRIANGLE_BYTES + block(I, J) };
+    }
+    __device__ __forceinline__ u32 decay_in() const
+    {
+        return base + 2 * TRIANGLE_BYTES;
+    }
+    __device__ __forceinline__ u32 decay_out() const
+    {
+        return base + 2 * TRIANGLE_BYTES + GATE_BYTES;
+    }
+    __device__ __forceinline__ u32 beta() const
+    {
+        return base + 2 * TRIANGLE_BYTES + 2 * GATE_BYTES;
+    }
+    __device__ __forceinline__ u32 decay_in_q() const
+    {
+        return spec::QK_L2NORM ? base + 2 * TRIANGLE_BYTES + 3 * GATE_BYTES : decay_in();
+    }
+    /* The chunk's whole decay; with in-kernel norms lowest_update() lies behind it. */
+    __device__ __forceinline__ u32 decay() const
+    {
+        return spec::QK_L2NORM ? base + 2 * TRIANGLE_BYTES + 4 * GATE_BYTES : decay_in() + 4 * (C - 1);
+    }
+    __device__ __forceinline__ u32 lowest() const
+    {
+        return decay() + 4;
+    }
+};
+
+/*
+ * Images lie by rows: sequence n begins at row first_token / C + n, which leaves it ceil(len / C) rows whatever the lengths, so
+ * that nobody needs a prefix sum over the sequences.
+ */
+__device__ __forceinline__ i64 first_row(const prefill_params &p, int seq)
+{
+    const i64 token = p.cu_seqlens ? load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, seq) : seq * p.uniform_len;
+    return token / C + seq;
+}
+
+/* A sequence and a state head. */
+struct Work : Sequence {
+    int seq, head;
+    int chunks;
+};
+
+__device__ __forceinline__ Work make_work(const prefill_params &p, int seq, int head)
+{
+    Work w;
+    (Sequence &)w = find_sequence(p, seq);
+    w.seq = seq;
+    w.head = head;
+    w.chunks = w.len / C + (w.len % C != 0); /* not (len + C - 1) / C: len may be near 2^31 */
+    return w;
+}
+
+/* A head's columns of q, k or v at a sequence's first row. */
+#define SOURCE(x, w)                                                                                                   \
+    ((const u16 *)p.x + row_offset(w, head_of((w).head, p.x##_div, p.x##_mod), p.x##_batch_stride, p.x##_token_stride, \
+                                   p.x##_head_stride))
+
+__device__ __forceinline__ i64 image_index(const prefill_params &p, int head, i64 row)
+{
+    return head * p.image_rows + row;
+}
+
+__device__ __forceinline__ u32 *image_flag(const prefill_params &p, i64 index)
+{
+    return p.control + 1 + index;
+}
+
+__device__ __forceinline__ u8 *image_at(const prefill_params &p, i64 index)
+{
+    return p.images + index * IMAGE_BYTES;
+}
+
+/* Rows row0..+ROWS - 1 of a [tokens, stride] matrix into a tile, by one warp; rows from `rows` on become zeros. */
+template <int ROWS, int COLUMNS>
+__device__ __forceinline__ void load_rows(Tile<COLUMNS> tile, const u16 *source, i64 stride, int row0, int rows,
+                                          int lane)
+{
+    constexpr int PIECES = COLUMNS / 8, ROWS_AT_ONCE = 32 / PIECES;
+    const int piece = lane % PIECES;
+#pragma unroll 8
+    for (int r = 0; r < ROWS; r += ROWS_AT_ONCE) {
+        const int row = row0 + r + lane / PIECES;
+        const bool inside = row < rows;
+        cp_async_16(tile.at(row, piece), source + (inside ? row * stride : 0) + piece * 8, inside ? 16u : 0u);
+    }
+}
