@@ -18,43 +18,20 @@
  *                      quarter of the keys (of S, in fp32 registers)
  *     4 output warps   O, a quarter of the tokens each
  *     4 load warps     cp.async of k, v and the image, STAGES - 1 chunks ahead, and of q
- * Three times a chunk A operands are exchanged through shared memory, packed, in fragment order: S's 16-bit copy, W, and V'
- * with d V'. Row scales (gdn_range.cuh) are agreed upon from all state warps' maxima.
  *
- * Image: T and P as ten 16 x 16 blocks each, (I, J) at I (I + 1) / 2 + J, fp16 Tile<16>; e, d, beta fp32. Copied as it is.
+ * gdn_split_producer.cuh and gdn_split_recurrence.cuh have the two; docs/prefill_split.md
  */
 #include "gdn_spec.cuh"
 
 #include "gdn_flags.cuh"
 #include "gdn_params.cuh"
 #include "gdn_sequence.cuh"
+
 #include "gdn_split_producer.cuh"
 #include "gdn_split_recurrence.cuh"
-#include "gdn_split_shared.cuh"
-
-namespace {
 
 static_assert(spec::SMEM_BYTES == (RECURRENCE_BYTES > PRODUCER_BYTES ? RECURRENCE_BYTES : PRODUCER_BYTES),
               "host and device agree on shared memory");
-
-/* number: of sequence, head and columns, columns fastest. */
-__device__ __forceinline__ void recurrence(const prefill_params &p, const Shared &sm, int number, int warp, int lane)
-{
-    constexpr int BLOCKS = DV / BV;
-    const int column0 = number % BLOCKS * BV, head = number / BLOCKS % p.num_heads, seq = number / BLOCKS / p.num_heads;
-    if constexpr (spec::ZERO_PADDING) zero_padding<BV>(p, seq, head, column0, threadIdx.x, spec::THREADS);
-    if (seq >= p.num_seqs) return; /* there was nothing but padding */
-    const Work w = make_work(p, seq, head);
-    if (w.inert) return;
-    if (warp < WARPS)
-        state_role(p, w, sm, column0, warp, lane);
-    else if (warp < 2 * WARPS)
-        output_role(p, w, sm, column0, warp - WARPS, lane);
-    else
-        load_role(p, w, sm, column0, warp - 2 * WARPS, lane);
-}
-
-} // namespace
 
 extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_split(const __grid_constant__ prefill_params p)

@@ -28,7 +28,7 @@ int32_t gdni_partition_fixed(const struct gdni_problem *problem);
 /* What cuts the sequences of a plan's calls, or why none is, in a few words; static storage. */
 const char *gdni_partition_reason(const struct gdni_spec *spec, const struct gdni_problem *problem);
 
-/* Items of a call, a bound: rows of partitions (see the template), or with partition 0 sequences, times parts of heads. */
+/* Items of a call, a bound: rows of partitions (gdn_hopper_items.cuh), or with partition 0 sequences, times parts of heads. */
 int64_t gdni_partition_items(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens, int64_t num_seqs);
 

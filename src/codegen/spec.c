@@ -9,8 +9,8 @@
 #include "base/error.h"
 
 #define PREFILL_HEADERS                                                                                                \
-    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh",         \
-        "gdn_range.cuh", "gdn_norms.cuh", "gdn_chunk_tp.cuh"
+    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_warp.cuh", "gdn_ptx_mbar.cuh",         \
+        "gdn_tile.cuh", "gdn_range.cuh", "gdn_norms.cuh", "gdn_chunk_tp.cuh"
 static const char *const prefill_headers[] = { PREFILL_HEADERS, NULL };
 static const char *const split_headers[] = {
     PREFILL_HEADERS,
@@ -31,12 +31,15 @@ static const char *const hopper_headers[] = {
     "gdn_gates.cuh",
     "gdn_state.cuh",
     "gdn_norms.cuh",
+    "gdn_warp.cuh",
     "gdn_ptx_mbar.cuh",
     "gdn_ptx_sm90.cuh",
     "gdn_tile.cuh",
     "gdn_flags.cuh",
+    "gdn_hopper_table.cuh",
     "gdn_hopper_shared.cuh",
     "gdn_hopper_items.cuh",
+    "gdn_hopper_entry.cuh",
     "gdn_hopper_forgetting.cuh",
     "gdn_hopper_cuts.cuh",
     "gdn_hopper_queue.cuh",
@@ -47,6 +50,7 @@ static const char *const hopper_headers[] = {
     "gdn_hopper_state.cuh",
     "gdn_hopper_links.cuh",
     "gdn_hopper_transitions.cuh",
+    "gdn_hopper_walk.cuh",
     NULL,
 };
 static const char *const hopper_instrs[] = { "mma_io",           "mma_f16",          "ldmatrix_x4",
@@ -127,7 +131,7 @@ static void derive_generic(struct gdni_spec *s)
     s->smem_bytes = p->stages * stage + (p->stages - 1) * tp + BARRIERS + LOWEST;
 }
 
-/* templates/gdn_prefill_split.cu: both kinds of CTAs have the same size, whichever needs more. */
+/* gdn_split_shared.cuh, gdn_split_producer.cuh: both kinds of CTAs have the same size, whichever needs more. */
 static void derive_split(struct gdni_spec *s)
 {
     enum { WARP = 32, WARPS = 4, GROUPS = 2, GATE_ARRAYS = 5, DIAGONALS = 4 * 16 * 20 * (int32_t)sizeof(float) };
@@ -143,7 +147,7 @@ static void derive_split(struct gdni_spec *s)
 }
 
 /*
- * templates/gdn_prefill_hopper.cu: a warpgroup for each 64 value columns and two more, the shared memory of its offsets,
+ * gdn_hopper_shared.cuh: a warpgroup for each 64 value columns and two more, the shared memory of its offsets,
  * registers that add up to a whole SM's.
  */
 static void derive_hopper(struct gdni_spec *s)

@@ -40,8 +40,8 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
 }
 
 /*
- * Control words as the template lays them out, then, for each link of a partition to the one before, a state, and where states
- * are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column. Then T of
+ * Control words as gdn_hopper_items.cuh has them, then, for each link of a partition to the one before, a state, and where
+ * states are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column. Then T of
  * GDNI_KEPT_CHUNKS chunks of each partition that gates may cut.
  */
 static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec,

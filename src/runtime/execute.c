@@ -248,7 +248,7 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
 
 /*
  * scale as the Hopper kernel wants it: what P, which is fp16, takes of it, and what O takes at the end. An extreme one is O's
- * alone; else P takes all of it with bf16 data, a power of two with fp16 (see the template's LATE_SCALE).
+ * alone; else P takes all of it with bf16 data, a power of two with fp16 (LATE_SCALE in gdn_hopper_state.cuh).
  */
 static void set_scale(struct gdni_prefill_hopper_params *out, int32_t io_type, float scale)
 {

@@ -1,6 +1,7 @@
 /*
  * tensor_map.c - owns how q, k, v and o look to the copy engine: maps of five dimensions {64 columns, token, half of the head
- * dim, head, batch}, boxes of 64 tokens in 128-byte swizzle, as templates/gdn_prefill_hopper.cu reads them.
+ * dim, head, batch}, boxes of 64 tokens in 128-byte swizzle, as gdn_hopper_tiles.cuh loads and gdn_hopper_output.cuh
+ * stores them.
  *
  * Must not know: plans, streams. Calls the driver for nothing but the encoding, which touches no device.
  */

@@ -1,20 +1,17 @@
 /*
- * gdn_hopper_aux.cuh - the aux warpgroup: T and P of a chunk from K K^T, Q K^T and its gate table. Must not know: states.
+ * gdn_hopper_aux.cuh - the aux warpgroup: T and P of a chunk from K K^T, Q K^T and its gate table. Must not know: states,
+ * items.
  */
 #pragma once
 
-#include "gdn_hopper_gates.cuh"
+#include "gdn_gates.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_hopper_table.cuh"
 #include "gdn_norms.cuh"
 #include "gdn_ptx.cuh"
+#include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_tile.cuh"
-
-/* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
-__device__ constexpr u32 key_step(int s)
-{
-    return ((s >> 2) * HALF + (s & 3) * 32) >> 4;
-}
 
 /*
  * x (64 x 64) = A K^T over the 128 columns of two K-major tiles. Descriptors are made opaque, so that sixteen of them are
@@ -87,13 +84,6 @@ __device__ __forceinline__ Block diagonal_block(const float (&x)[32], int band)
     return b;
 }
 
-/* Of a band's row g < 8 in a table by pairs; row g + 8 is 8 bytes on. Not by pair_at(), which does not know that g is small. */
-__device__ constexpr u32 row_beta(int band, int g)
-{
-    return 64 * band + 16 * (g >> 1) + 4 * (g & 1);
-}
-static_assert(row_beta(3, 5) == pair_at(26) + 4 && row_beta(3, 5) + 8 == pair_at(30) + 4, "rows 53 and 61");
-
 /* ---- Norms --------------------------------------------------------------------------------------------------------- */
 
 /*
@@ -104,8 +94,6 @@ static_assert(row_beta(3, 5) == pair_at(26) + 4 && row_beta(3, 5) + 8 == pair_at
  * r of k is the diagonal of K K^T. All four warps want all of it, from blocks of the L tile above the diagonal, which nobody
  * else has a use for. For q, of which a warp wants its own band's, there are products of their own.
  */
-constexpr bool NORMS_LIMIT_W = spec::QK_L2NORM && !spec::IO_BF16; /* r d V' in fp16 */
-
 /* Of chunk n: 16 floats a band, in rows that no swizzle touches, 1024 bytes apart. */
 __device__ __forceinline__ u32 key_norms(int n)
 {
@@ -168,15 +156,9 @@ __device__ __forceinline__ float2 query_norms(const Clock &c, int band)
 
 /*
  * fp16: what r of k does to the range of r d V', by powers of two, 2^-below <= r < 2^above. W has to be smaller by 2^above, in
- * W_LIMIT itself, and larger than fits() has it by 2^below, from its bit 16 on in an exponent. By one warp.
+ * W_LIMIT itself, and what is least for a row's largest is larger by 2^below: LIMIT_BELOW. By one warp.
  */
-constexpr int LIMIT_BELOW = 16;
 constexpr int MOST_ABOVE = 10, MOST_BELOW = 20; /* r <= 1000; of less than 2^-20 no bits are left */
-
-__device__ __forceinline__ float power_of_two(int exponent)
-{
-    return __uint_as_float((u32)(127 + exponent) << 23);
-}
 
 __device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
 {
@@ -190,15 +172,6 @@ __device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
                      pack_f16x2(f16_lo(load_shared_u32(table + W_LIMIT)) * power_of_two(-above), 0.0f) |
                          (u32)below << LIMIT_BELOW);
     __syncwarp();
-}
-
-/*
- * Scaled rows have their largest between 2^3 and 2^4 (see row_scale()), divided by this: just below the limit, so that the
- * small ones of long keys keep what bits there are. (4: of row_scale(); 15: fp16's bias. A subnormal limit counts as 2^-15.)
- */
-__device__ __forceinline__ float norm_size(u32 limits)
-{
-    return NORMS_LIMIT_W ? power_of_two(4 + 15 - (int)(limits >> 10 & 0x1f)) : 1.0f;
 }
 
 /* ---- L and P ------------------------------------------------------------------------------------------------------- */
@@ -349,8 +322,6 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
         store_t_block(to + 2048 * (e + 1), y, b0, b1);
     }
 }
-
-enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2, BAR_CARRY = BAR_VOTE + 2 }; /* TURN, VOTE: + state warpgroup */
 
 /* This band's blocks of T, of its block column, as they lie in a tile and where they are kept: 16 bytes a lane each. */
 __device__ __forceinline__ u32 t_block(u32 t_tile, int band, int row)

@@ -1,11 +1,16 @@
 /*
  * gdn_hopper_cuts.cuh - how a call's sequences are cut into partitions where some of them hardly decay: SMs dealt out by what
- * pairs of a sequence and a head cost. Must not know: who takes an item.
+ * pairs of a sequence and a head cost. Must not know: tickets.
  */
 #pragma once
 
+#include "gdn_gates.cuh"
 #include "gdn_hopper_forgetting.cuh"
 #include "gdn_hopper_items.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_tile.cuh"
 
 /*
  * Where p.carry is spec::CARRY_BY_GATES and pairs of a sequence and a head are found that hardly decay, SMs are dealt out by
@@ -22,6 +27,7 @@
  */
 constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 2.0f;
 constexpr float STEP = 1.5f, TAKE = 1.0f; /* in chunks: of a state through a transition; of taking an item */
+constexpr float MANY_REPLAYED = 16.0f; /* chunks by gates; fewer stay what each boundary's own gates say, to e^-14 */
 constexpr int SHORTEST = 4;               /* chunks of a partition */
 constexpr float FORGETTING_RUN = 1.3f;    /* a chunk of runs that replay many, by one of carried runs: measured */
 /* A word's upper half: chunks that the pair's partitions replay, or CARRIED_PAIR in their place; and FORGETS. */
@@ -58,29 +64,6 @@ __device__ __forceinline__ int cut_replayed(u32 word)
 __device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &item)
 {
     return cut_word(pair_number(p, item.n, item.part));
-}
-
-/*
- * How many chunks before it an item replays; 0: its state is not guessed. Of lengths that follow from the gates as planned
- * where the delta rule forgets; else as the gates before it say, and of partitions of one length, where these leave too much,
- * as many as forget enough. By a warp.
- */
-__device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &item, int lane)
-{
-    const bool gates = by_gates();
-    const u32 word = gates ? cut_word_of(p, item) : 0;
-    if (word >> 16 & FORGETS) return min(cut_replayed(word), item.begin);
-    const int replayed = replay_chunks(p, item, item.begin, lane);
-    return replayed > 0 || gates || p.most_forgetting == 0 ? replayed
-                                                           : shared[FORGETTING_AT + pair_number(p, item.n, item.part)];
-}
-
-/* Index of the last partition of an item's pair, if that is for the CTA of the first one; else -1. */
-__device__ __forceinline__ int last_of_first(const prefill_params &p, const Item &item)
-{
-    if (!by_gates()) return -1;
-    const u32 word = cut_word_of(p, item);
-    return is_carried(word) && cut_count(word) > 1 ? cut_base(word) + cut_count(word) - 1 : -1;
 }
 
 /* Where a partition begins, or for a number behind the last one the sequence's end: those behind the first one are alike. */
@@ -219,44 +202,4 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 __device__ __forceinline__ int pair_of(int index, int lane)
 {
     return __popc(__ballot_sync(~0u, cut_base(cut_word(lane)) <= index)) - 1;
-}
-
-/*
- * Of item.index: a sequence, or one partition of it without what that replays; no chunks where the row is nobody's. By a warp.
- */
-__device__ __forceinline__ void find_item(Item &item, const prefill_params &p, int lane)
-{
-    const bool gates = by_gates();
-    const int place = gates ? pair_of(item.index, lane) : item.index, row = place / parts_of_heads(p);
-    item.part = place - row * parts_of_heads(p);
-    item.n = row;
-    if (p.partition && !gates)
-        item.n = sequence_of_row(p, row, lane);
-    else if (sorted(p))
-        item.n = shared[ORDER_AT + row];
-    (Sequence &)item = find_sequence(p, item.n);
-    item.begin = 0;
-    item.end = chunks_of(p, item);
-    if (gates) {
-        const u32 word = cut_word(place);
-        const int partition = item.index - cut_base(word), chunks = item.end;
-        item.begin = cut_begin(word, partition, chunks);
-        item.end = cut_begin(word, partition + 1, chunks);
-    } else if (p.partition) {
-        item.begin = (row - first_row(p, item.n)) * p.partition;
-        item.end = min(item.end, item.begin + p.partition);
-    }
-    item.main = item.begin;
-}
-
-/* Of its sequence and part. */
-__device__ __forceinline__ int partitions_of(const prefill_params &p, const Item &item)
-{
-    return by_gates() ? cut_count(cut_word_of(p, item)) : (chunks_of(p, item) + p.partition - 1) / p.partition;
-}
-
-/* Whether it ends where another partition of its sequence begins. */
-__device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item &item)
-{
-    return p.partition && item.end < chunks_of(p, item);
 }

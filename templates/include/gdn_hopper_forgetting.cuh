@@ -1,11 +1,16 @@
 /*
- * gdn_hopper_forgetting.cuh - how much the delta rule forgets in a chunk, from a sample of a sequence's tokens.
+ * gdn_hopper_forgetting.cuh - how much the delta rule forgets in a chunk, from a sample of a sequence's tokens. Must not know:
+ * partitions.
  */
 #pragma once
 
-#include "gdn_hopper_items.cuh"
+#include "gdn_hopper_shared.cuh"
 #include "gdn_norms.cuh"
+#include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_warp.cuh"
 
 /*
  * Where gates leave too much the delta rule may not: a replay then is as long as it takes for both to leave what is a small
@@ -15,7 +20,6 @@ constexpr int SAMPLE = 32;
 constexpr float ENOUGH_FORGOTTEN = spec::IO_BF16 ? -12.0f : -15.0f; /* log2 */
 constexpr float USUALLY_FORGOTTEN = -0.2553f;                      /* of a chunk, |k| = 1, beta = sigmoid(normal) */
 constexpr float LEAST_FORGOTTEN = -0.2f; /* slower ones have more noise than a link allows for */
-constexpr float MANY_REPLAYED = 16.0f; /* chunks by gates; fewer stay what each boundary's own gates say, to e^-14 */
 
 /* The i-th token of a sample: in each quarter of a sequence eight, a 32nd of it apart. */
 __device__ __forceinline__ int sample_token(const Sequence &s, int i)

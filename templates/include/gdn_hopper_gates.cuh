@@ -1,13 +1,19 @@
 /*
- * gdn_hopper_gates.cuh - the gate warps: a table of decays and betas for each chunk, and the inverses of the 16 x 16 blocks on
- * the diagonal of I + L.
+ * gdn_hopper_gates.cuh - the gate warps: a table for each chunk, and the inverses of the 16 x 16 blocks on the diagonal of
+ * I + L.
  */
 #pragma once
 
 #include "gdn_gates.cuh"
-#include "gdn_hopper_queue.cuh"
+#include "gdn_hopper_entry.cuh"
+#include "gdn_hopper_items.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_hopper_table.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_state.cuh"
 #include "gdn_tile.cuh"
+#include "gdn_warp.cuh"
 
 /*
  * A sum of log2 decays as a float and what it leaves out (Knuth's two-sum): under strong decay it reaches thousands, where half
@@ -47,16 +53,6 @@ __device__ __forceinline__ void cumulate(Sum (&c)[2], const float (&decay)[2], i
     c[1] = sum;
 }
 
-/* Largest of a warp's two values a lane, neither negative. */
-__device__ __forceinline__ float warp_max(float a, float b)
-{
-    a = fmaxf(a, b);
-#pragma unroll
-    for (int d = 16; d; d /= 2)
-        a = fmaxf(a, __shfl_xor_sync(~0u, a, d));
-    return a;
-}
-
 /* Power of two s such that beta / s has its largest magnitude in [1, 2); 1 while that lies in [2^-6, 2^4]. */
 __device__ __forceinline__ float beta_scale(float b0, float b1)
 {
@@ -75,12 +71,6 @@ __device__ __forceinline__ u32 w_limit(float d0, float d1)
     constexpr u32 F16_256 = 0x5c00;
     if (!__any_sync(~0u, d0 > 1.0f || d1 > 1.0f)) return F16_256;
     return pack_f16x2(__fdividef(256.0f, warp_max(fmaxf(d0, 1.0f), d1)), 0.0f);
-}
-
-/* Where in a table by pairs tokens 2 `pair` and 2 `pair` + 1 are. */
-__device__ constexpr u32 pair_at(u32 pair)
-{
-    return 64 * (pair / 8) + 16 * (pair % 4) + 8 * (pair / 4 % 2);
 }
 
 /* The tables of one chunk from log2 decay and beta of its tokens, two a lane. */

@@ -1,14 +1,16 @@
 /*
- * gdn_hopper_items.cuh - what work there is: items, partitions of sequences, and how many chunks a partition replays where
- * gates decay. Must not know: who takes an item, what it costs.
+ * gdn_hopper_items.cuh - what work there is: items, partitions of sequences, the words by which CTAs agree about partitions
+ * (codegen/workspace.c counts them), and how many chunks are replayed where gates decay. Must not know: which CTA has an item,
+ * by what a partition's length was chosen.
  */
 #pragma once
 
-#include "gdn_flags.cuh"
 #include "gdn_gates.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_params.cuh"
 #include "gdn_sequence.cuh"
+#include "gdn_tile.cuh"
+#include "gdn_warp.cuh"
 
 /* ---- Items --------------------------------------------------------------------------------------------------------- */
 
@@ -21,7 +23,7 @@ struct Item : Sequence {
     int n, part;    /* the sequence; -1: no more items */
     int begin, end; /* its chunks; an empty sequence has one where its state is to be copied */
     int main;       /* chunks before it are there for the state alone: their O and checkpoints are another item's */
-    int index;      /* in the order of items; of partitions also the link to the one before, see "Partitions" */
+    int index;      /* in the order of items; of partitions also the link to the one before: Partitions */
     int start;      /* a line of initial_state, or START_* */
 
     __device__ __forceinline__ int head() const
@@ -31,15 +33,6 @@ struct Item : Sequence {
 };
 /* KEPT: what the CTA's last item ended with. LINK: what lies at the link. IDENTITY, CARRIED: see Carrying. */
 enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3, START_IDENTITY = -4, START_CARRIED = -5 };
-
-/*
- * Its entry, for the other roles. Lines are of initial_state and final_state, and fit: 2^31 of them are more than any memory.
- * AFTER: a line of final_state, or what comes after a partition: the next item goes on (KEPT), there is a guess to meet at the
- * link (LINK), the state is left there (STATE); the rest: see Carrying.
- */
-enum { ITEM_N = 0, ITEM_PART = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
-enum { ITEM_INDEX = 28 };
-enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
 
 __device__ __forceinline__ int parts_of_heads(const prefill_params &p)
 {
@@ -52,7 +45,7 @@ __device__ __forceinline__ bool carries(const prefill_params &p)
     return spec::CARRIES && p.carry;
 }
 
-/* See By gates. */
+/* gdn_hopper_cuts.cuh */
 __device__ __forceinline__ bool carries_by_gates(const prefill_params &p)
 {
     return spec::CARRIES && p.carry == spec::CARRY_BY_GATES;
@@ -70,53 +63,18 @@ __device__ __forceinline__ int index_step(const prefill_params &p)
     return by_gates() ? 1 : parts_of_heads(p);
 }
 
-/* The first value column of a part, in its head. */
-__device__ __forceinline__ int column_of(int part)
-{
-    return part % PARTS * spec::BLOCK_DV;
-}
-
-/* With more items than CTAs the longest come first, so that the last to end are short. */
-__device__ __forceinline__ bool sorted(const prefill_params &p)
-{
-    return p.cu_seqlens && !p.partition && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
-}
-
-/* By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones. */
-__device__ __forceinline__ void sort_sequences(const prefill_params &p)
-{
-    if (!sorted(p)) return;
-    const int n = (int)threadIdx.x;
-    const u32 lens = at(K_AT);
-    i64 len = 0;
-    if (n < p.num_seqs)
-        len = load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n + 1) - load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n);
-    const u32 own = len > 0 ? (u32)len : 0;
-    if (n < p.num_seqs) store_shared(lens + 4 * n, own);
-    __syncthreads();
-    if (n >= p.num_seqs) return;
-    int rank = 0;
-    for (int i = 0; i < p.num_seqs; ++i) {
-        const u32 other = load_shared_u32(lens + 4 * i);
-        rank += other > own || (other == own && i < n);
-    }
-    shared[ORDER_AT + rank] = (u8)n;
-}
-
-__device__ __forceinline__ float warp_sum(float x)
-{
-#pragma unroll
-    for (int d = 16; d; d /= 2)
-        x += __shfl_xor_sync(~0u, x, d);
-    return x;
-}
-
 /* Chunks of a sequence that are work. */
 __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence &s)
 {
     if (s.inert) return 0;
     const int chunks = s.len / C + (s.len % C != 0);
     return chunks == 0 && p.final_state ? 1 : chunks;
+}
+
+/* Whether it ends where another partition of its sequence begins. */
+__device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item &item)
+{
+    return p.partition && item.end < chunks_of(p, item);
 }
 
 /* ---- Partitions ---------------------------------------------------------------------------------------------------- */
@@ -127,8 +85,8 @@ __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence
  * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
  * the two gets there second: it waits for nobody. Where they differ, the last of the pair's items to end makes its CTA repeat
  * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, and the delta rule
- * does not forget it either (see Forgetting), the item before goes on through the partition, or, if p.carry, the state is
- * carried.
+ * does not forget it either (gdn_hopper_forgetting.cuh), the item before goes on through the partition, or, if p.carry, the
+ * state is carried.
  *
  * Carrying. A partition takes the state S before it to M S + N, linear in S: N, its addend, is what comes of zeros, and M, its
  * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M
@@ -147,7 +105,6 @@ enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 4 }; /* the first two + 
 /* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */
 enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
 constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */
-constexpr float ENOUGH_DECAY = -14.0f * LOG2E;
 
 __device__ __forceinline__ int pair_number(const prefill_params &p, int n, int part)
 {
@@ -185,8 +142,9 @@ __device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row,
     return n;
 }
 
-/* Chunks that are read, and then replayed, before one of them has to be enough. */
+/* Chunks that are read, and then replayed, before one of them has to be enough; log2 of what is left is. */
 constexpr int REPLAY_BATCH = 4;
+constexpr float ENOUGH_DECAY = -14.0f * LOG2E;
 
 __device__ __forceinline__ int most_replayed(const prefill_params &p)
 {

@@ -1,13 +1,21 @@
 /*
- * gdn_hopper_links.cuh - where two partitions of a sequence meet: a guess of a state is compared with the state.
+ * gdn_hopper_links.cuh - what partitions of a sequence leave each other in memory: states and addends at links, guesses that
+ * are compared with states; and that an initial state has been read.
  */
 #pragma once
 
 #include "gdn_flags.cuh"
-#include "gdn_hopper_queue.cuh"
+#include "gdn_hopper_cuts.cuh"
+#include "gdn_hopper_entry.cuh"
+#include "gdn_hopper_items.cuh"
+#include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_state.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_tile.cuh"
+#include "gdn_warp.cuh"
 
-constexpr int TRANSITION = 4 * TILE; /* bytes; the factors of its columns come after it, see Transitions */
+constexpr int TRANSITION = 4 * TILE; /* bytes; the factors of its columns come after it, gdn_hopper_transitions.cuh */
 constexpr int LINK_STATE_BYTES = spec::BLOCK_DV * D * 4, LINK_TRANSITION_BYTES = TRANSITION + D * 4;
 
 __device__ __forceinline__ i64 link_bytes(const prefill_params &p)

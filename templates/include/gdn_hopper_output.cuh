@@ -1,12 +1,16 @@
 /*
- * gdn_hopper_output.cuh - the output warp: O tiles to memory, and the end of an item.
+ * gdn_hopper_output.cuh - the output warp: O tiles to memory, then finish_partition() (gdn_hopper_queue.cuh).
  */
 #pragma once
 
+#include "gdn_hopper_entry.cuh"
+#include "gdn_hopper_items.cuh"
 #include "gdn_hopper_queue.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_sequence.cuh"
+#include "gdn_tile.cuh"
 
 /* The first rows of a 64-column half of O, by one warp. */
 __device__ __forceinline__ void store_rows(u32 tile, u16 *to, i64 stride, int rows, int lane)

@@ -1,14 +1,105 @@
 /*
- * gdn_hopper_queue.cuh - which item a CTA takes next: tickets, what is set aside, repairs; and how the tile warp announces it
- * to the CTA's other roles.
+ * gdn_hopper_queue.cuh - the order of items, and which one a CTA takes next: tickets, what is set aside, repairs.
  */
 #pragma once
 
 #include "gdn_flags.cuh"
 #include "gdn_hopper_cuts.cuh"
+#include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_shared.cuh"
-#include "gdn_state.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_tile.cuh"
+
+/* ---- The order of items ------------------------------------------------------------------------------------------- */
+
+/* With more items than CTAs the longest come first, so that the last to end are short. */
+__device__ __forceinline__ bool sorted(const prefill_params &p)
+{
+    return p.cu_seqlens && !p.partition && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
+}
+
+/* By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones. */
+__device__ __forceinline__ void sort_sequences(const prefill_params &p)
+{
+    if (!sorted(p)) return;
+    const int n = (int)threadIdx.x;
+    const u32 lens = at(K_AT);
+    i64 len = 0;
+    if (n < p.num_seqs)
+        len = load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n + 1) - load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n);
+    const u32 own = len > 0 ? (u32)len : 0;
+    if (n < p.num_seqs) store_shared(lens + 4 * n, own);
+    __syncthreads();
+    if (n >= p.num_seqs) return;
+    int rank = 0;
+    for (int i = 0; i < p.num_seqs; ++i) {
+        const u32 other = load_shared_u32(lens + 4 * i);
+        rank += other > own || (other == own && i < n);
+    }
+    shared[ORDER_AT + rank] = (u8)n;
+}
+
+/*
+ * Of item.index: a sequence, or one partition of it without what that replays; no chunks where the row is nobody's. By a warp.
+ */
+__device__ __forceinline__ void find_item(Item &item, const prefill_params &p, int lane)
+{
+    const bool gates = by_gates();
+    const int place = gates ? pair_of(item.index, lane) : item.index, row = place / parts_of_heads(p);
+    item.part = place - row * parts_of_heads(p);
+    item.n = row;
+    if (p.partition && !gates)
+        item.n = sequence_of_row(p, row, lane);
+    else if (sorted(p))
+        item.n = shared[ORDER_AT + row];
+    (Sequence &)item = find_sequence(p, item.n);
+    item.begin = 0;
+    item.end = chunks_of(p, item);
+    if (gates) {
+        const u32 word = cut_word(place);
+        const int partition = item.index - cut_base(word), chunks = item.end;
+        item.begin = cut_begin(word, partition, chunks);
+        item.end = cut_begin(word, partition + 1, chunks);
+    } else if (p.partition) {
+        item.begin = (row - first_row(p, item.n)) * p.partition;
+        item.end = min(item.end, item.begin + p.partition);
+    }
+    item.main = item.begin;
+}
+
+/* Of its sequence and part. */
+__device__ __forceinline__ int partitions_of(const prefill_params &p, const Item &item)
+{
+    return by_gates() ? cut_count(cut_word_of(p, item)) : (chunks_of(p, item) + p.partition - 1) / p.partition;
+}
+
+/*
+ * How many chunks before it an item replays; 0: its state is not guessed. Of lengths that follow from the gates as planned
+ * where the delta rule forgets; else as the gates before it say, and of partitions of one length, where these leave too much,
+ * as many as forget enough. By a warp.
+ */
+__device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &item, int lane)
+{
+    const bool gates = by_gates();
+    const u32 word = gates ? cut_word_of(p, item) : 0;
+    if (word >> 16 & FORGETS) return min(cut_replayed(word), item.begin);
+    const int replayed = replay_chunks(p, item, item.begin, lane);
+    return replayed > 0 || gates || p.most_forgetting == 0 ? replayed
+                                                           : shared[FORGETTING_AT + pair_number(p, item.n, item.part)];
+}
+
+/* Index of the last partition of an item's pair, if that is for the CTA of the first one; else -1. */
+__device__ __forceinline__ int last_of_first(const prefill_params &p, const Item &item)
+{
+    if (!by_gates()) return -1;
+    const u32 word = cut_word_of(p, item);
+    return is_carried(word) && cut_count(word) > 1 ? cut_base(word) + cut_count(word) - 1 : -1;
+}
+
+/* ---- Tickets ------------------------------------------------------------------------------------------------------ */
 
 /*
  * Number in the order of items. Dealt out by a counter where the call has a workspace, else in turn. Of partitions the first is
@@ -20,11 +111,6 @@ __device__ __forceinline__ int next_index(const prefill_params &p, int index, in
     if (!p.control) return index + gridDim.x;
     if (lane == 0) index = (p.partition ? 0 : gridDim.x) + (int)take_ticket(p.control);
     return __shfl_sync(~0u, index, 0);
-}
-
-__device__ __forceinline__ u32 entry_of(int number)
-{
-    return at(ITEM_AT) + ENTRY * (number % ITEM_SLOTS);
 }
 
 /* Set aside for when no ticket is left. By a warp. */
@@ -116,86 +202,13 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
     return item;
 }
 
-/* The state that it starts from comes to L2 while the item before it is worked on. By one lane. */
-__device__ __forceinline__ void prefetch_state(const prefill_params &p, const Item &item)
-{
-    constexpr int BYTES = spec::STATE_TYPE == TYPE_F32 ? 4 : 2, COLUMNS = spec::STATE_KV ? D : spec::BLOCK_DV;
-    if (item.start < 0) return;
-    const StateAt<const void> state = initial_state(p, item.from, item.head());
-    const u8 *const first = (const u8 *)state.base + state.index(0, COLUMNS < D ? column_of(item.part) : 0) * BYTES;
-    if ((u64)first % 16 == 0) bulk_prefetch(first, D * COLUMNS * BYTES);
-}
-
-/* What its state is for, a line of final_state or END_*, as far as is known yet. */
-__device__ __forceinline__ int after_item(const prefill_params &p, const Item &item)
-{
-    if (item.n < 0 || !ends_inside(p, item)) return (int)item.to;
-    if (item.main < item.end) return END_LINK;
-    return item.start == START_IDENTITY ? END_TRANSITION : END_ADDEND;
-}
-
-__device__ __forceinline__ u32 keeper_of(int number)
-{
-    return at(KEEPER_AT) + 4 * (number % ITEM_SLOTS);
-}
-
-/*
- * T of the first chunks of a partition that a CTA runs three times is kept in p.t_images, and the addend is the first of the
- * three: the chunks' flag, and the first one's place there. 0: not, as of a last partition, which has no addend.
- */
-__device__ __forceinline__ u32 keeper(const prefill_params &p, const Item &item)
-{
-    const bool addend = item.start == START_ZEROS && item.main == item.end;
-    if (!by_gates() || !ends_inside(p, item)) return 0;
-    if (!addend && item.start != START_IDENTITY && item.start != START_CARRIED) return 0;
-    return (u32)(item.index * spec::KEPT_CHUNKS) << ITEM_SHIFT | (addend ? CHUNK_KEEPS_T : CHUNK_HAS_T);
-}
-
-/*
- * The CTA's item of this number, for the other roles. Slots are free without a barrier: at chunk n the tile warp has seen chunk
- * n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
- */
-__device__ __forceinline__ void publish(const prefill_params &p, const Item &item, int number, int lane)
-{
-    if (p.partition && number >= ITEM_SLOTS) /* left long ago: no phase of ITEM_LEFT goes by unseen */
-        mbar_wait(bar(ITEM_LEFT + number % ITEM_SLOTS), (number / ITEM_SLOTS - 1) & 1);
-    if (lane == 0) {
-        const u32 entry = entry_of(number);
-        if (item.n >= 0 && item.start == START_KEPT) /* nobody is that far: its last tile is not announced yet */
-            store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
-        store_shared(entry, (u32)item.n, (u32)item.part, (u32)item.start, (u32)after_item(p, item));
-        store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
-        if (spec::CARRIES && p.partition && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
-        mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
-        if (item.n >= 0) prefetch_state(p, item);
-    }
-    __syncwarp();
-}
-
-/* Waits for it; n -1: there is none. */
-__device__ __forceinline__ Item published(const prefill_params &p, int number)
-{
-    mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
-    const u32 entry = entry_of(number);
-    Item item;
-    item.n = (int)load_shared_u32(entry + ITEM_N);
-    if (item.n < 0) return item;
-    item.part = (int)load_shared_u32(entry + ITEM_PART);
-    item.start = (int)load_shared_u32(entry + ITEM_START);
-    item.begin = (int)load_shared_u32(entry + ITEM_BEGIN);
-    item.main = (int)load_shared_u32(entry + ITEM_MAIN);
-    item.end = (int)load_shared_u32(entry + ITEM_END);
-    item.index = (int)load_shared_u32(entry + ITEM_INDEX);
-    (Sequence &)item = find_sequence(p, item.n);
-    return item;
-}
-
 /* ---- Repairs ------------------------------------------------------------------------------------------------------- */
 
 /*
  * Who ends the last item of a pair that has a wrong guess in it adds the pair to its CTA's list, whose head is a word in shared
  * memory (0: none, else pair + 1), and which goes on in PAIR_NEXT.
  */
+
 /* By the output warp, when O of the item is on its way. */
 __device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int lane)
 {

@@ -1,13 +1,13 @@
 /*
  * gdn_hopper_shared.cuh - a CTA of the Hopper kernel: its roles' sizes, where everything lies in shared memory, its barriers,
- * and which slot of each ring a chunk has. Must not know: what is computed.
+ * and which slot of each ring a chunk has. Must not know: items, what is computed.
  */
 #pragma once
 
+#include "gdn_hopper_table.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_spec.cuh"
-#include "gdn_tile.cuh"
 #include "gdn_types.cuh"
 
 extern __shared__ __align__(1024) u8 shared[];
@@ -18,28 +18,30 @@ constexpr int GROUP = 128; /* threads of a warpgroup */
 constexpr int GATE_WARPS = 2;
 constexpr int STATE_GROUPS = spec::BLOCK_DV / 64, STATE_WARPS = 4 * STATE_GROUPS; /* 64 value columns a warpgroup */
 constexpr int PARTS = D / spec::BLOCK_DV; /* of a head's value columns, an item each */
-constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the next one is taken */
-
-/*
- * beta's place: T's columns, in fp16, or W's rows, in fp32. The first is two instructions a chunk cheaper for every token and
- * column, and a rounding of its own, which only bf16's bounds have room for.
- */
-constexpr bool BETA_IN_T = spec::IO_BF16;
-/*
- * The scale's place: P (fp16) has a power of two of it, and O takes the rest at the end, so that an entry of P, which stands in
- * all value columns, is rounded as it is anywhere. Not for bf16, whose bounds have room: there P has all of it while that is
- * harmless.
- */
-constexpr bool LATE_SCALE = !spec::IO_BF16;
-/* Q S right behind K S, so that it is done when W is: a lone state warpgroup has the 32 registers for it. */
-constexpr bool EARLY_Q = STATE_GROUPS == 1;
 
 static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
 static_assert(STATE_GROUPS == 1 || STATE_GROUPS == 2, "a state warpgroup has 64 columns of two in a V tile");
 static_assert(!spec::CARRIES || PARTS == 1, "a transition takes all value columns");
 static_assert(spec::THREADS == (2 + STATE_GROUPS) * GROUP, "host and device agree on the roles");
 
-/* ---- Shared memory ------------------------------------------------------------------------------------------------- */
+/* The first value column of a part, in its head. */
+__device__ __forceinline__ int column_of(int part)
+{
+    return part % PARTS * spec::BLOCK_DV;
+}
+
+/* Of a condition. ptxas may lay its code into the loop around it all the same; behind the loop it is out of the way. */
+__device__ __forceinline__ bool rarely(bool condition)
+{
+    return __builtin_expect(condition, 0);
+}
+
+__device__ __forceinline__ u32 at(int offset)
+{
+    return smem_address(shared) + offset;
+}
+
+/* ---- Addresses ----------------------------------------------------------------------------------------------------- */
 
 constexpr int TILE = C * D * 2, HALF = TILE / 2, SQUARE = C * C * 2;
 constexpr int V_TILE = STATE_GROUPS * HALF;
@@ -48,11 +50,11 @@ constexpr int Q_AT = K_AT + K_STAGES * TILE;
 constexpr int V_AT = Q_AT + Q_STAGES * TILE;
 constexpr int T_AT = V_AT + V_STAGES * V_TILE;
 constexpr int P_AT = T_AT + TP_STAGES * SQUARE;
-constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, then -D L; D^T on it; see Norms */
+constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, then -D L; D^T on it; norms */
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
 constexpr int DIAGONAL_STRIDE = 20;             /* floats: conflict-free transposed stores, 16-byte rows */
 constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
-constexpr bool INVERT_BY_LOOP = !spec::IO_BF16 || spec::CARRIES; /* see there; columns then lie from the diagonal on */
+constexpr bool INVERT_BY_LOOP = !spec::IO_BF16 || spec::CARRIES; /* invert_diagonal(): columns from the diagonal on */
 constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
@@ -66,56 +68,29 @@ constexpr int V_WAITS_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's
 constexpr int LISTS_AT = V_WAITS_AT + 16;                /* of what the CTA still has to do: REPAIRS, LATER */
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
-constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: see By gates */
+constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: gdn_hopper_cuts.cuh */
 constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of one length, a byte each pair */
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
 constexpr int END = ORDER_AT + MOST_SORTED;
 static_assert(KEEPER_AT + 4 * ITEM_SLOTS <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
 static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
-/*
- * A gate table, bytes from its start; the first five are per token. Those that state warps read, of which a lane wants tokens
- * 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of every 16, have these four side by side: see pair_at().
- */
-enum {
-    DECAY_IN = 0,    /* e; beta e where beta is not in T; by pairs */
-    DECAY_OUT = 256, /* d; by pairs */
-    BETA = 512,      /* by pairs */
-    BAND_LOG = 768,    /* c_i - c of the first token of i's band of 16 */
-    DECAY_IN_Q = 1024, /* e times scale; by pairs */
-    COLUMN_DECAY =
-        1280, /* fp16: 2^(c of band b's first token - c_j) for j < 16 b: 16 of band 1, 32 of band 2, 48 of band 3 */
-    DECAY_ALL = 1472,  /* e_63 */
-    /* fp16 bits: |W| up to which V' and d V' stay in range, 0: scale whatever it is; above them see limit_by_norms() */
-    W_LIMIT = 1476,
-    BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
-    FLAGS = 1484,
-    CHECKPOINT = 1488, /* row of the list, where the flag says so */
-    KEPT_T = 1492,     /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
-    KEYS_NORMED = 1496 /* a barrier: e, d and W_LIMIT have what in-kernel norms of keys make of them */
-};
+/* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
+__device__ constexpr u32 key_step(int s)
+{
+    return ((s >> 2) * HALF + (s & 3) * 32) >> 4;
+}
+
 static_assert(KEYS_NORMED % 8 == 0 && GATE_AT + KEYS_NORMED + 8 <= KEPT_AT, "before what lies in the rest");
-/* FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. Above them the number of the CTA's item, modulo what fits. */
-enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
-enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, ITEM_SHIFT = 8 };
 /*
- * LISTS_AT, words: heads of lists through control words, 0: empty: see Repairs; START_CARRIED's items, by index + 1. How many
- * partitions there are by gates, 0: they are all of one length. What the tile warp next waits for at CARRIED.
+ * LISTS_AT, words: heads of lists through control words (gdn_hopper_queue.cuh), 0: empty; START_CARRIED's items, by index + 1.
+ * How many partitions there are by gates, 0: they are all of one length. What the tile warp next waits for at CARRIED.
  */
 enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, CARRIED_PARITY = 12 };
 
-/* Of a condition. ptxas may lay its code into the loop around it all the same; behind the loop it is out of the way. */
-__device__ __forceinline__ bool rarely(bool condition)
-{
-    return __builtin_expect(condition, 0);
-}
+/* ---- Barriers ------------------------------------------------------------------------------------------------------ */
 
-__device__ __forceinline__ u32 at(int offset)
-{
-    return smem_address(shared) + offset;
-}
-
-/* Barriers, in order of their index. */
+/* mbarriers, in order of their index. */
 enum {
     CHUNK_FULL = 0, /* K, Q and the gate table */
     V_FULL = CHUNK_FULL + K_STAGES,
@@ -137,6 +112,9 @@ enum {
     NUM_BARRIERS
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
+
+/* Named barriers: of the aux warps; TURN, VOTE: + state warpgroup; of both of these. */
+enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2, BAR_CARRY = BAR_VOTE + 2 };
 
 __device__ __forceinline__ u32 bar(int index)
 {
@@ -164,6 +142,8 @@ __device__ __forceinline__ void init_barriers()
         mbar_init(at(GATE_AT) + i * GATE + KEYS_NORMED, 4 * ARRIVALS_PER_WARP); /* aux warps */
     mbar_init_fence();
 }
+
+/* ---- Rings --------------------------------------------------------------------------------------------------------- */
 
 /* Which slot and parity of each ring chunk number n has. */
 struct Clock {

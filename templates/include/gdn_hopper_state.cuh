@@ -1,14 +1,26 @@
 /*
- * gdn_hopper_state.cuh - the state warpgroups' chunk: W, V', O and the new state S^T, which stays in registers. Must not know:
+ * gdn_hopper_state.cuh - a state warpgroup's chunk: W, V', O and the new state S^T, which stays in registers. Must not know:
  * items, partitions.
  */
 #pragma once
 
-#include "gdn_hopper_aux.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_hopper_table.cuh"
 #include "gdn_ptx.cuh"
+#include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_state.cuh"
+#include "gdn_tile.cuh"
+#include "gdn_warp.cuh"
+
+/*
+ * The scale's place: P (fp16) has a power of two of it, and O takes the rest at the end, so that an entry of P, which stands in
+ * all value columns, is rounded as it is anywhere. Not for bf16, whose bounds have room: there P has all of it while that is
+ * harmless.
+ */
+constexpr bool LATE_SCALE = !spec::IO_BF16;
+/* Q S right behind K S, so that it is done when W is: a lone state warpgroup has the 32 registers for it. */
+constexpr bool EARLY_Q = STATE_GROUPS == 1;
 
 /* This lane's part of a state: value columns dv and dv + 8. */
 __device__ __forceinline__ void load_state(float (&S)[64], const StateAt<const void> &from, int dv)
@@ -55,18 +67,21 @@ template <int N> __device__ __forceinline__ void scale_rows(float (&x)[N], float
     }
 }
 
-__device__ __forceinline__ float quad_max(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
 /* 2^-3 of the power of two at or below x, but above 2^-71 (see gdn_range.cuh); 1 for zero, inf, NaN. */
 __device__ __forceinline__ float row_scale(float x)
 {
     const int e = (int)(__float_as_uint(x) >> 23);
     if (x == 0.0f || e >= 255) return 1.0f;
     return __uint_as_float((u32)(max(e, 60) - 3) << 23);
+}
+
+/*
+ * Scaled rows have their largest between 2^3 and 2^4 (see row_scale()), divided by this: just below the limit, so that the
+ * small ones of long keys keep what bits there are. (4: of row_scale(); 15: fp16's bias. A subnormal limit counts as 2^-15.)
+ */
+__device__ __forceinline__ float norm_size(u32 limits)
+{
+    return NORMS_LIMIT_W ? power_of_two(4 + 15 - (int)(limits >> 10 & 0x1f)) : 1.0f;
 }
 
 __device__ __forceinline__ float inverse(float power_of_two)
@@ -419,7 +434,7 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     issue_finish(st, table, at(P_AT) + (c.n & 1) * SQUARE, c.k());
     arrive_warp(GATE_EMPTY + (c.n & 3));
     const int n = c.n + 1;
-    if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next item may not be known before this one is done */
+    if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next chunk may not be known before this one is done */
     mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
     const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
     wgmma_wait<1>();

@@ -1,11 +1,18 @@
 /*
- * gdn_hopper_tiles.cuh - the tile warp: takes items, and loads K, Q and V of their chunks by TMA.
+ * gdn_hopper_tiles.cuh - the tile warp: takes items, announces them, and loads K, Q and V of their chunks by TMA.
  */
 #pragma once
 
+#include "gdn_hopper_entry.cuh"
+#include "gdn_hopper_items.cuh"
 #include "gdn_hopper_queue.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_tile.cuh"
+
+constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the next one is taken */
 
 /* A tile's place in its tensor map. */
 struct TileAt {

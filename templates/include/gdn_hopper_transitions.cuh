@@ -4,8 +4,15 @@
  */
 #pragma once
 
+#include "gdn_flags.cuh"
+#include "gdn_hopper_items.cuh"
 #include "gdn_hopper_links.cuh"
+#include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_state.cuh"
+#include "gdn_ptx.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_warp.cuh"
 
 /*
  * A transition M is run as a state that starts as the identity: this lane's rows of S^T are columns of M. It shrinks where the

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "gdn_ptx_mbar.cuh"
+#include "gdn_warp.cuh"
 
 /* Scales of rows g and g + 8 (powers of two): true value = scale * packed value. */
 struct RowScale {
@@ -37,12 +38,6 @@ __device__ __forceinline__ float scale_for(float x)
     if (x == 0.0f || e >= 255) return 1.0f;
     e = e < SCALE_EXPONENT_MIN ? SCALE_EXPONENT_MIN : e;
     return __uint_as_float((u32)(e - 10) << 23);
-}
-
-__device__ __forceinline__ float quad_max(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
 /* 1 / s of a power of two whose inverse is normal. */

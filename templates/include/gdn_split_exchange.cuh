@@ -1,11 +1,14 @@
 /*
- * gdn_split_exchange.cuh - packed A operands from the state warps to all, through shared memory, with row scales that all
- * agree upon.
+ * gdn_split_exchange.cuh - packed A operands from the state warps to all, through shared memory, in fragment order, three times
+ * a chunk: S's 16-bit copy, W, and V' with d V'. Row scales (gdn_range.cuh) are agreed upon from all state warps' maxima.
  */
 #pragma once
 
+#include "gdn_ptx_mbar.cuh"
 #include "gdn_range.cuh"
 #include "gdn_split_shared.cuh"
+#include "gdn_tile.cuh"
+#include "gdn_warp.cuh"
 
 typedef RowScale Scales[ROW_BLOCKS];
 

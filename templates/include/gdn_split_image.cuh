@@ -1,44 +1,26 @@
 /*
- * gdn_split_image.cuh - what the two kinds of CTAs of the split kernel have in common: their sizes, and the image of a chunk
- * that one hands to the other.
+ * gdn_split_image.cuh - what the two kinds of CTAs of the split kernel have in common: the image of a chunk, which one hands to
+ * the other, the work of a sequence and head, rows into tiles.
  */
 #pragma once
 
 #include "gdn_chunk_tp.cuh"
-#include "gdn_flags.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_sequence.cuh"
 #include "gdn_tile.cuh"
 
-constexpr int BV = spec::BLOCK_DV, STAGES = spec::STAGES, Q_STAGES = STAGES - 1;
 constexpr int WARPS = 4;          /* state warps; load warps; warps of a producer's group */
-constexpr int GROUPS = 2;         /* of a producer */
-constexpr int TOKENS = C / WARPS; /* of a state warp */
-constexpr int KEYS = DK / WARPS;
-constexpr int ROW_BLOCKS = BV / 16; /* m16 blocks of value columns */
-constexpr int TOKEN_BLOCKS = TOKENS / 8, KEY_BLOCKS = KEYS / 8;
 constexpr int TOKEN_STEPS = C / 16;
 
-constexpr int QK_BYTES = C * DK * 2, V_BYTES = C * BV * 2, GATE_BYTES = C * 4;
+constexpr int QK_BYTES = C * DK * 2, GATE_BYTES = C * 4;
 constexpr int BLOCK_BYTES = 16 * 16 * 2, TRIANGLE_BYTES = TOKEN_STEPS * (TOKEN_STEPS + 1) / 2 * BLOCK_BYTES;
 constexpr int IMAGE_BYTES = 2 * TRIANGLE_BYTES + 3 * GATE_BYTES + (spec::QK_L2NORM ? GATE_BYTES + 16 : 0);
 
-static_assert(C == 64 && DV % BV == 0 && BV % 16 == 0 && DK % 64 == 0, "what tiles and roles divide");
-static_assert(STAGES >= 2, "a chunk loads while another is used");
-static_assert((2 * STAGES + 2 * (STAGES - 1)) * 8 <= 128, "barriers fit");
+static_assert(C == 64 && DK % 64 == 0, "what tiles and roles divide");
 static_assert(spec::THREADS == 3 * 32 * WARPS, "host and device agree on the roles");
 
-/*
- * Named barriers. Of a producer's group, of its two inverse warps, and of its norms (one of its own, since the inverse warps
- * only arrive there). Of the recurrence: a chunk's operands and S are there (all warps), W is there (state warps), V' is
- * there (all), and two for the rare way of publish_scaled().
- */
-enum { BAR_GROUP = 1, BAR_INVERSE = BAR_GROUP + GROUPS, BAR_NORMS = BAR_INVERSE + GROUPS };
-enum { BAR_CHUNK = 1, BAR_W, BAR_V, BAR_SCALE_STATE, BAR_SCALE_ALL };
-enum { STATE_THREADS = 32 * WARPS, ALL_THREADS = 64 * WARPS }; /* the load warps are in none */
-enum { GROUP_THREADS = 32 * WARPS };                           /* without its feeding warps */
-
+/* T and P as ten 16 x 16 blocks each, (I, J) at I (I + 1) / 2 + J, fp16 Tile<16>; e, d, beta fp32. Copied as it is. */
 struct Image {
     u32 base; /* in shared memory */
 

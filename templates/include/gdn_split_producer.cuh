@@ -6,7 +6,14 @@
 #include "gdn_chunk_tp.cuh"
 #include "gdn_flags.cuh"
 #include "gdn_gates.cuh"
+#include "gdn_ptx_mbar.cuh"
 #include "gdn_split_image.cuh"
+#include "gdn_tile.cuh"
+
+constexpr int GROUPS = 2; /* of a producer */
+/* Named barriers: of a group, of its two inverse warps, and of its norms, where the inverse warps only arrive. */
+enum { BAR_GROUP = 1, BAR_INVERSE = BAR_GROUP + GROUPS, BAR_NORMS = BAR_INVERSE + GROUPS };
+enum { GROUP_THREADS = 32 * WARPS }; /* without its feeding warps */
 
 constexpr int GROUP_GATES = 5 * GATE_BYTES;
 constexpr int GROUP_T = 2 * QK_BYTES, GROUP_SCRATCH = GROUP_T + C * C * 2,

@@ -3,11 +3,13 @@
  */
 #pragma once
 
+#include "gdn_ptx.cuh"
+#include "gdn_range.cuh"
 #include "gdn_split_exchange.cuh"
+#include "gdn_split_image.cuh"
 #include "gdn_split_shared.cuh"
 #include "gdn_state.cuh"
-
-constexpr bool IO_F16 = !spec::IO_BF16;
+#include "gdn_tile.cuh"
 
 typedef float KeyPart[ROW_BLOCKS][KEY_BLOCKS][4];     /* S^T: all rows, this warp's keys */
 typedef float TokenPart[ROW_BLOCKS][TOKEN_BLOCKS][4]; /* all rows, this warp's tokens */

@@ -4,8 +4,18 @@
 #pragma once
 
 #include "gdn_flags.cuh"
+#include "gdn_ptx.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_range.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_split_exchange.cuh"
+#include "gdn_split_image.cuh"
 #include "gdn_split_products.cuh"
 #include "gdn_split_shared.cuh"
+#include "gdn_state.cuh"
+#include "gdn_tile.cuh"
+
+constexpr bool IO_F16 = !spec::IO_BF16;
 
 /* ---- State warps ------------------------------------------------------------------------------------------------- */
 
@@ -267,4 +277,23 @@ __device__ __forceinline__ void output_role(const prefill_params &p, const Work 
         q_use.advance();
     }
     if (w.chunks > 0) store_output(out, sm.slot(last).v, o, p.o_token_stride, w.len - (w.chunks - 1) * C, warp, lane);
+}
+
+/* ---- A CTA -------------------------------------------------------------------------------------------------------- */
+
+/* number: of sequence, head and columns, columns fastest. */
+__device__ __forceinline__ void recurrence(const prefill_params &p, const Shared &sm, int number, int warp, int lane)
+{
+    constexpr int BLOCKS = DV / BV;
+    const int column0 = number % BLOCKS * BV, head = number / BLOCKS % p.num_heads, seq = number / BLOCKS / p.num_heads;
+    if constexpr (spec::ZERO_PADDING) zero_padding<BV>(p, seq, head, column0, threadIdx.x, spec::THREADS);
+    if (seq >= p.num_seqs) return; /* there was nothing but padding */
+    const Work w = make_work(p, seq, head);
+    if (w.inert) return;
+    if (warp < WARPS)
+        state_role(p, w, sm, column0, warp, lane);
+    else if (warp < 2 * WARPS)
+        output_role(p, w, sm, column0, warp - WARPS, lane);
+    else
+        load_role(p, w, sm, column0, warp - 2 * WARPS, lane);
 }

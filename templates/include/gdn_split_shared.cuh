@@ -3,9 +3,28 @@
  */
 #pragma once
 
+#include "gdn_chunk_tp.cuh"
+#include "gdn_ptx_mbar.cuh"
 #include "gdn_split_image.cuh"
 #include "gdn_tile.cuh"
 
+constexpr int BV = spec::BLOCK_DV, STAGES = spec::STAGES, Q_STAGES = STAGES - 1;
+constexpr int TOKENS = C / WARPS; /* of a state warp */
+constexpr int KEYS = DK / WARPS;
+constexpr int ROW_BLOCKS = BV / 16; /* m16 blocks of value columns */
+constexpr int TOKEN_BLOCKS = TOKENS / 8, KEY_BLOCKS = KEYS / 8;
+static_assert(DV % BV == 0 && BV % 16 == 0, "what tiles and roles divide");
+static_assert(STAGES >= 2, "a chunk loads while another is used");
+static_assert((2 * STAGES + 2 * (STAGES - 1)) * 8 <= 128, "barriers fit");
+
+/*
+ * Named barriers: a chunk's operands and S are there (all warps), W is there (state warps), V' is there (all), and two for the
+ * rare way of publish_scaled().
+ */
+enum { BAR_CHUNK = 1, BAR_W, BAR_V, BAR_SCALE_STATE, BAR_SCALE_ALL };
+enum { STATE_THREADS = 32 * WARPS, ALL_THREADS = 64 * WARPS }; /* the load warps are in none */
+
+constexpr int V_BYTES = C * BV * 2;
 constexpr int SLOT_BYTES = QK_BYTES + V_BYTES + IMAGE_BYTES;
 constexpr int EXCHANGE_S = BV * DK * 2, EXCHANGE_W = BV * C * 2, MAXIMA_BYTES = ROW_BLOCKS * 8 * WARPS * 4;
 constexpr int Q_OFFSET = STAGES * SLOT_BYTES, S_OFFSET = Q_OFFSET + Q_STAGES * QK_BYTES,

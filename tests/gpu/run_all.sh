@@ -90,7 +90,7 @@ repeats() {
         step "repeat_prefill_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
             --no-workspace --bounds "$bounds"
         step "repeat_split_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
-            --num-sms 1000000 --bounds "$bounds"
+            --params cta_kinds=2 --bounds "$bounds"
         step "repeat_cut_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "$dtype d=128 halves" \
             --batch-invariant --bounds "$bounds"
         step "repeat_contract_$dtype" "$build/tests/gpu/test_contract" --repeat 300 --filter "$dtype d=128"
@@ -105,7 +105,7 @@ sanitizers() {
         case $tool in racecheck | synccheck) build=${CHECKED_BUILD:-$build} ;; esac
         local under=("$check" --tool "$tool" --error-exitcode 9 --target-processes all)
         step "${tool}_prefill" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --num-sms 3 --bounds "$bounds"
-        step "${tool}_split" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --num-sms 1000000 --bounds "$bounds"
+        step "${tool}_split" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --params cta_kinds=2 --bounds "$bounds"
         step "${tool}_generic" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --generic --no-workspace \
             --bounds "$bounds"
         step "${tool}_norms" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --qk-l2norm \

@@ -239,8 +239,8 @@ static struct bits run_once(const struct stress *s, int num_sms, uint32_t flags)
 }
 
 /*
- * (sequence, head) pairs of the last call that had a wrong guess: PAIR_FAILED of the template's control words, which stay in
- * the workspace.
+ * (sequence, head) pairs of the last call that had a wrong guess: PAIR_FAILED of gdn_hopper_items.cuh's control words, which
+ * stay in the workspace.
  */
 static int repaired_pairs(const struct stress *s, const struct gpu_buffer *workspace)
 {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The rules that keep the layers apart, checked on the text:
-#   1. which folder may include which headers (table below);
+#   1. which folder, and which part of a kernel, may include which headers (tables below);
 #   2. getenv, malloc, cJSON, dlopen, printf, and what ends the process: each in the files that may;
 #   3. no CUDA header anywhere; templates include nothing but their own headers;
 #   4. functions of at most 60 lines (tests/lint/long_functions.txt holds the exceptions, with reasons);
@@ -67,6 +67,48 @@ layer examples '(gdn_jit/|[a-z_0-9]+/)?[a-z_0-9]+\.h' '.*'
 layer bench '(gdn_jit/|support/|common/)?[a-z_0-9]+\.h' '.*'
 layer templates 'gdn_[a-z_0-9]+\.cuh' "$none"
 
+# A kernel's parts know of those that stand before them in its row of src/codegen/spec.c, and of no others.
+quoted() { # FILE : the headers that it includes, by name
+    sed -nE 's/^[ \t]*#[ \t]*include[ \t]*"([^"]*)".*/\1/p' "$1"
+}
+if [ -f src/codegen/spec.c ]; then
+    mapfile -t parts < <(grep -oE '"gdn_[a-z_0-9]+\.cuh"' src/codegen/spec.c | tr -d '"')
+    for i in "${!parts[@]}"; do
+        file=templates/include/${parts[i]}
+        [ -f "$file" ] || continue
+        earlier=" ${parts[*]:0:i} " others=" ${parts[*]:i} "
+        while read -r name; do
+            if [[ $others == *" $name "* && $earlier != *" $name "* ]]; then
+                report "$file:1: ${parts[i]} may not include $name, which comes after it in src/codegen/spec.c"
+            fi
+        done < <(quoted "$file")
+    done
+fi
+
+# unaware PART OTHER... : the part does not come to know of the others by way of what it includes either
+unaware() {
+    local part=$1 file name other
+    local -a todo=("$1") seen=()
+    shift
+    while [ ${#todo[@]} -gt 0 ]; do
+        file=templates/include/${todo[0]} todo=("${todo[@]:1}")
+        [ -f "$file" ] || continue
+        while read -r name; do
+            [[ " ${seen[*]} " != *" $name "* ]] || continue
+            seen+=("$name") todo+=("$name")
+            for other; do
+                [ "$name" != "$other" ] || report "templates/include/$part:1: $part is not to know of $other: $file includes it"
+            done
+        done < <(quoted "$file")
+    done
+}
+unaware gdn_hopper_shared.cuh gdn_hopper_items.cuh gdn_sequence.cuh
+unaware gdn_hopper_forgetting.cuh gdn_hopper_items.cuh
+unaware gdn_hopper_cuts.cuh gdn_hopper_queue.cuh
+unaware gdn_hopper_aux.cuh gdn_hopper_items.cuh gdn_hopper_state.cuh
+unaware gdn_hopper_state.cuh gdn_hopper_items.cuh gdn_hopper_aux.cuh
+unaware gdn_split_producer.cuh gdn_split_shared.cuh
+
 # An example or a benchmark that names one of the library's own folders reaches behind the public header.
 while IFS=: read -r file number _; do
     report "$file:$number: only the public header may be included here"
@@ -111,7 +153,7 @@ done
 while IFS=: read -r file number _; do
     report "$file:$number: more than 128 columns, a tab, or blanks at the end"
 done < <(files src include templates examples bench tests | search -P '^.{129}|\t|[ ]$')
-for file in $(files src include | grep '\.[ch]$'); do
+for file in $(files src include templates | grep -E '\.(c|h|cu|cuh)$'); do
     head -n 2 "$file" | grep -qF "$(basename "$file") - " ||
         report "$file:1: starts without a comment '$(basename "$file") - what it owns'"
 done

@@ -18,6 +18,7 @@ file include/gdn_jit/gdn_jit.h '#include <stdint.h>' '#include "gdn_jit/version.
 file src/base/mem.c '#include <stdlib.h>' '#include "base/mem.h"' 'void *take(void)' '{' '    return malloc(1);' '}'
 file src/codegen/spec.c '#include <stdio.h>' '#include "base/error.h"' '#include "codegen/params.def"' \
     '/* malloc(1), getenv("X") and printf() in a comment' ' * are words. */' \
+    'const char *rows[] = { "gdn_hopper_shared.cuh", "gdn_hopper_items.cuh", "gdn_hopper_links.cuh", "gdn_hopper_state.cuh" };' \
     'const char *words = "abort(), free(), /* dlopen() */";' 'int x = s->free(1); // exit(1)'
 file src/runtime/env.c '#include <stdlib.h>' 'const char *home = getenv("HOME");'
 file src/runtime/driver.c '#include <dlfcn.h>' '#include "codegen/unit.h"' 'void *cuda = dlopen("libcuda.so.1", 2);'
@@ -27,6 +28,9 @@ file src/cli/cmd_list.c '#include <stdio.h>' '#include "gdn_jit/gdn_jit.h"' '#in
 file examples/minimal.c '#include "cuda_mini.h"' '#include "gdn_jit/gdn_jit.h"'
 file bench/gdn_bench.c '#include "support/rng.h"'
 file templates/conv1d_qkv.cu '#include "gdn_spec.cuh"'
+file templates/include/gdn_hopper_shared.cuh
+file templates/include/gdn_hopper_items.cuh '#include "gdn_hopper_shared.cuh"'
+file templates/include/gdn_hopper_state.cuh '#include "gdn_hopper_shared.cuh"'
 {
     echo 'static const int table[] = {'
     for i in $(seq 80); do echo "    $i,"; done
@@ -69,6 +73,8 @@ refuses examples/minimal.c 'only the public header' '#include "runtime/context.h
 refuses bench/gdn_bench.c 'may not include "codegen/spec.h"' '#include "codegen/spec.h"'
 refuses include/gdn_jit/gdn_jit.h 'may not include <stdio.h>' '#include <stdio.h>'
 refuses templates/conv1d_qkv.cu 'may not include <cuda_fp16.h>' '#include <cuda_fp16.h>'
+refuses templates/include/gdn_hopper_shared.cuh 'comes after it' '#include "gdn_hopper_items.cuh"'
+refuses templates/include/gdn_hopper_state.cuh 'is not to know of gdn_hopper_items.cuh' '#include "gdn_hopper_items.cuh"'
 refuses templates/include/gdn_tile.cuh 'may not include "cute/tensor.hpp"' '#include "cute/tensor.hpp"'
 refuses src/runtime/driver.c 'CUDA, CCCL and CUTLASS' '#include <cuda.h>'
 refuses tests/gpu/test_host.c 'CUDA, CCCL and CUTLASS' '#include "cuda_runtime.h"'

@@ -33,7 +33,7 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
 
 /*
  * --num-sms: plan as if the device had so many SMs, by which a plan chooses its kernels: with 1 no call is of few
- * sequences, with a million every one is. 0: as many as it has.
+ * sequences. 0: as many as it has.
  */
 extern int gpu_num_sms;
 

@@ -80,7 +80,7 @@ Test(batch_invariant, every_call_that_could_have_a_longer_sequence_is_cut_at_tha
         }
 }
 
-/* ---- Rows and links: the template's first_row() and sequence_of_row(), in numbers ---- */
+/* ---- Rows and links: first_row() and sequence_of_row() of gdn_hopper_items.cuh, in numbers ---- */
 
 static int64_t first_row(const int32_t *cu, int n, int64_t tokens_of_partition)
 {
@@ -115,7 +115,7 @@ static void check_batch(struct rng *rng, const struct gdni_problem *p, const str
                   SEED);
         cr_assert_leq(end * p->num_heads, w.num_items, "sequence %d of %d, seed %d", n, seqs, SEED);
         if (rows < 2) continue;
-        const int64_t first_link = first_row(cu, n, of_partition) + 1 - (n + 1); /* the template's link_state() */
+        const int64_t first_link = first_row(cu, n, of_partition) + 1 - (n + 1); /* link_at() of gdn_hopper_links.cuh */
         cr_assert_geq(first_link, next_link, "sequence %d of %d, seed %d", n, seqs, SEED);
         next_link = first_link + rows - 1;
         cr_assert_leq(next_link * p->num_heads, links, "sequence %d of %d, seed %d", n, seqs, SEED);

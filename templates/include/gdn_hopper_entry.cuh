@@ -1,0 +1,99 @@
+/*
+ * gdn_hopper_entry.cuh - what the tile warp tells the other roles of an item.
+ */
+#pragma once
+
+#include "gdn_hopper_items.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_state.cuh"
+#include "gdn_tile.cuh"
+/*
+ * An entry. Lines are of initial_state and final_state, and fit: 2^31 of them are more than any memory.
+ * AFTER: a line of final_state, or what comes after a partition: the next item goes on (KEPT), there is a guess to meet at the
+ * link (LINK), the state is left there (STATE); the rest: see Carrying.
+ */
+enum { ITEM_N = 0, ITEM_PART = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
+enum { ITEM_INDEX = 28 };
+enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
+
+__device__ __forceinline__ u32 entry_of(int number)
+{
+    return at(ITEM_AT) + ENTRY * (number % ITEM_SLOTS);
+}
+
+__device__ __forceinline__ u32 keeper_of(int number)
+{
+    return at(KEEPER_AT) + 4 * (number % ITEM_SLOTS);
+}
+
+/*
+ * T of the first chunks of a partition that a CTA runs three times is kept in p.t_images, and the addend is the first of the
+ * three: the chunks' flag, and the first one's place there. 0: not, as of a last partition, which has no addend.
+ */
+__device__ __forceinline__ u32 keeper(const prefill_params &p, const Item &item)
+{
+    const bool addend = item.start == START_ZEROS && item.main == item.end;
+    if (!by_gates() || !ends_inside(p, item)) return 0;
+    if (!addend && item.start != START_IDENTITY && item.start != START_CARRIED) return 0;
+    return (u32)(item.index * spec::KEPT_CHUNKS) << ITEM_SHIFT | (addend ? CHUNK_KEEPS_T : CHUNK_HAS_T);
+}
+
+/* What its state is for, a line of final_state or END_*, as far as is known yet. */
+__device__ __forceinline__ int after_item(const prefill_params &p, const Item &item)
+{
+    if (item.n < 0 || !ends_inside(p, item)) return (int)item.to;
+    if (item.main < item.end) return END_LINK;
+    return item.start == START_IDENTITY ? END_TRANSITION : END_ADDEND;
+}
+
+/* The state that it starts from comes to L2 while the item before it is worked on. By one lane. */
+__device__ __forceinline__ void prefetch_state(const prefill_params &p, const Item &item)
+{
+    constexpr int BYTES = spec::STATE_TYPE == TYPE_F32 ? 4 : 2, COLUMNS = spec::STATE_KV ? D : spec::BLOCK_DV;
+    if (item.start < 0) return;
+    const StateAt<const void> state = initial_state(p, item.from, item.head());
+    const u8 *const first = (const u8 *)state.base + state.index(0, COLUMNS < D ? column_of(item.part) : 0) * BYTES;
+    if ((u64)first % 16 == 0) bulk_prefetch(first, D * COLUMNS * BYTES);
+}
+
+/*
+ * Announces the CTA's item of this number. Slots are free without a barrier: at chunk n the tile warp has seen chunk
+ * n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
+ */
+__device__ __forceinline__ void publish(const prefill_params &p, const Item &item, int number, int lane)
+{
+    if (p.partition && number >= ITEM_SLOTS) /* left long ago: no phase of ITEM_LEFT goes by unseen */
+        mbar_wait(bar(ITEM_LEFT + number % ITEM_SLOTS), (number / ITEM_SLOTS - 1) & 1);
+    if (lane == 0) {
+        const u32 entry = entry_of(number);
+        if (item.n >= 0 && item.start == START_KEPT) /* nobody is that far: its last tile is not announced yet */
+            store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
+        store_shared(entry, (u32)item.n, (u32)item.part, (u32)item.start, (u32)after_item(p, item));
+        store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
+        if (spec::CARRIES && p.partition && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
+        mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
+        if (item.n >= 0) prefetch_state(p, item);
+    }
+    __syncwarp();
+}
+
+/* Waits for it; n -1: there is none. */
+__device__ __forceinline__ Item published(const prefill_params &p, int number)
+{
+    mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
+    const u32 entry = entry_of(number);
+    Item item;
+    item.n = (int)load_shared_u32(entry + ITEM_N);
+    if (item.n < 0) return item;
+    item.part = (int)load_shared_u32(entry + ITEM_PART);
+    item.start = (int)load_shared_u32(entry + ITEM_START);
+    item.begin = (int)load_shared_u32(entry + ITEM_BEGIN);
+    item.main = (int)load_shared_u32(entry + ITEM_MAIN);
+    item.end = (int)load_shared_u32(entry + ITEM_END);
+    item.index = (int)load_shared_u32(entry + ITEM_INDEX);
+    (Sequence &)item = find_sequence(p, item.n);
+    return item;
+}

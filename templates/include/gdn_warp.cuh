@@ -1,0 +1,32 @@
+/*
+ * gdn_warp.cuh - sums and maxima over the lanes of a warp, or of the four that have one row of a fragment.
+ */
+#pragma once
+
+#include "gdn_types.cuh"
+
+/* In all lanes. */
+__device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int d = 16; d; d /= 2)
+        x += __shfl_xor_sync(~0u, x, d);
+    return x;
+}
+
+/* Largest of a warp's two values a lane, neither negative. */
+__device__ __forceinline__ float warp_max(float a, float b)
+{
+    a = fmaxf(a, b);
+#pragma unroll
+    for (int d = 16; d; d /= 2)
+        a = fmaxf(a, __shfl_xor_sync(~0u, a, d));
+    return a;
+}
+
+/* Of four neighbours. */
+__device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
