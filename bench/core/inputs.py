@@ -122,6 +122,8 @@ def conv_inputs(row, seed, device="cuda"):
         lens=row.lens,
         cu=cu_seqlens(row.lens, device),
     )
+    if "large" in row.features:  # no run of tokens without a sum below -42, of which SiLU is worked out in another way
+        x.x = (x.x.float() * 100).to(dtype)
     if "pitched" in row.features:  # a projection's row goes on with z
         x.x = torch.cat([x.x, normal(row.tokens, row.v_dim).to(dtype)], dim=1)[:, :c]
     if "bias" in row.features:

@@ -338,6 +338,7 @@ def conv_rows():
         for f in (("silu",), ("state",), (*PLAIN, "bias"), (*PLAIN, "norm"), (*PLAIN, "gates"))
     ]
     rows += [conv(8192, main, (*PLAIN, "pitched"), "features", to_copy=copy_goal(8192))]
+    rows += [conv(t, main, (*PLAIN, "large"), "large") for t in (4096, 16384)]
     return tuple(rows)
 
 

@@ -30,7 +30,7 @@ class Sglang(Impl):
         return {"sglang": os.environ.get("SGLANG_COMMIT", "unknown"), "triton": triton.__version__}
 
     def check(self, row, variant):
-        extra = set(row.features) - {"silu", "state", "bias", "pitched"}
+        extra = set(row.features) - {"silu", "state", "bias", "pitched", "large"}
         if extra:
             raise Unsupported(f"this kernel has no {', '.join(sorted(extra))}")
 

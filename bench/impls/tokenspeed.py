@@ -76,7 +76,7 @@ class TokenSpeed(Impl):
         forget_triton_tuning()
 
     def check(self, row, variant):
-        extra = set(row.features) - {"silu", "state", "bias", "pitched", "norm", "gates"}
+        extra = set(row.features) - {"silu", "state", "bias", "pitched", "large", "norm", "gates"}
         if extra:
             raise Unsupported(f"these kernels have no {', '.join(sorted(extra))}")
         if variant == "conv" and "table" not in row.tags:
