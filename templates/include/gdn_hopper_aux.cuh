@@ -251,6 +251,8 @@ __device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGate
                 multiply_f16x2(pack_f16x2(y.x[6] * f1, y.x[7] * f1), gates.right));
 }
 
+/* ---- T: I + L inverted ------------------------------------------------------------------------------------------- */
+
 /* d (16 x 16) += A B, B as two n-blocks. */
 __device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
 {
@@ -323,6 +325,8 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
     }
 }
 
+/* ---- T that is kept ---------------------------------------------------------------------------------------------- */
+
 /* This band's blocks of T, of its block column, as they lie in a tile and where they are kept: 16 bytes a lane each. */
 __device__ __forceinline__ u32 t_block(u32 t_tile, int band, int row)
 {
@@ -354,6 +358,8 @@ __device__ __forceinline__ void fetch_t(const prefill_params &p, u32 chunk, u32 
         cp_async_16(t_block(t_tile, band, row), from + (row - band) * T_BLOCK, 16);
     cp_async_commit();
 }
+
+/* ---- The role ---------------------------------------------------------------------------------------------------- */
 
 /* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
 __device__ __forceinline__ void finish_t(const prefill_params &p, int n, int band)
