@@ -241,6 +241,7 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
             if constexpr (FIRST_RUN == RUN_USUAL) run_segment_again(p, afresh(item), s.n);
         },
         [&](u32 begin, u32 end) { zero_rows(p, make_conv_lane(p, find_place(p, afresh(item)).lane), begin, end); });
+    wait_but_for<0>(); /* of rows that no segment waited for: none may land when the CTA is gone */
 }
 
 /* ---- Rows past the tiles ---- */

@@ -861,6 +861,7 @@ static gdni_curesult fake_cuTensorMapEncodeTiled(struct gdni_tensor_map *map, in
     if (result == OK &&
         ((uintptr_t)map % 64 || !known || !good_map(rank, address, dims, strides, box, element_strides)))
         result = INVALID_VALUE;
+    _Static_assert(sizeof(struct fake_map) <= sizeof map->bytes, "it fits");
     if (result == OK) {
         struct fake_map fake_map = { .address = address };
         memcpy(fake_map.dims, dims, sizeof fake_map.dims);

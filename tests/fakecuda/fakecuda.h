@@ -27,7 +27,7 @@ struct fake_launch {
     unsigned grid[3], block[3], smem;
     void *stream;
     bool programmatic; /* cuLaunchKernelEx with programmatic stream serialization */
-    unsigned char params[FAKE_PARAM_BYTES]; /* the first kernel parameter, params_size bytes of it */
+    _Alignas(64) unsigned char params[FAKE_PARAM_BYTES]; /* the first kernel parameter, params_size bytes of it */
     size_t params_size;
 };
 

@@ -25,7 +25,7 @@ static struct {
     host_gpu_run run;
 } kernels[MAX_KERNELS];
 static int num_kernels;
-static uint64_t seed = 1;
+static unsigned seed = 1;
 
 /* ---- Kernels ---- */
 
@@ -56,17 +56,29 @@ static unsigned resident_ctas(const struct fake_launch *launch)
     return (unsigned)fake_controls.device(0)->num_sms * (on_one < FEW_AT_A_TIME ? on_one : FEW_AT_A_TIME);
 }
 
+/* NULL, or why a launch is none that this GPU runs. */
+static const char *why_not(const struct fake_launch *launch)
+{
+    const unsigned others = launch->grid[1] * launch->grid[2] * launch->block[1] * launch->block[2];
+    if (others != 1) return "its grid has more than one dimension";
+    if (launch->block[0] % 32) return "its threads are no whole warps";
+    return fake_controls.device(0)->num_sms > 0 ? NULL : "there is no SM";
+}
+
 /* A launch takes as long as it takes to run it, which is now: graphs and streams run what they are given in order. */
 static int64_t duration(void *user, const struct fake_launch *launch)
 {
     (void)user;
-    const host_gpu_run run = find_kernel(launch->image);
-    const struct host_gpu_launch l = { launch->grid[0] * launch->grid[1] * launch->grid[2], launch->block[0], launch->smem,
-                                       resident_ctas(launch), seed++, launch->params };
-    if (launch->grid[1] != 1 || launch->grid[2] != 1) return FAKE_FAULTS;
-    const char *trouble = run ? run(&l) : "its kernel cannot be opened";
+    static unsigned launches;
+    const struct host_gpu_launch l = { launch->grid[0], launch->block[0], launch->smem, resident_ctas(launch),
+                                       (uint64_t)seed << 32 | ++launches, launch->params };
+    const char *trouble = why_not(launch);
+    if (!trouble) {
+        const host_gpu_run run = find_kernel(launch->image);
+        trouble = run ? run(&l) : "its kernel cannot be opened, or there are too many";
+    }
     if (!*trouble) return 10000;
-    fprintf(stderr, "host GPU: %s, seed %llu: %s\n", launch->kernel, (unsigned long long)l.seed, trouble);
+    fprintf(stderr, "host GPU: %s, HOST_GPU_SEED=%u, launch %u: %s\n", launch->kernel, seed, launches, trouble);
     return FAKE_FAULTS;
 }
 
@@ -93,7 +105,7 @@ __attribute__((constructor)) static void plug_in(void)
     gpu->major = cc / 10;
     gpu->minor = cc % 10;
     gpu->smem_optin = shared_kb(cc) * 1024;
-    seed = (uint64_t)variable("HOST_GPU_SEED", 1) << 20;
+    seed = (unsigned)variable("HOST_GPU_SEED", 1);
     fake_controls.set_free_memory((size_t)16 << 30);
     fake_controls.set_code(&code);
 }

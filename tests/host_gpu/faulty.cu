@@ -99,7 +99,7 @@ extern "C" __global__ void faulty(const __grid_constant__ faulty_params p)
         wait(bar, 0);
         x = __shfl_xor_sync(~0u, load(base + 4 * (31 - lane)), 1);
         break;
-    case 1: store(base + SHARED + 4096, 0); break;
+    case 1: store(base + SHARED, 0); break;
     case 2: store(base + 2, 0); break;
     case 3: /* an exchange by shared memory that nothing orders */
         store(base + 4 * lane, lane);
@@ -135,12 +135,32 @@ extern "C" __global__ void faulty(const __grid_constant__ faulty_params p)
         __syncwarp();
         x = (u32)product(base, p.fault != 12);
         break;
-    case 14: /* a copy that is not waited for */
+    case 14: /* a copy that is waited for too late */
     case 15: /* one that is */
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base + 16 * lane), "l"(p.out), "r"(16) : "memory");
         asm volatile("cp.async.commit_group;" ::: "memory");
         if (p.fault == 15) asm volatile("cp.async.wait_group %0;" ::"n"(0) : "memory");
         x = load(base + 16 * lane);
+        asm volatile("cp.async.wait_group %0;" ::"n"(0) : "memory");
+        break;
+    case 17: /* a copy that is never waited for */
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base + 16 * lane), "l"(p.out), "r"(16) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        break;
+    case 18: init(bar, 32); break; /* once more */
+    case 19: asm volatile("bar.sync %0, %1;" ::"r"(20), "r"(32) : "memory"); break; /* of a barrier that there is not */
+    case 20: /* unlike shuffles */
+        x = lane < 16 ? __shfl_xor_sync(~0u, lane, 1) : __shfl_sync(~0u, lane, 1);
+        break;
+    case 21: /* a copy's bytes that no fence shows to wgmma */
+        for (u32 at = 4 * lane; at < 8192; at += 128)
+            store(base + at, 0x3c003c00);
+        fence();
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base + 16 * lane), "l"(p.out), "r"(16) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        asm volatile("cp.async.wait_group %0;" ::"n"(0) : "memory");
+        __syncwarp();
+        x = (u32)product(base, true);
         break;
     case 16: /* from an address that is not a multiple of 16 */
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base), "l"((u8 *)p.out + 4), "r"(16) : "memory");

@@ -28,6 +28,10 @@ struct gdni_nvrtcprog_opaque {
     std::vector<unsigned char> cubin;
 };
 
+/* What kernels are compiled with, which is not this file: so that the library's build id, and with it cache keys, change. */
+extern "C" const char host_gpu_version[];
+const char host_gpu_version[] = HOST_GPU_VERSION;
+
 namespace {
 
 enum { OK = 0, COMPILATION = 6, INVALID = 3 };
@@ -76,16 +80,18 @@ int arch_of(const std::string &option)
 
 std::string compile_command(const Folder &folder, int num_options, const char *const *options)
 {
-    std::string command = HOST_GPU_CXX " -std=c++20 -O1 -g1 -w -fPIC -shared -fno-strict-aliasing -ffp-contract=off"
-                                       " -fno-gnu-unique -fvisibility=hidden -I" HOST_GPU_TESTS " -I" HOST_GPU_TESTS "/host_gpu/kernel -I" +
-                          folder.path.string();
+    /* Lanes jump between stacks, which a fortified longjmp takes for an error. */
+    std::string command = "'" HOST_GPU_CXX "' -std=c++20 -O1 -g1 -w -fPIC -shared -fno-strict-aliasing -ffp-contract=off"
+                                       " -U_FORTIFY_SOURCE"
+                                       " -fno-gnu-unique -fvisibility=hidden -I'" HOST_GPU_TESTS "' -I'" HOST_GPU_TESTS "/host_gpu/kernel' -I'" +
+                          folder.path.string() + "'";
     for (int i = 0; i < num_options; ++i) {
         const std::string option = options[i];
-        if (option.rfind("-D", 0) == 0) command += " '" + option + "'";
+        if (option.rfind("--define-macro=", 0) == 0) command += " '-D" + option.substr(15) + "'";
         if (option.find("sm_") != std::string::npos) command += " -DHOST_GPU_ARCH=" + std::to_string(arch_of(option));
     }
-    return command + " -o " + (folder.path / "kernel.so").string() + " " + (folder.path / "unit.cc").string() + " 2> " +
-           (folder.path / "log").string();
+    const std::string path = folder.path.string();
+    return command + " -o '" + path + "/kernel.so' '" + path + "/unit.cc' 2> '" + path + "/log'";
 }
 
 std::string unit_of(const gdni_nvrtcprog_opaque &p)

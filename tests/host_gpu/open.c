@@ -18,7 +18,10 @@ static host_gpu_run open_object(const unsigned char *object, size_t size)
     host_gpu_run run = NULL;
     const int fd = memfd_create("kernel", MFD_CLOEXEC);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (fd < 0 || write(fd, object, size) != (ssize_t)size) return NULL;
+    if (fd < 0 || write(fd, object, size) != (ssize_t)size) {
+        perror("host GPU: no file for a kernel");
+        return NULL;
+    }
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library)
         *(void **)(void *)&run = dlsym(library, HOST_GPU_ENTRY);

@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-# Runs a program of tests/gpu, examples or bench on the host GPU: kernels as the templates have them, compiled for this CPU.
+# Runs a program of tests/gpu on the host GPU: kernels as the templates have them, compiled for this CPU.
 #
-#   tests/host_gpu/run.sh BUILD_FOLDER PROGRAM [OPTION]...      PROGRAM: test_prefill, test_contract, ...
+#   tests/host_gpu/run.sh BUILD_FOLDER [VARIABLE=VALUE]... PROGRAM [OPTION]...      PROGRAM: test_prefill, test_contract, ...
 #
 # HOST_GPU_SEED=N: another order of events. HOST_GPU_SMS=N: of the device, 4 as a rule. HOST_GPU_KEEP=1: keeps what was
 # compiled in the folder for temporary files, and says where in it a fault was found.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 tests=$(cd "$1" && pwd)/tests
-program=$2
-shift 2
+shift
+while [[ $1 == *=* ]]; do
+    export "${1?}"
+    shift
+done
+program=$1
+shift
 export LD_LIBRARY_PATH=$tests/host_gpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export GDN_JIT_NVRTC=$tests/host_gpu/libhost_gpu_nvrtc.so
 exec "$tests/gpu/$program" "$@"

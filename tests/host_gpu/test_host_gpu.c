@@ -105,6 +105,11 @@ Test(host_gpu, says_what_a_kernel_must_not_do)
         { 10, "is met of" },
         { 11, "no fence came between" },
         { 16, "is not a multiple of 16" },
+        { 17, "before it has waited for its cp.async" },
+        { 18, "is initialised a second time" },
+        { 19, "there is no barrier 20" },
+        { 20, "that are at" },
+        { 21, "no fence came between" },
     };
     const host_gpu_run run = compiled();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i)

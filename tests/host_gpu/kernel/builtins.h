@@ -15,7 +15,7 @@
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 #define __CUDA_ARCH__ HOST_GPU_ARCH
-#define __INTADDR__(x) 0 == 0 || 0 /* offsets: the C compiler that printed them is this one */
+#define __INTADDR__(x) 0 == 0 || 0 /* offsets on the device: here every assertion on them holds */
 #define threadIdx (simt::coordinates(simt::m.current->thread))
 #define blockIdx (simt::coordinates((int)simt::m.current->cta->index))
 #define gridDim (simt::coordinates((int)simt::m.grid))
@@ -25,7 +25,7 @@ namespace simt {
 template <class T, bool STATIC> struct SharedArray {
     operator T *() const
     {
-        return (T *)(shared_window + (STATIC ? m.shared_bytes : 0));
+        return (T *)(shared_window + (STATIC ? static_at() : 0));
     }
     template <class U> explicit operator U *() const
     {
@@ -136,10 +136,11 @@ template <class T> struct Shuffled {
     int from; /* lane; outside the warp: one's own */
 };
 
-template <class T> inline T shuffle(unsigned mask, T x, int from)
+/* what: the intrinsic and T. */
+template <class T> inline T shuffle(unsigned mask, T x, int from, const char *what)
 {
     Shuffled<T> s = { x, x, from };
-    meet_lanes(mask, "a shuffle", &s, [&](void **operands) {
+    meet_lanes(mask, what, &s, [&](void **operands) {
         for (int i = 0; i < 32; ++i) {
             if (!(mask >> i & 1)) continue;
             Shuffled<T> *to = (Shuffled<T> *)operands[i];
@@ -168,10 +169,10 @@ inline unsigned ballot(unsigned mask, bool condition, const char *what)
     return s.all;
 }
 
-template <class F> inline unsigned reduce(unsigned mask, unsigned x, F &&better)
+template <class F> inline unsigned reduce(unsigned mask, unsigned x, const char *what, F &&better)
 {
     unsigned s[2] = { x, x };
-    meet_lanes(mask, "a reduction", s, [&](void **operands) {
+    meet_lanes(mask, what, s, [&](void **operands) {
         unsigned best = x;
         for (int i = 0; i < 32; ++i)
             if (mask >> i & 1) best = better(best, ((unsigned *)operands[i])[0]);
@@ -184,15 +185,15 @@ template <class F> inline unsigned reduce(unsigned mask, unsigned x, F &&better)
 
 template <class T> inline T __shfl_sync(unsigned mask, T x, int from)
 {
-    return simt::shuffle(mask, x, from & 31);
+    return simt::shuffle(mask, x, from & 31, __PRETTY_FUNCTION__);
 }
 template <class T> inline T __shfl_xor_sync(unsigned mask, T x, int bits)
 {
-    return simt::shuffle(mask, x, simt::m.current->lane ^ bits);
+    return simt::shuffle(mask, x, simt::m.current->lane ^ bits, __PRETTY_FUNCTION__);
 }
 template <class T> inline T __shfl_up_sync(unsigned mask, T x, unsigned delta)
 {
-    return simt::shuffle(mask, x, simt::m.current->lane - (int)delta);
+    return simt::shuffle(mask, x, simt::m.current->lane - (int)delta, __PRETTY_FUNCTION__);
 }
 inline unsigned __ballot_sync(unsigned mask, bool condition)
 {
@@ -208,11 +209,11 @@ inline bool __all_sync(unsigned mask, bool condition)
 }
 inline unsigned __reduce_max_sync(unsigned mask, unsigned x)
 {
-    return simt::reduce(mask, x, [](unsigned a, unsigned b) { return a > b ? a : b; });
+    return simt::reduce(mask, x, "a maximum", [](unsigned a, unsigned b) { return a > b ? a : b; });
 }
 inline unsigned __reduce_min_sync(unsigned mask, unsigned x)
 {
-    return simt::reduce(mask, x, [](unsigned a, unsigned b) { return a < b ? a : b; });
+    return simt::reduce(mask, x, "a minimum", [](unsigned a, unsigned b) { return a < b ? a : b; });
 }
 inline void __syncwarp(unsigned mask = ~0u)
 {
@@ -235,7 +236,7 @@ inline void __nanosleep(unsigned)
 inline unsigned __cvta_generic_to_shared(const void *p)
 {
     const int64_t offset = (const unsigned char *)p - simt::shared_window;
-    if (offset < 0 || offset >= (int64_t)(simt::m.shared_bytes + simt::STATIC_BYTES))
+    if (offset < 0 || offset >= (int64_t)simt::window_bytes())
         simt::fault("%p is no address of shared memory", p);
     return simt::SHARED_BASE + (unsigned)offset;
 }

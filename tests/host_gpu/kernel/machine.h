@@ -34,7 +34,7 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 
 constexpr u32 SHARED_BASE = 1024; /* address of a CTA's first byte: 0 is none */
-constexpr u32 STATIC_BYTES = 1024;
+constexpr u32 STATIC_BYTES = 1024, STATIC_GAP = 4096; /* of arrays that a kernel declares, behind what no access may touch */
 constexpr size_t STACK_BYTES = 128 * 1024, STACKS_PER_SLAB = 256;
 constexpr u64 STACK_END = 0x65646e65206b6361; /* its lowest word, while nobody has come so far */
 constexpr u64 PATIENCE = 20000000; /* turns without a barrier's completion or a lane's end */
@@ -66,10 +66,10 @@ struct Cta;
 struct Warp;
 
 struct Copy { /* cp.async */
-    unsigned char *to;
+    u32 to;
     const void *from;
     u32 bytes, of; /* the rest of `of` bytes are zeros */
-    int group;
+    int group, number; /* of the lane's copies */
 };
 
 struct Store { /* of a tile, by TMA */
@@ -91,7 +91,9 @@ struct Lane {
     const char *waits; /* at what instruction, for reports */
     u32 waits_for;
     std::deque<Copy> copies;
-    int copy_groups;
+    std::vector<int> group_ends; /* copies issued when each closed */
+    int copies_issued, copies_waited;
+    bool all_came; /* at the named barrier where it was last, with its condition true */
     std::deque<Store> stores;
     int store_groups;
     std::vector<u32> unfenced; /* 16-byte pieces of shared memory that it wrote */
@@ -124,8 +126,8 @@ struct Mbar {
 };
 
 struct Named {
-    u32 threads, arrived, generation;
-    bool all, result[2];
+    u32 threads, arrived;
+    bool all;
     std::vector<Lane *> waiters;
 };
 
@@ -176,7 +178,7 @@ inline unsigned char *shared_window; /* of the CTA that runs */
 /* The launch has failed, and ends here: what a lane's stack holds is not unwound. */
 [[noreturn]] inline void fault(const char *format, ...)
 {
-    char text[512], where[128] = "";
+    char text[8192], where[128] = "";
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -240,18 +242,33 @@ inline void progress()
 
 /* ---- Shared memory ---- */
 
+/* Where arrays lie that a kernel declares beside the launch's, from a CTA's first byte. */
+inline u32 static_at()
+{
+    return (m.shared_bytes + 1023) / 1024 * 1024 + STATIC_GAP;
+}
+
+inline u32 window_bytes()
+{
+    return static_at() + STATIC_BYTES;
+}
+
+inline bool within(u32 first, u32 size, u32 address, u32 bytes)
+{
+    return address >= first && address - first <= size && bytes <= size - (address - first);
+}
+
 inline unsigned char *shared_at(u32 address, u32 bytes, u32 alignment)
 {
-    const u32 size = m.shared_bytes + STATIC_BYTES;
-    if (address < SHARED_BASE || address - SHARED_BASE > size || bytes > size - (address - SHARED_BASE))
-        fault("%u bytes at %#x are not in shared memory, %u bytes from %#x", bytes, address, size, SHARED_BASE);
+    if (!within(SHARED_BASE, m.shared_bytes, address, bytes) &&
+        !within(SHARED_BASE + static_at(), STATIC_BYTES, address, bytes))
+        fault("%u bytes at %#x are not in shared memory, %u bytes from %#x", bytes, address, m.shared_bytes, SHARED_BASE);
     if (address % alignment) fault("address %#x of shared memory is not a multiple of %u", address, alignment);
     return shared_window + (address - SHARED_BASE);
 }
 
-inline void wrote(u32 address, u32 bytes)
+inline void wrote(Lane *me, u32 address, u32 bytes)
 {
-    Lane *me = m.current;
     for (u32 piece = (address - SHARED_BASE) / 16; piece <= (address - SHARED_BASE + bytes - 1) / 16; ++piece) {
         Written &w = me->cta->unfenced[piece];
         if (w.thread != me->thread + 1) me->unfenced.push_back(piece);
@@ -338,7 +355,8 @@ inline void mbar_make(u32 address, u32 count)
     Cta *cta = m.current->cta;
     memcpy(shared_at(address, 8, 8), &MBAR_WORD, 8);
     Mbar &b = cta->mbars[(address - SHARED_BASE) / 8];
-    if (!b.waiters.empty()) fault("the mbarrier at %#x is initialised while lanes wait there", address);
+    if (b.live) fault("the mbarrier at %#x is initialised a second time", address);
+    if (!count) fault("the mbarrier at %#x is to expect nobody", address);
     b = Mbar{ true, count, count, 0, 0, {} };
 }
 
@@ -388,62 +406,80 @@ inline bool mbar_try(u32 address, u32 parity)
 
 inline bool named_come(int id, u32 threads, bool waits, bool condition)
 {
+    if (id < 0 || id > 15) fault("there is no barrier %d", id);
     Named &b = m.current->cta->named[id];
-    if (threads % 32) fault("barrier %d of %u threads, which are no whole warps", id, threads);
+    if (threads % 32 || !threads) fault("barrier %d of %u threads, which are no whole warps", id, threads);
     if (b.arrived && b.threads != threads) fault("barrier %d is met of %u threads and of %u", id, b.threads, threads);
     if (!b.arrived) {
         b.threads = threads;
         b.all = true;
     }
     b.all = b.all && condition;
-    const u32 generation = b.generation;
     if (++b.arrived == threads) {
-        b.result[generation & 1] = b.all;
         b.arrived = 0;
-        ++b.generation;
-        for (Lane *lane : b.waiters)
-            make_runnable(lane);
+        b.waiters.push_back(m.current);
+        for (Lane *lane : b.waiters) {
+            lane->all_came = b.all;
+            if (lane != m.current) make_runnable(lane);
+        }
         b.waiters.clear();
         progress();
     } else if (waits) {
         b.waiters.push_back(m.current);
         block("a named barrier", (u32)id);
     }
-    return b.result[generation & 1];
+    return m.current->all_came;
 }
 
 /* ---- Asynchronous copies into shared memory ---- */
 
-inline void land(const Copy &c)
+inline int max_of(int a, int b)
 {
-    memset(c.to, 0, c.of);
-    if (c.bytes) memcpy(c.to, c.from, c.bytes);
+    return a < b ? b : a;
 }
 
-/* Of a lane's copies, those of all groups but the last `but`; closed groups only. */
-inline void land_copies(Lane *lane, int groups)
+/* A generic write of the lane's. */
+inline void land_first(Lane *lane)
 {
-    while (!lane->copies.empty() && lane->copies.front().group < groups) {
-        land(lane->copies.front());
-        lane->copies.pop_front();
-    }
+    const Copy c = lane->copies.front();
+    unsigned char *const to = lane->cta->shared + (c.to - SHARED_BASE);
+    lane->copies.pop_front();
+    memset(to, 0, c.of);
+    if (c.bytes) memcpy(to, c.from, c.bytes);
+    wrote(lane, c.to, c.of);
+}
+
+/* Of a lane's copies, those of groups below `below`. */
+inline void land_groups(Lane *lane, int below)
+{
+    if (below > 0) lane->copies_waited = max_of(lane->copies_waited, lane->group_ends[(size_t)below - 1]);
+    while (!lane->copies.empty() && lane->copies.front().group < below)
+        land_first(lane);
+}
+
+/* Those that were asked for before copy number `below`. */
+inline void land_copies(Lane *lane, int below)
+{
+    lane->copies_waited = max_of(lane->copies_waited, below);
+    while (!lane->copies.empty() && lane->copies.front().number < below)
+        land_first(lane);
 }
 
 /* ---- Tiles that are stored ---- */
 
-inline void read_stores(Lane *lane, int groups)
+inline void read_stores(Lane *lane, int below)
 {
     for (Store &s : lane->stores)
-        if (s.group < groups && !s.was_read) {
+        if (s.group < below && !s.was_read) {
             s.read(s.bytes);
             s.was_read = true;
         }
 }
 
-inline void write_stores(Lane *lane, int groups)
+inline void write_stores(Lane *lane, int below)
 {
-    read_stores(lane, groups);
-    while (!lane->stores.empty() && lane->stores.front().group < groups) {
+    read_stores(lane, below);
+    while (!lane->stores.empty() && lane->stores.front().group < below) {
         lane->stores.front().write(lane->stores.front().bytes);
         lane->stores.pop_front();
     }
@@ -451,9 +487,9 @@ inline void write_stores(Lane *lane, int groups)
 
 /* ---- Products ---- */
 
-inline void compute_products(Warp *warp, int groups)
+inline void compute_products(Warp *warp, int below)
 {
-    while (!warp->products.empty() && warp->products.front().group < groups) {
+    while (!warp->products.empty() && warp->products.front().group < below) {
         warp->products.front().compute();
         warp->products.pop_front();
     }
@@ -468,6 +504,8 @@ inline void lane_main()
     for (const Store &s : me->stores)
         if (!s.was_read) fault("a lane ends while a tile that it stores is still to be read from shared memory");
     write_stores(me, 1 << 30);
+    if (me->copies_waited < me->copies_issued) fault("a lane ends before it has waited for its cp.async");
+    if (!me->warp->products.empty()) fault("a lane ends before its warp has waited for its wgmma");
     if (memcmp(me->stack, &STACK_END, sizeof STACK_END) != 0) fault("its stack was too small");
     me->done = true;
     --me->cta->alive;
@@ -536,7 +574,7 @@ inline void prepare(Lane *lane)
 inline Cta *new_cta(unsigned index)
 {
     Cta *cta = new Cta();
-    const size_t bytes = m.shared_bytes + STATIC_BYTES;
+    const size_t bytes = window_bytes();
     cta->index = index;
     cta->shared = (unsigned char *)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
     memset(cta->shared, 0xff, bytes);
@@ -579,10 +617,7 @@ inline void run_something_early()
     Cta *cta = m.resident[m.dice.below((u32)m.resident.size())];
     Lane *lane = cta->lanes[m.dice.below((u32)cta->lanes.size())];
     m.current = nullptr;
-    if (!lane->copies.empty()) {
-        land(lane->copies.front());
-        lane->copies.pop_front();
-    }
+    if (!lane->copies.empty()) land_first(lane);
     for (Store &s : lane->stores)
         if (!s.was_read) {
             s.read(s.bytes);
@@ -606,13 +641,13 @@ inline std::string who_waits()
     std::string text;
     for (const Cta *cta : m.resident)
         for (const Lane *lane : cta->lanes) {
-            if (lane->done || lane->runnable || text.size() > 6000) continue;
-            if (lane->lane && lane->waits == lane->warp->lanes[lane->lane - 1]->waits &&
-                lane->waits_for == lane->warp->lanes[lane->lane - 1]->waits_for)
-                continue;
+            if (lane->done || text.size() > 7500) continue;
+            const Lane *before = lane->lane ? lane->warp->lanes[lane->lane - 1] : nullptr;
+            if (before && !before->done && lane->waits == before->waits && lane->waits_for == before->waits_for) continue;
             char line[160];
-            snprintf(line, sizeof line, "\n  CTA %u warp %d lane %d: %.60s %#x", cta->index, lane->thread / 32, lane->lane,
-                     lane->waits, lane->waits_for);
+            snprintf(line, sizeof line, "\n  CTA %u warp %d lane %d%s: %.60s %#x", cta->index, lane->thread / 32, lane->lane,
+                     lane->runnable ? " (looks again and again)" : "", lane->waits ? lane->waits : "its start",
+                     lane->waits_for);
             text += line;
         }
     return text;

@@ -153,6 +153,7 @@ struct Wgmma {
     u32 a[4];
     u64 a_descriptor, b;
     u32 accumulate;
+    u64 fenced; /* by this lane */
 };
 
 inline u32 descriptor_address(u64 d)
@@ -225,12 +226,13 @@ template <int N> inline void issue(void **operands, bool a_is_shared, bool trans
     p.warp = m.current->thread / 32 % 4;
     p.number = number;
     p.cta = m.current->cta;
-    p.fenced = m.current->fenced;
+    p.fenced = first.fenced;
     for (int lane = 0; lane < 32; ++lane) {
         const Wgmma &x = *(const Wgmma *)operands[lane];
         if (x.b != first.b || x.a_descriptor != first.a_descriptor || x.accumulate != first.accumulate)
             fault("lanes of a warp give wgmma unlike operands");
         p.d[lane] = x.d;
+        p.fenced = min(p.fenced, x.fenced);
         for (int i = 0; i < 4 && !a_is_shared; ++i)
             for (int h = 0; h < 2; ++h)
                 p.a[lane / 4 + i % 2 * 8][lane % 4 * 2 + h + i / 2 * 8] = number(x.a[i] >> 16 * h & 0xffff);
@@ -342,6 +344,10 @@ template <size_t SIZE> struct Text {
     {
         return view().find(part) != std::string_view::npos;
     }
+    constexpr bool is(std::string_view text) const
+    {
+        return view() == text;
+    }
     constexpr bool begins(std::string_view part) const
     {
         return view().substr(0, part.size()) == part;
@@ -377,8 +383,10 @@ inline void *global_at(const void *address, u32 alignment)
 inline void copy_async(u32 to, const void *from, u32 bytes, u32 of)
 {
     if (bytes > of) fault("cp.async of %u bytes of %u", bytes, of);
-    m.current->copies.push_back(
-        { shared_at(to, of, of), bytes ? global_at(from, of) : nullptr, bytes, of, m.current->copy_groups });
+    Lane *me = m.current;
+    shared_at(to, of, of);
+    const void *const source = bytes ? global_at(from, of) : nullptr;
+    me->copies.push_back({ to, source, bytes, of, (int)me->group_ends.size(), me->copies_issued++ });
 }
 
 template <class... T> inline void store_shared(u32 address, const T &...x)
@@ -386,7 +394,7 @@ template <class... T> inline void store_shared(u32 address, const T &...x)
     const u32 bytes = (u32)(sizeof(x) + ...);
     unsigned char *at = shared_at(address, bytes, bytes);
     ((memcpy(at, &x, sizeof x), at += sizeof x), ...);
-    wrote(address, bytes);
+    wrote(m.current, address, bytes);
     maybe_yield(16);
 }
 
@@ -419,19 +427,19 @@ template <Text T, class... A> inline void run(A &&...args)
 template <Text T, class Tuple> inline void memory(Tuple &&x)
 {
     using std::get;
-    if constexpr (T.begins("st.shared.v4")) {
+    if constexpr (T.is("st.shared.v4.b32 [%0], {%1, %2, %3, %4};")) {
         store_shared(get<0>(x), get<1>(x), get<2>(x), get<3>(x), get<4>(x));
-    } else if constexpr (T.begins("st.shared.v2")) {
+    } else if constexpr (T.is("st.shared.v2.f32 [%0], {%1, %2};")) {
         store_shared(get<0>(x), get<1>(x), get<2>(x));
-    } else if constexpr (T.begins("st.shared")) {
+    } else if constexpr (T.is("st.shared.b32 [%0], %1;") || T.is("st.shared.f32 [%0], %1;")) {
         store_shared(get<0>(x), get<1>(x));
-    } else if constexpr (T.begins("ld.shared.v4")) {
+    } else if constexpr (T.is("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];") || T.is("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];")) {
         load_shared(get<4>(x), 16, get<0>(x), get<1>(x), get<2>(x), get<3>(x));
-    } else if constexpr (T.begins("ld.shared.v2")) {
+    } else if constexpr (T.is("ld.shared.v2.f32 {%0, %1}, [%2];")) {
         const unsigned char *at = shared_at(get<2>(x), 8, 8);
         memcpy(&get<0>(x), at, 4);
         memcpy(&get<1>(x), at + 4, 4);
-    } else if constexpr (T.begins("ld.shared")) {
+    } else if constexpr (T.is("ld.shared.b32 %0, [%1];") || T.is("ld.shared.f32 %0, [%1];")) {
         memcpy(&get<0>(x), shared_at(get<1>(x), 4, 4), 4);
     } else if constexpr (T.begins("cp.async.c") && T.has("], 16, %2;")) {
         copy_async(get<0>(x), get<1>(x), get<2>(x), 16);
@@ -446,25 +454,25 @@ template <Text T, class Tuple> inline void memory(Tuple &&x)
         u32 *to = (u32 *)global_at(get<0>(x), 16);
         to[0] = get<1>(x), to[1] = get<2>(x), to[2] = get<3>(x), to[3] = get<4>(x);
     } else if constexpr (T.begins("cp.async.commit")) {
-        ++m.current->copy_groups;
+        m.current->group_ends.push_back(m.current->copies_issued);
     } else if constexpr (T.begins("cp.async.wait")) {
-        land_copies(m.current, m.current->copy_groups - get<0>(x));
-    } else if constexpr (T.begins("st.release")) {
+        land_groups(m.current, (int)m.current->group_ends.size() - get<0>(x));
+    } else if constexpr (T.is("st.release.gpu.global.u32 [%0], %1;")) {
         maybe_yield(2);
         *get<0>(x) = get<1>(x);
         maybe_yield(2);
-    } else if constexpr (T.begins("ld.relaxed")) {
+    } else if constexpr (T.is("ld.relaxed.gpu.global.u32 %0, [%1];")) {
         yield();
         get<0>(x) = *get<1>(x);
-    } else if constexpr (T.begins("atom")) {
+    } else if constexpr (T.is("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;")) {
         maybe_yield(2);
         get<0>(x) = (*get<1>(x))++;
-    } else if constexpr (T.begins("red.relaxed.gpu.global.add")) {
+    } else if constexpr (T.is("red.relaxed.gpu.global.add.u32 [%0], %1;")) {
         maybe_yield(2);
         *get<0>(x) += get<1>(x);
-    } else if constexpr (T.begins("red.relaxed.gpu.global.max")) {
+    } else if constexpr (T.is("red.relaxed.gpu.global.max.u32 [%0], %1;")) {
         *get<0>(x) = max(*get<0>(x), get<1>(x));
-    } else if constexpr (!T.begins("fence.acq_rel")) {
+    } else if constexpr (!T.is("fence.acq_rel.gpu;")) {
         static_assert(never<Tuple>, "memory");
     }
 }
@@ -480,10 +488,11 @@ template <Text T, class Tuple> inline void barrier(Tuple &&x)
     } else if constexpr (T.has("cp.async.mbarrier.arrive.noinc")) {
         Lane *lane = m.current;
         const u32 bar = get<0>(x);
-        const int group = lane->copy_groups++;
+        const int issued = lane->copies_issued;
+        lane->copies_waited = issued; /* by whoever waits there */
         mbar_at(cta, bar);
-        m.jobs.push_back({ cta, [cta, lane, bar, group] {
-                              land_copies(lane, group + 1);
+        m.jobs.push_back({ cta, [cta, lane, bar, issued] {
+                              land_copies(lane, issued);
                               mbar_come(cta, bar, 0);
                           } });
     } else if constexpr (T.has("arrive.expect_tx")) {
@@ -508,11 +517,14 @@ template <Text T, class Tuple> inline void barrier(Tuple &&x)
         yield();
         get<0>(x) = mbar_at(cta, get<1>(x)).phase != (u32)get<2>(x);
     } else if constexpr (T.begins("bar.sync")) {
+        meet_lanes(~0u, T.s, nullptr, [](void **) {});
         named_come((int)get<0>(x), (u32)get<1>(x), true, true);
         maybe_yield(4);
     } else if constexpr (T.begins("bar.arrive")) {
+        meet_lanes(~0u, T.s, nullptr, [](void **) {});
         named_come((int)get<0>(x), (u32)get<1>(x), false, true);
     } else if constexpr (T.has("barrier.red.and")) {
+        meet_lanes(~0u, T.s, nullptr, [](void **) {});
         get<0>(x) = named_come((int)get<1>(x), (u32)get<2>(x), true, get<3>(x) != 0);
     } else {
         static_assert(never<Tuple>, "barrier");
@@ -527,17 +539,17 @@ template <Text T, class Tuple> inline void matrix(Tuple &&x)
         Mma op = { { &get<0>(x), &get<1>(x), &get<2>(x), &get<3>(x) },
                    { get<4>(x), get<5>(x), get<6>(x), get<7>(x) },
                    { get<8>(x), get<9>(x) } };
-        meet_lanes(~0u, "mma", &op, [&](void **operands) { multiply(operands, number); });
+        meet_lanes(~0u, T.s, &op, [&](void **operands) { multiply(operands, number); });
     } else if constexpr (T.begins("ldmatrix")) {
         Blocks op = { get<4>(x), { &get<0>(x), &get<1>(x), &get<2>(x), &get<3>(x) } };
-        meet_lanes(~0u, "ldmatrix", &op, [&](void **operands) { load_blocks(operands, T.has("trans")); });
+        meet_lanes(~0u, T.s, &op, [&](void **operands) { load_blocks(operands, T.has("trans")); });
     } else if constexpr (T.begins("stmatrix")) {
         StoredBlocks op = { get<0>(x), { get<1>(x), get<2>(x), get<3>(x), get<4>(x) } };
-        meet_lanes(~0u, "stmatrix", &op, [&](void **operands) { store_blocks(operands, T.has("trans")); });
-        wrote(op.address, 16);
+        meet_lanes(~0u, T.s, &op, [&](void **operands) { store_blocks(operands, T.has("trans")); });
+        wrote(m.current, op.address, 16);
     } else if constexpr (T.begins("movmatrix")) {
         u32 op[2] = { get<1>(x), 0 };
-        meet_lanes(~0u, "movmatrix", op, transpose_block);
+        meet_lanes(~0u, T.s, op, transpose_block);
         get<0>(x) = op[1];
     } else if constexpr (T.has("wgmma.mma_async")) {
         constexpr int N = T.number_after("m64n"), D = N / 2, LAST = (int)std::tuple_size_v<std::decay_t<Tuple>> - 1;
@@ -545,7 +557,7 @@ template <Text T, class Tuple> inline void matrix(Tuple &&x)
         static_assert(T.has("p, 1, 1, 0;") || T.has("p, 1, 1, 1;") || T.has("p, 1, 1, 0, 0;"));
         Wgmma op = {};
         op.d = &get<0>(x);
-        if (&get<D - 1>(x) != op.d + D - 1) abort();
+        if (&get<D - 1>(x) != op.d + D - 1) fault("accumulators of wgmma that are no array");
         if constexpr (SHARED_A) {
             op.a_descriptor = get<D>(x);
         } else {
@@ -554,20 +566,21 @@ template <Text T, class Tuple> inline void matrix(Tuple &&x)
         }
         op.b = get<LAST - 1>(x);
         op.accumulate = get<LAST>(x);
-        meet_lanes(~0u, "wgmma", &op,
+        op.fenced = m.current->fenced;
+        meet_lanes(~0u, T.s, &op,
                    [&](void **operands) { issue<N>(operands, SHARED_A, T.has("p, 1, 1, 1;"), number); });
     } else if constexpr (T.begins("wgmma.fence")) {
-        meet_lanes(~0u, "wgmma.fence", nullptr, [](void **) {});
+        meet_lanes(~0u, T.s, nullptr, [](void **) {});
     } else if constexpr (T.begins("wgmma.commit")) {
         Warp *warp = m.current->warp;
-        meet_lanes(~0u, "wgmma.commit_group", nullptr, [&](void **) {
+        meet_lanes(~0u, T.s, nullptr, [&](void **) {
             ++warp->product_groups;
             if (m.dice.once_in(3)) compute_products(warp, 1 << 30);
         });
     } else if constexpr (T.begins("wgmma.wait")) {
         Warp *warp = m.current->warp;
         const int pending = get<0>(x);
-        meet_lanes(~0u, "wgmma.wait_group", nullptr,
+        meet_lanes(~0u, T.s, nullptr,
                    [&](void **) { compute_products(warp, warp->product_groups - pending); });
     } else {
         static_assert(never<Tuple>, "matrix");
@@ -592,7 +605,7 @@ template <Text T, class Tuple> inline void bulk(Tuple &&x)
         read_stores(me, me->store_groups - get<0>(x));
     } else if constexpr (T.begins("cp.async.bulk.wait_group")) {
         write_stores(me, me->store_groups - get<0>(x));
-    } else if constexpr (T.begins("fence.proxy.async")) {
+    } else if constexpr (T.is("fence.proxy.async.shared::cta;")) {
         fence_writes();
     } else {
         static_assert(never<Tuple>, "bulk");
@@ -608,22 +621,22 @@ inline u32 largest(float a, float b, u32 bits_a, u32 bits_b)
 template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
 {
     using std::get;
-    if constexpr (T.begins("cvt.rn.bf16x2.f32")) {
+    if constexpr (T.is("cvt.rn.bf16x2.f32 %0, %1, %2;")) {
         get<0>(x) = to_bf16(get<1>(x)) << 16 | to_bf16(get<2>(x));
-    } else if constexpr (T.begins("cvt.rn.f16x2.f32")) {
+    } else if constexpr (T.is("cvt.rn.f16x2.f32 %0, %1, %2;")) {
         get<0>(x) = to_f16(get<1>(x)) << 16 | to_f16(get<2>(x));
-    } else if constexpr (T.begins("cvt.f32.f16")) {
+    } else if constexpr (T.is("cvt.f32.f16 %0, %1;")) {
         get<0>(x) = of_f16(get<1>(x));
-    } else if constexpr (T.begins("mov.b32 %0, {%1, %2}")) {
+    } else if constexpr (T.is("mov.b32 %0, {%1, %2};")) {
         get<0>(x) = __uint_as_float((u32)get<1>(x) | (u32)get<2>(x) << 16);
-    } else if constexpr (T.begins("mul.rn.f16x2")) {
+    } else if constexpr (T.is("mul.rn.f16x2 %0, %1, %2;")) {
         const u32 a = get<1>(x), b = get<2>(x);
         get<0>(x) = to_f16(of_f16(a >> 16) * of_f16(b >> 16)) << 16 | to_f16(of_f16(a & 0xffff) * of_f16(b & 0xffff));
     } else if constexpr (T.has("abs.f16x2") && T.has("max.NaN.f16x2")) {
         const u32 a = get<1>(x), b = get<2>(x) & 0x7fff7fff;
         get<0>(x) = largest(of_f16(a >> 16), of_f16(b >> 16), a >> 16, b >> 16) << 16 |
                     largest(of_f16(a & 0xffff), of_f16(b & 0xffff), a & 0xffff, b & 0xffff);
-    } else if constexpr (T.begins("max.xorsign.abs.f16x2")) {
+    } else if constexpr (T.is("max.xorsign.abs.f16x2 %0, %1, %2;")) {
         u32 r = 0;
         for (int h = 0; h < 2; ++h) {
             const u32 a = get<1>(x) >> 16 * h & 0xffff, b = get<2>(x) >> 16 * h & 0xffff, sign = (a ^ b) & 0x8000;
@@ -632,16 +645,16 @@ template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
             r |= (bits | sign) << 16 * h;
         }
         get<0>(x) = r;
-    } else if constexpr (T.begins("max.NaN.f32")) {
+    } else if constexpr (T.is("max.NaN.f32 %0, %1, %2;")) {
         const float a = get<1>(x), b = get<2>(x);
         get<0>(x) = std::isnan(a) || std::isnan(b) ? NAN : fmaxf(a, b);
-    } else if constexpr (T.begins("mov.f32")) {
+    } else if constexpr (T.is("mov.f32 %0, %1;")) {
         get<0>(x) = get<1>(x);
-    } else if constexpr (T.begins("ex2.approx.ftz")) {
+    } else if constexpr (T.is("ex2.approx.ftz.f32 %0, %1;")) {
         get<0>(x) = flushed(exp2f(flushed(get<1>(x))));
-    } else if constexpr (T.begins("rcp.approx.ftz")) {
+    } else if constexpr (T.is("rcp.approx.ftz.f32 %0, %1;")) {
         get<0>(x) = flushed(1.0f / flushed(get<1>(x)));
-    } else if constexpr (T.begins("rsqrt.approx.ftz")) {
+    } else if constexpr (T.is("rsqrt.approx.ftz.f32 %0, %1;")) {
         get<0>(x) = flushed((float)(1.0 / sqrt((double)flushed(get<1>(x)))));
     } else if constexpr (T.has("%%laneid")) {
         get<0>(x) = m.current->lane;
@@ -651,7 +664,9 @@ template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
         get<0>(x) = (u32)m.turns;
     } else if constexpr (T.has("nanosleep")) {
         yield();
-    } else if constexpr (!T.begins("setmaxnreg") && !T.begins("griddepcontrol")) {
+    } else if constexpr (T.begins("setmaxnreg")) {
+        meet_lanes(~0u, T.s, nullptr, [](void **) {});
+    } else if constexpr (!T.begins("griddepcontrol")) {
         static_assert(never<Tuple>, "an instruction that is not known here");
     }
 }
