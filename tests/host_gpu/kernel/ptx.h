@@ -1,6 +1,7 @@
 /*
  * ptx.h - inline PTX by its text: `asm("text" : outputs : inputs)` of a template becomes ptx::run<"text">(outputs, inputs)
- * (translate.cc), and a text that is not known here does not compile.
+ * (translate.cc). One that is not known here, by the whole text or of barriers, copies and products by how it begins, does not
+ * compile.
  *
  * Layouts of fragments and descriptors are those of the PTX ISA, "Warp-level matrix instructions" and "Asynchronous warpgroup
  * level matrix instructions", written down anew: what the templates' comments say of them is under test.
@@ -162,7 +163,6 @@ inline u32 descriptor_address(u64 d)
         fault("a descriptor %#llx that is not of 128-byte swizzle", (unsigned long long)d);
     return (u32)(d & 0x3fff) << 4;
 }
-
 
 template <int N> struct WarpProduct {
     float *d[32];
