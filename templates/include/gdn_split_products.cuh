@@ -57,15 +57,38 @@ template <int BLOCKS> __device__ __forceinline__ void remove_scales(float (&x)[R
         scale_rows(x[m], inverse_scale(s[m].lo), inverse_scale(s[m].hi));
 }
 
+/*
+ * d += A B of one k-step of STEPS: all row blocks of a packed A at `data`, and B as pairs of n-blocks. IO: both are of the I/O
+ * type, else fp16.
+ */
+template <int STEPS, bool IO, int PAIRS>
+__device__ __forceinline__ void mma_step(float (&d)[ROW_BLOCKS][2 * PAIRS][4], u32 data, int step, const u32 (&b)[PAIRS][4],
+                                         int lane)
+{
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; ++m) {
+        u32 a[4];
+        load_fragment<STEPS>(a, data, m, step, lane);
+#pragma unroll
+        for (int n = 0; n < 2 * PAIRS; ++n) {
+            const u32 block[2] = { b[n / 2][2 * (n % 2)], b[n / 2][2 * (n % 2) + 1] };
+            if constexpr (IO)
+                mma_io(d[m][n], a, block);
+            else
+                mma_f16(d[m][n], a, block);
+        }
+    }
+}
+
 /* Operand B = tile^T over DK, this warp's tokens. */
 struct KeysOperand {
-    u32 b[K_STEPS][4];
+    u32 b[K_STEPS][TOKEN_BLOCKS / 2][4];
 
     __device__ __forceinline__ void load(Tile<DK> tile, int warp, int lane)
     {
 #pragma unroll
         for (int step = 0; step < K_STEPS; ++step)
-            load_b_rows(b[step], tile, TOKENS * warp, step, lane);
+            load_b_rows(b[step][0], tile, TOKENS * warp, step, lane);
     }
 };
 
@@ -73,28 +96,19 @@ struct KeysOperand {
 __device__ __forceinline__ void mma_keys(TokenPart &d, u32 state, const KeysOperand &tile, int lane)
 {
 #pragma unroll
-    for (int step = 0; step < K_STEPS; ++step) {
-        const u32(&b)[4] = tile.b[step];
-        const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-#pragma unroll
-        for (int m = 0; m < ROW_BLOCKS; ++m) {
-            u32 a[4];
-            load_fragment<K_STEPS>(a, state, m, step, lane);
-            mma_io(d[m][0], a, b0);
-            mma_io(d[m][1], a, b1);
-        }
-    }
+    for (int step = 0; step < K_STEPS; ++step)
+        mma_step<K_STEPS, true>(d, state, step, tile.b[step], lane);
 }
 
 /* Operand B = block row `warp` of a lower triangle, transposed; `first` is its block (warp, 0). */
 struct TriangleOperand {
-    u32 b[TOKEN_STEPS][4];
+    u32 b[TOKEN_STEPS][TOKEN_BLOCKS / 2][4];
 
     __device__ __forceinline__ void load(Tile<16> first, int warp, int lane)
     {
 #pragma unroll
         for (int step = 0; step < TOKEN_STEPS; ++step)
-            if (step <= warp) load_b_rows(b[step], Tile<16>{ first.base + step * BLOCK_BYTES }, 0, 0, lane);
+            if (step <= warp) load_b_rows(b[step][0], Tile<16>{ first.base + step * BLOCK_BYTES }, 0, 0, lane);
     }
 };
 
@@ -105,15 +119,7 @@ __device__ __forceinline__ void mma_triangle(TokenPart &d, u32 fragments, const 
 #pragma unroll
     for (int step = 0; step < TOKEN_STEPS; ++step) {
         if (step > warp) break;
-        const u32(&b)[4] = tile.b[step];
-        const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-#pragma unroll
-        for (int m = 0; m < ROW_BLOCKS; ++m) {
-            u32 a[4];
-            load_fragment<TOKEN_STEPS>(a, fragments, m, step, lane);
-            mma_f16(d[m][0], a, b0);
-            mma_f16(d[m][1], a, b1);
-        }
+        mma_step<TOKEN_STEPS, false>(d, fragments, step, tile.b[step], lane);
     }
 }
 
@@ -136,18 +142,7 @@ __device__ __forceinline__ void mma_update(KeyPart &S, u32 fragments, const Upda
 {
 #pragma unroll
     for (int step = 0; step < TOKEN_STEPS; ++step)
-#pragma unroll
-        for (int m = 0; m < ROW_BLOCKS; ++m) {
-            u32 a[4];
-            load_fragment<TOKEN_STEPS>(a, fragments, m, step, lane);
-#pragma unroll
-            for (int n = 0; n < KEY_BLOCKS / 2; ++n) {
-                const u32(&b)[4] = k.b[step][n];
-                const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-                mma_io(S[m][2 * n], a, b0);
-                mma_io(S[m][2 * n + 1], a, b1);
-            }
-        }
+        mma_step<TOKEN_STEPS, true>(S, fragments, step, k.b[step], lane);
 }
 
 /* Operands of the residual, this warp's tokens. */

@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "fakecuda/fakecuda.h"
 #include "host_gpu.h"
 #include "runtime/driver.h"
@@ -29,19 +32,11 @@ static unsigned seed = 1;
 
 /* ---- Kernels ---- */
 
-static uint64_t hash_of(const unsigned char *bytes, size_t size)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < size; ++i)
-        h = (h ^ bytes[i]) * 0x100000001b3u;
-    return h;
-}
-
 static host_gpu_run find_kernel(const unsigned char *image)
 {
     size_t size;
     const unsigned char *object = host_gpu_object(image, &size);
-    const uint64_t hash = hash_of(object, size);
+    const uint64_t hash = XXH3_64bits(object, size);
     for (int i = 0; i < num_kernels; ++i)
         if (kernels[i].hash == hash) return kernels[i].run;
     if (num_kernels == MAX_KERNELS) return NULL;

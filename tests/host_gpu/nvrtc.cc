@@ -72,13 +72,15 @@ std::string stem(const gdni_nvrtcprog_opaque &p)
     return p.name.substr(0, p.name.find('.'));
 }
 
-/* sm_90a -> 900 */
-int arch_of(const std::string &option)
+/* --gpu-architecture=sm_90a -> 90 */
+int capability_of(int num_options, const char *const *options)
 {
-    return atoi(option.c_str() + option.find("sm_") + 3) * 10;
+    for (int i = 0; i < num_options; ++i)
+        if (const char *arch = strstr(options[i], "sm_")) return atoi(arch + 3);
+    throw std::runtime_error("no option says for which arch");
 }
 
-std::string compile_command(const Folder &folder, int num_options, const char *const *options)
+std::string compile_command(const Folder &folder, int capability, int num_options, const char *const *options)
 {
     /* Lanes jump between stacks, which a fortified longjmp takes for an error. */
     std::string command = "'" HOST_GPU_CXX "' -std=c++20 -O1 -g1 -w -fPIC -shared -fno-strict-aliasing -ffp-contract=off"
@@ -88,8 +90,8 @@ std::string compile_command(const Folder &folder, int num_options, const char *c
     for (int i = 0; i < num_options; ++i) {
         const std::string option = options[i];
         if (option.rfind("--define-macro=", 0) == 0) command += " '-D" + option.substr(15) + "'";
-        if (option.find("sm_") != std::string::npos) command += " -DHOST_GPU_ARCH=" + std::to_string(arch_of(option));
     }
+    command += " -DHOST_GPU_ARCH=" + std::to_string(10 * capability); /* as __CUDA_ARCH__ */
     const std::string path = folder.path.string();
     return command + " -o '" + path + "/kernel.so' '" + path + "/unit.cc' 2> '" + path + "/log'";
 }
@@ -101,7 +103,7 @@ std::string unit_of(const gdni_nvrtcprog_opaque &p)
 }
 
 /* header, shared object, names, section table: null, names, .text.<kernel> */
-std::vector<unsigned char> elf_of(const std::string &object, const std::string &kernel, int arch)
+std::vector<unsigned char> elf_of(const std::string &object, const std::string &kernel, int capability)
 {
     const std::string names = std::string("\0.shstrtab\0", 11) + ".text." + kernel + '\0';
     const size_t names_at = (sizeof(Elf64_Ehdr) + object.size() + 7) / 8 * 8,
@@ -115,7 +117,7 @@ std::vector<unsigned char> elf_of(const std::string &object, const std::string &
     header.e_ident[EI_OSABI] = 0x41;
     header.e_ident[EI_ABIVERSION] = 8;
     header.e_machine = EM_CUDA;
-    header.e_flags = (Elf64_Word)(arch / 10) << 8;
+    header.e_flags = (Elf64_Word)capability << 8;
     header.e_ehsize = sizeof header;
     header.e_shoff = table_at;
     header.e_shentsize = sizeof(Elf64_Shdr);
@@ -140,16 +142,14 @@ std::vector<unsigned char> elf_of(const std::string &object, const std::string &
 int compile(gdni_nvrtcprog_opaque &p, int num_options, const char *const *options)
 {
     const Folder folder;
+    const int capability = capability_of(num_options, options);
     for (const auto &[name, text] : p.headers)
         write_file(folder.path / name, host_gpu_translate(text));
     write_file(folder.path / "unit.cc", unit_of(p));
-    const int status = system(compile_command(folder, num_options, options).c_str());
+    const int status = system(compile_command(folder, capability, num_options, options).c_str());
     p.log = read_file(folder.path / "log");
     if (status) return COMPILATION;
-    int arch = 0;
-    for (int i = 0; i < num_options; ++i)
-        if (strstr(options[i], "sm_")) arch = arch_of(options[i]);
-    p.cubin = elf_of(read_file(folder.path / "kernel.so"), stem(p), arch);
+    p.cubin = elf_of(read_file(folder.path / "kernel.so"), stem(p), capability);
     p.log = "ptxas info    : Used 0 registers\n";
     return OK;
 }

@@ -12,6 +12,7 @@
 #ifndef HOST_GPU_MACHINE_H
 #define HOST_GPU_MACHINE_H
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdarg>
 #include <cstdint>
@@ -433,11 +434,6 @@ inline bool named_come(int id, u32 threads, bool waits, bool condition)
 
 /* ---- Asynchronous copies into shared memory ---- */
 
-inline int max_of(int a, int b)
-{
-    return a < b ? b : a;
-}
-
 /* A generic write of the lane's. */
 inline void land_first(Lane *lane)
 {
@@ -452,7 +448,7 @@ inline void land_first(Lane *lane)
 /* Of a lane's copies, those of groups below `below`. */
 inline void land_groups(Lane *lane, int below)
 {
-    if (below > 0) lane->copies_waited = max_of(lane->copies_waited, lane->group_ends[(size_t)below - 1]);
+    if (below > 0) lane->copies_waited = std::max(lane->copies_waited, lane->group_ends[(size_t)below - 1]);
     while (!lane->copies.empty() && lane->copies.front().group < below)
         land_first(lane);
 }
@@ -460,7 +456,7 @@ inline void land_groups(Lane *lane, int below)
 /* Those that were asked for before copy number `below`. */
 inline void land_copies(Lane *lane, int below)
 {
-    lane->copies_waited = max_of(lane->copies_waited, below);
+    lane->copies_waited = std::max(lane->copies_waited, below);
     while (!lane->copies.empty() && lane->copies.front().number < below)
         land_first(lane);
 }
