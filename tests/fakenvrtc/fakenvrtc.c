@@ -3,13 +3,13 @@
  */
 #include "fakenvrtc/fakenvrtc.h"
 
-#include <elf.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "fakenvrtc/fake_cubin.h"
 #include "runtime/nvrtc.h"
 
 struct fake_nvrtc *fake_nvrtc_controls(void);
@@ -25,7 +25,7 @@ struct fake_nvrtc *fake_nvrtc_controls(void)
     return &controls;
 }
 
-enum { HEADER = 64, LINE = 128, NAMES = 128, SECTIONS = 3 };
+enum { LINE = 128 };
 
 struct gdni_nvrtcprog_opaque {
     char *body;       /* what the cubin has behind its header */
@@ -131,53 +131,24 @@ gdni_nvrtcresult nvrtcGetProgramLog(gdni_nvrtcprog program, char *log)
     return 0;
 }
 
-/* header, body, then, where a driver is to find the kernel, section names and the table: null, names, .text.<kernel> */
-static size_t names_at(gdni_nvrtcprog program)
+static struct fake_cubin cubin_of(gdni_nvrtcprog program)
 {
-    return (HEADER + strlen(program->body) + 7) / 8 * 8;
+    /* another compiler's bytes are other bytes */
+    return (struct fake_cubin){ program->body, strlen(program->body), program->kernel, program->cc, (unsigned)controls.minor };
 }
 
 gdni_nvrtcresult nvrtcGetCUBINSize(gdni_nvrtcprog program, size_t *size)
 {
-    *size = *program->kernel ? names_at(program) + NAMES + SECTIONS * sizeof(Elf64_Shdr) : HEADER + strlen(program->body);
+    const struct fake_cubin cubin = cubin_of(program);
+    *size = fake_cubin_size(&cubin);
     return 0;
 }
 
-static void put_sections(gdni_nvrtcprog program, char *cubin)
-{
-    const size_t at = names_at(program);
-    static const char first[] = "\0.shstrtab";
-    char names[NAMES] = "";
-    memcpy(names, first, sizeof first);
-    snprintf(names + sizeof first, sizeof names - sizeof first, ".text.%s", program->kernel);
-    Elf64_Shdr sections[SECTIONS] = { { 0 } };
-    sections[1] = (Elf64_Shdr){ .sh_name = 1, .sh_type = SHT_STRTAB, .sh_offset = at, .sh_size = NAMES };
-    sections[2] = (Elf64_Shdr){ .sh_name = sizeof first, .sh_type = SHT_PROGBITS, .sh_offset = HEADER, .sh_size = at - HEADER };
-    Elf64_Ehdr header;
-    memcpy(&header, cubin, sizeof header);
-    header.e_shoff = at + NAMES;
-    header.e_shentsize = sizeof(Elf64_Shdr);
-    header.e_shnum = SECTIONS;
-    header.e_shstrndx = 1;
-    memcpy(cubin, &header, sizeof header);
-    memcpy(cubin + at, names, sizeof names);
-    memcpy(cubin + at + NAMES, sections, sizeof sections);
-}
-
-gdni_nvrtcresult nvrtcGetCUBIN(gdni_nvrtcprog program, char *cubin)
+gdni_nvrtcresult nvrtcGetCUBIN(gdni_nvrtcprog program, char *out)
 {
     if (controls.fail_cubin) return controls.fail_cubin;
-    static const uint8_t ident[] = { 0x7f, 'E', 'L', 'F', 2, 1, 1, 0x41, 8 };
-    size_t size;
-    nvrtcGetCUBINSize(program, &size);
-    memset(cubin, 0, size);
-    memcpy(cubin, ident, sizeof ident);
-    cubin[18] = (char)190; /* EM_CUDA */
-    cubin[48] = (char)controls.minor; /* another compiler's bytes are other bytes */
-    cubin[49] = (char)program->cc;
-    cubin[52] = HEADER;
-    memcpy(cubin + HEADER, program->body, strlen(program->body));
-    if (*program->kernel) put_sections(program, cubin);
+    const struct fake_cubin cubin = cubin_of(program);
+    fake_cubin_write(&cubin, out);
     return 0;
 }
 

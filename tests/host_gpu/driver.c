@@ -16,6 +16,7 @@
 #include <xxhash.h>
 
 #include "fakecuda/fakecuda.h"
+#include "fakenvrtc/fake_cubin.h"
 #include "host_gpu.h"
 #include "runtime/driver.h"
 
@@ -35,7 +36,7 @@ static unsigned seed = 1;
 static host_gpu_run find_kernel(const unsigned char *image)
 {
     size_t size;
-    const unsigned char *object = host_gpu_object(image, &size);
+    const void *object = fake_cubin_body(image, &size);
     const uint64_t hash = XXH3_64bits(object, size);
     for (int i = 0; i < num_kernels; ++i)
         if (kernels[i].hash == hash) return kernels[i].run;

@@ -5,7 +5,6 @@
 #ifndef HOST_GPU_H
 #define HOST_GPU_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -26,11 +25,9 @@ struct host_gpu_launch {
 typedef const char *(*host_gpu_run)(const struct host_gpu_launch *launch);
 
 #define HOST_GPU_ENTRY "host_gpu_entry"
-enum { HOST_GPU_SECTION = 2 }; /* of the cubin, that is the shared object */
 
 /* NULL, with a line on stderr, where it cannot be opened. */
 host_gpu_run host_gpu_open(const void *cubin);
-const unsigned char *host_gpu_object(const void *cubin, size_t *size);
 
 #ifdef __cplusplus
 }

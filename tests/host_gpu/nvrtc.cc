@@ -2,7 +2,6 @@
  * nvrtc.cc - libnvrtc of the host GPU: a unit is translated (translate.cc), compiled by the C++ compiler that built this file,
  * and given back as an ELF file whose section .text.<kernel> is a shared object, for driver.c.
  */
-#include <elf.h>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "host_gpu.h"
+#include "fakenvrtc/fake_cubin.h"
 #include "translate.h"
 
 extern "C" {
@@ -102,43 +101,6 @@ std::string unit_of(const gdni_nvrtcprog_opaque &p)
            "\n#include \"entry.h\"\nHOST_GPU_ENTRY_OF(" + stem(p) + ")\n";
 }
 
-/* header, shared object, names, section table: null, names, .text.<kernel> */
-std::vector<unsigned char> elf_of(const std::string &object, const std::string &kernel, int capability)
-{
-    const std::string names = std::string("\0.shstrtab\0", 11) + ".text." + kernel + '\0';
-    const size_t names_at = (sizeof(Elf64_Ehdr) + object.size() + 7) / 8 * 8,
-                 table_at = (names_at + names.size() + 7) / 8 * 8;
-    Elf64_Ehdr header = {};
-    Elf64_Shdr sections[HOST_GPU_SECTION + 1] = {};
-    memcpy(header.e_ident, ELFMAG, SELFMAG);
-    header.e_ident[EI_CLASS] = ELFCLASS64;
-    header.e_ident[EI_DATA] = ELFDATA2LSB;
-    header.e_ident[EI_VERSION] = EV_CURRENT;
-    header.e_ident[EI_OSABI] = 0x41;
-    header.e_ident[EI_ABIVERSION] = 8;
-    header.e_machine = EM_CUDA;
-    header.e_flags = (Elf64_Word)capability << 8;
-    header.e_ehsize = sizeof header;
-    header.e_shoff = table_at;
-    header.e_shentsize = sizeof(Elf64_Shdr);
-    header.e_shnum = HOST_GPU_SECTION + 1;
-    header.e_shstrndx = 1;
-    sections[1].sh_name = 1;
-    sections[1].sh_type = SHT_STRTAB;
-    sections[1].sh_offset = names_at;
-    sections[1].sh_size = names.size();
-    sections[HOST_GPU_SECTION].sh_name = 11;
-    sections[HOST_GPU_SECTION].sh_type = SHT_PROGBITS;
-    sections[HOST_GPU_SECTION].sh_offset = sizeof header;
-    sections[HOST_GPU_SECTION].sh_size = object.size();
-    std::vector<unsigned char> cubin(table_at + sizeof sections);
-    memcpy(cubin.data(), &header, sizeof header);
-    memcpy(cubin.data() + sizeof header, object.data(), object.size());
-    memcpy(cubin.data() + names_at, names.data(), names.size());
-    memcpy(cubin.data() + table_at, sections, sizeof sections);
-    return cubin;
-}
-
 int compile(gdni_nvrtcprog_opaque &p, int num_options, const char *const *options)
 {
     const Folder folder;
@@ -149,7 +111,10 @@ int compile(gdni_nvrtcprog_opaque &p, int num_options, const char *const *option
     const int status = system(compile_command(folder, capability, num_options, options).c_str());
     p.log = read_file(folder.path / "log");
     if (status) return COMPILATION;
-    p.cubin = elf_of(read_file(folder.path / "kernel.so"), stem(p), capability);
+    const std::string object = read_file(folder.path / "kernel.so"), kernel = stem(p);
+    const fake_cubin cubin = { object.data(), object.size(), kernel.c_str(), (unsigned)capability, 0 };
+    p.cubin.resize(fake_cubin_size(&cubin));
+    fake_cubin_write(&cubin, p.cubin.data());
     p.log = "ptxas info    : Used 0 registers\n";
     return OK;
 }

@@ -3,16 +3,15 @@
  */
 #define _GNU_SOURCE /* memfd_create */
 #include <dlfcn.h>
-#include <elf.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fakenvrtc/fake_cubin.h"
 #include "host_gpu.h"
 
 /* The file stays open: the loader takes a second one under the same name for the first. */
-static host_gpu_run open_object(const unsigned char *object, size_t size)
+static host_gpu_run open_object(const void *object, size_t size)
 {
     char path[64];
     host_gpu_run run = NULL;
@@ -30,19 +29,9 @@ static host_gpu_run open_object(const unsigned char *object, size_t size)
     return run;
 }
 
-const unsigned char *host_gpu_object(const void *cubin, size_t *size)
-{
-    Elf64_Ehdr header;
-    Elf64_Shdr section;
-    memcpy(&header, cubin, sizeof header);
-    memcpy(&section, (const unsigned char *)cubin + header.e_shoff + HOST_GPU_SECTION * sizeof section, sizeof section);
-    *size = section.sh_size;
-    return (const unsigned char *)cubin + section.sh_offset;
-}
-
 host_gpu_run host_gpu_open(const void *cubin)
 {
     size_t size;
-    const unsigned char *object = host_gpu_object(cubin, &size);
+    const void *object = fake_cubin_body(cubin, &size);
     return open_object(object, size);
 }
