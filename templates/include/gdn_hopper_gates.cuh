@@ -186,41 +186,52 @@ __device__ __forceinline__ u32 inverse_row(u32 l_tile, int gate_warp)
 }
 
 /*
+ * Eight rows of D, of the 4 * QUADS that are left: x[0] is the row that is next, and a step moves those below it up. columns:
+ * L's, from the diagonal on; what comes after the last row is never looked at.
+ */
+template <int QUADS> __device__ __forceinline__ void next_rows(float (&x)[16], u32 columns, u32 to)
+{
+#pragma unroll 1
+    for (int row = 0; row < 8; row += 2) {
+        float pair[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            pair[i] = x[0];
+#pragma unroll
+            for (int q = 0; q < QUADS; ++q) {
+                const float4 l = load_shared_float4(columns + ((row + i) * DIAGONAL_STRIDE + 4 * q) * 4);
+                if (q > 0) x[4 * q - 1] = x[4 * q] - l.x * pair[i];
+                x[4 * q] = x[4 * q + 1] - l.y * pair[i];
+                x[4 * q + 1] = x[4 * q + 2] - l.z * pair[i];
+                x[4 * q + 2] = x[4 * q + 3] - l.w * pair[i];
+            }
+        }
+        store_shared(to + 2 * row, pack_f16x2(pair[0], pair[1]));
+    }
+}
+
+/*
  * D = (I + L)^-1 of a 16 x 16 diagonal block by substitution in fp32, one column a lane, a block each half of a warp; D^T goes
  * to the block's place in the L tile. The block's strictly lower part is read, column by column.
  *
  * What a chunk runs has to stay in the instruction cache. fp16's state warpgroups, or code that carries states, leave too
- * little for all steps one after the other: there it is a loop, twice the products and a third of the code. L's columns then
- * begin at the diagonal, x[0] is the row that is next, and a step moves the rows below it up; what comes after the last row is
- * never looked at.
+ * little for all steps one after the other: there it is two loops, half as many products more and a third of the code. L's
+ * columns then begin at the diagonal: see next_rows().
  */
 __device__ __forceinline__ void invert_diagonal(u32 l_tile, u32 diagonals, int gate_warp)
 {
     float x[16];
     const int first = lane_id();
     const u32 diagonal = diagonals + (2 * gate_warp + first / 16) * DIAGONAL;
+    float column = (float)(first % 16); /* of floats a comparison gives 1 or 0 in one instruction */
+    asm volatile("" : "+f"(column));    /* that it stays one */
 #pragma unroll
     for (int i = 0; i < 16; ++i)
-        x[i] = i == first % 16 ? 1.0f : 0.0f;
+        x[i] = column == (float)i ? 1.0f : 0.0f;
     if constexpr (INVERT_BY_LOOP) {
         const u32 to = inverse_row(l_tile, gate_warp);
-#pragma unroll 1
-        for (int row = 0; row < 16; row += 2) {
-            float pair[2];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                pair[i] = x[0];
-#pragma unroll
-                for (int q = 0; q < 4; ++q) {
-                    const float4 l = load_shared_float4(diagonal + ((row + i) * DIAGONAL_STRIDE + 4 * q) * 4);
-                    if (q > 0) x[4 * q - 1] = x[4 * q] - l.x * pair[i];
-                    x[4 * q] = x[4 * q + 1] - l.y * pair[i];
-                    x[4 * q + 1] = x[4 * q + 2] - l.z * pair[i];
-                    x[4 * q + 2] = x[4 * q + 3] - l.w * pair[i];
-                }
-            }
-            store_shared((to ^ (u32)(row & 8) << 1) + 2 * (row & 7), pack_f16x2(pair[0], pair[1]));
-        }
+        next_rows<4>(x, diagonal, to);
+        next_rows<2>(x, diagonal + 8 * DIAGONAL_STRIDE * 4, to ^ 16);
     } else {
 #pragma unroll
         for (int k = 0; k < 15; ++k)
