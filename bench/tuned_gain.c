@@ -378,7 +378,7 @@ int main(int argc, char **argv)
     CU(cuStreamDestroy(stream));
     gdn_ctx_destroy(ctx);
     if (num_timed + num_alike > 0 || !options.filter) return 0;
-    fprintf(stderr, "no call has '%s' in its name, as conv_16_16_32_norm_slot_4096x0_even or gdn_16_16_32_slot_4096x8_ramp have\n",
+    fprintf(stderr, "no call has '%s' in its name, as conv_16_16_32_norm_slot_4096x0_even or gdn_16_16_32_slot_4096x8_ramp\n",
             options.filter);
     return 1;
 }
