@@ -123,8 +123,13 @@ static int write_archive(const char *path, const char *dir, const struct cli_nam
 int cli_tar_write(const char *path, const char *dir)
 {
     struct cli_names files = { 0 };
-    int code = list_files(dir, &files);
-    if (code == CLI_OK) code = write_archive(path, dir, &files);
+    char *plain = cli_strdup(dir); /* as nftw() begins its paths with it: without slashes at the end */
+    size_t len = strlen(plain);
+    while (len > 1 && plain[len - 1] == '/')
+        plain[--len] = '\0';
+    int code = list_files(plain, &files);
+    if (code == CLI_OK) code = write_archive(path, plain, &files);
     cli_names_free(&files);
+    cli_free(plain);
     return code;
 }

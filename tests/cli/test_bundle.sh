@@ -34,6 +34,13 @@ there = sorted(os.path.relpath(os.path.join(at, n), folder) for at, ds, fs in os
 assert names == there, (names, there)
 E2
 
+# Slashes behind the directory's name are no part of the names in the archive.
+for slashes in / //; do
+    rm -rf "$room/slashes"
+    run 0 pack $conv -d "$d" -o "$room/slashes$slashes" --tar "$room/slashes.tar"
+    cmp "$room/bundle.tar" "$room/slashes.tar" || fail "$slashes behind the directory's name, another archive"
+done
+
 # Moved, with no compiler, no directory to write to and no HOME, it is enough.
 mkdir "$room/elsewhere"
 tar -xf "$room/again.tar" -C "$room/elsewhere"
