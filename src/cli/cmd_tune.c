@@ -328,11 +328,38 @@ static int run_jobs(struct tune *t)
 
 /* ---- What is known before ---- */
 
-static int load_file(gdn_ctx *ctx, const char *path)
+/* A file is of one GPU: any of its entries tells of which. */
+static int note_owner(void *user, const gdn_tuning_entry *e)
 {
+    gdn_target *owner = user;
+    snprintf(owner->gpu_name, sizeof owner->gpu_name, "%s", e->gpu_name);
+    snprintf(owner->arch, sizeof owner->arch, "%s", e->arch);
+    owner->num_sms = e->num_sms;
+    return 0;
+}
+
+/* owner: the GPU that the file is of; its arch is "" without a file or an entry. */
+static int load_file(gdn_ctx *ctx, const char *path, gdn_target *owner)
+{
+    *owner = (gdn_target)GDN_TARGET_INIT;
     if (access(path, F_OK) != 0) return CLI_OK;
-    if (gdn_tuning_load(ctx, path, 0, NULL, NULL, NULL) == GDN_OK) return CLI_OK;
+    if (gdn_tuning_load(ctx, path, 0, note_owner, owner, NULL) == GDN_OK) return CLI_OK;
     return cli_fail(CLI_USAGE, "--file: %s", gdn_last_error());
+}
+
+/* What is saved is the table of one GPU, in place of the whole file: another GPU's would be lost. */
+static int check_owner(const struct tune *t, const gdn_target *owner)
+{
+    const gdn_target *target = &t->target;
+    char of[96], here[96];
+    if (!owner->arch[0] || (strcmp(owner->arch, target->arch) == 0 && owner->num_sms == target->num_sms &&
+                            strcmp(owner->gpu_name, target->gpu_name) == 0))
+        return CLI_OK;
+    return cli_fail(CLI_USAGE,
+                    "--file %s is of %s, %d SMs, and what is tuned is %s, %d SMs: a file is of one GPU, name another "
+                    "FILE",
+                    t->options->output, cli_target_text(of, owner), owner->num_sms, cli_target_text(here, target),
+                    target->num_sms);
 }
 
 /* Of a run before this one, and still of the same kernel. */
@@ -423,12 +450,13 @@ static int find_target(struct tune *t)
 static int run(struct tune *t, int argc, char **argv)
 {
     const struct cli_options *o = t->options;
+    gdn_target owner;
     if (!o->output && !o->compile) return cli_fail(CLI_USAGE, "no tuning file: name it with --file");
     if (o->shapes_file && strcmp(o->shapes_file, "-") == 0)
         return cli_fail(CLI_USAGE, "--shapes is standard input: tune reads the list in several processes, name a file");
     CLI_TRY(cli_tune_jobs_find(o, &t->jobs));
     CLI_TRY(cli_resolve_context(o, &t->ctx));
-    if (o->output) CLI_TRY(load_file(t->ctx, o->output));
+    if (o->output) CLI_TRY(load_file(t->ctx, o->output, &owner));
     if (o->worker) return cli_tune_work(t->ctx, &t->jobs, o);
     CLI_TRY(find_target(t));
     t->start_ms = cli_now_ms();
@@ -436,7 +464,9 @@ static int run(struct tune *t, int argc, char **argv)
         CLI_TRY(cli_require_cache(t->ctx));
         return run_with_threads(t);
     }
-    return o->check ? cli_tune_check(t->ctx, &t->target, &t->jobs, o) : tune_all(t, argc, argv);
+    if (o->check) return cli_tune_check(t->ctx, &t->target, &t->jobs, o);
+    CLI_TRY(check_owner(t, &owner));
+    return tune_all(t, argc, argv);
 }
 
 int cli_cmd_tune(int argc, char **argv)

@@ -176,6 +176,16 @@ has "$err" "--device 3"
 echo '{"schema": 99}' >"$room/bad.json"
 run 2 tune --shapes "$room/s.json" -d "$d" -f "$room/bad.json"
 has "$err" '"schema" is 99'
+# The table of another GPU in the file, or of another part of the same one, stays as it is.
+for other in 's/"gpu": "[^"]*"/"gpu": "NVIDIA H100 PCIe"/' 's/"num_sms": 132/"num_sms": 114/'; do
+    sed "$other" "$room/first" >"$room/other.json"
+    cp "$room/other.json" "$room/other"
+    run 2 tune --shapes "$room/s.json" -d "$d" -f "$room/other.json" --tokens 300
+    has "$err" "--file $room/other.json is of NVIDIA H"
+    has "$err" "SMs, and what is tuned is NVIDIA H200 (sm_90a), 132 SMs: a file is of one GPU, name another FILE"
+    cmp "$room/other.json" "$room/other" || fail "wrote over the table of another GPU"
+    [ ! -e "$room/other.json.journal" ] || fail "begins a journal"
+done
 run 1 tune --shapes "$room/s.json" -d "$d" -f "$room/nowhere/t.json" --tokens 300
 has "$err" "$room/nowhere/t.json"
 
