@@ -1,5 +1,5 @@
 /*
- * tune_journal.c - owns the journal's lines, in the file and in memory. Must not know: jobs, processes.
+ * tune_journal.c - owns the journal's lines, in the file and in memory, and its lock. Must not know: jobs, processes.
  */
 #include "cli/tune_journal.h"
 
@@ -28,7 +28,8 @@ struct line {
 
 struct cli_journal {
     char *path;
-    int fd; /* -1: it cannot be written */
+    int fd;    /* -1: it cannot be opened */
+    bool mute; /* it could not be written */
     struct line *lines;
     size_t count;
 };
@@ -84,6 +85,52 @@ static bool is_of_run(const struct cli_journal *j, const char *run)
     return j->count && j->lines[0].what == CLI_JOURNAL_RUN && strcmp(j->lines[0].of, run) == 0;
 }
 
+/* ---- One tuner a file ---- */
+
+/* The file that the name stands for now: a tuner that ended may have taken away the one that was opened. */
+static bool is_named(const struct cli_journal *j)
+{
+    struct stat opened, named;
+    return fstat(j->fd, &opened) == 0 && stat(j->path, &named) == 0 && opened.st_dev == named.st_dev &&
+           opened.st_ino == named.st_ino;
+}
+
+/* The lock belongs to the open file and ends with it, so that a tuner that is killed holds nobody up. */
+static int lock(const struct cli_journal *j)
+{
+    struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    return fcntl(j->fd, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
+}
+
+static void warn(const struct cli_journal *j, const char *problem)
+{
+    cli_say("warning: %s cannot be written (%s): a run that is killed begins anew", j->path, problem);
+}
+
+/* Two tuners of one file would each write it without what the other decided. */
+static int open_alone(struct cli_journal *j, const char *tuning_file)
+{
+    int err;
+    do {
+        if (j->fd >= 0) close(j->fd);
+        j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (j->fd < 0) {
+            warn(j, strerror(errno));
+            return CLI_OK;
+        }
+        err = lock(j);
+    } while (!err && !is_named(j));
+    if (err == EAGAIN || err == EACCES)
+        return cli_fail(CLI_FAILED,
+                        "--file %s is being tuned by another process, which has locked %s: wait for it, or name "
+                        "another FILE",
+                        tuning_file, j->path);
+    if (err) cli_say("warning: %s cannot be locked (%s): run no other tune on this file", j->path, strerror(err));
+    return CLI_OK;
+}
+
+/* ---- The file ---- */
+
 static int read_file(struct cli_journal *j)
 {
     enum { MOST = 64 << 20 };
@@ -99,23 +146,36 @@ static int read_file(struct cli_journal *j)
     return CLI_OK;
 }
 
+/* A journal that says nothing of this GPU and library is emptied. */
+static void begin(struct cli_journal *j, const char *run)
+{
+    const bool goes_on = is_of_run(j, run);
+    if (!goes_on) forget(j);
+    find_suspects(j);
+    if (!goes_on && j->fd >= 0 && ftruncate(j->fd, 0) != 0) warn(j, strerror(errno));
+    cli_journal_add(j, CLI_JOURNAL_RUN, run, NULL, NULL);
+}
+
+static void let_go(struct cli_journal *j)
+{
+    if (j->fd >= 0) close(j->fd);
+    forget(j);
+    cli_free(j->path);
+    cli_free(j);
+}
+
 int cli_journal_open(struct cli_journal **out, const char *tuning_file, const char *gpu)
 {
     struct cli_journal *j = cli_alloc(sizeof *j);
     char *run = run_name(gpu);
     *j = (struct cli_journal){ .path = cli_alloc(strlen(tuning_file) + sizeof ".journal"), .fd = -1 };
     sprintf(j->path, "%s.journal", tuning_file);
-    const int code = read_file(j);
-    const bool goes_on = is_of_run(j, run);
-    if (!goes_on) forget(j);
-    find_suspects(j);
-    if (code == CLI_OK)
-        j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC), 0644);
-    if (code == CLI_OK && j->fd < 0)
-        cli_say("warning: %s cannot be written (%s): a run that is killed begins anew", j->path, strerror(errno));
-    if (code == CLI_OK) cli_journal_add(j, CLI_JOURNAL_RUN, run, NULL, NULL);
+    int code = open_alone(j, tuning_file);
+    if (code == CLI_OK) code = read_file(j);
+    if (code == CLI_OK) begin(j, run);
     cli_free(run);
-    *out = j;
+    if (code != CLI_OK) let_go(j);
+    *out = code == CLI_OK ? j : NULL;
     return code;
 }
 
@@ -123,11 +183,8 @@ void cli_journal_close(struct cli_journal *j, bool finished)
 {
     if (!j) return;
     cli_journal_add(j, CLI_JOURNAL_END, "", NULL, NULL);
-    if (j->fd >= 0) close(j->fd);
-    if (finished) unlink(j->path);
-    forget(j);
-    cli_free(j->path);
-    cli_free(j);
+    if (finished) unlink(j->path); /* while it is locked: else it may be another tuner's */
+    let_go(j);
 }
 
 void cli_journal_add(struct cli_journal *j, enum cli_journal_what what, const char *of, const char *params,
@@ -141,7 +198,7 @@ void cli_journal_add(struct cli_journal *j, enum cli_journal_what what, const ch
     if (message) cJSON_AddStringToObject(object, "message", message);
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);
-    if (!text || j->fd < 0) {
+    if (!text || j->fd < 0 || j->mute) {
         cJSON_free(text);
         return;
     }
@@ -150,9 +207,8 @@ void cli_journal_add(struct cli_journal *j, enum cli_journal_what what, const ch
     const bool written = write(j->fd, text, len + 1) == (ssize_t)(len + 1);
     cJSON_free(text);
     if (written) return;
-    cli_say("warning: %s cannot be written (%s): a run that is killed begins anew", j->path, strerror(errno));
-    close(j->fd);
-    j->fd = -1;
+    warn(j, strerror(errno));
+    j->mute = true; /* and open still: its lock keeps other tuners off the file */
 }
 
 bool cli_journal_has(const struct cli_journal *j, enum cli_journal_what what, const char *of, const char *params)

@@ -2,7 +2,8 @@
  * tune_journal.h - what a tuning has found out so far, one JSON line each, so that a run that was killed loses one candidate.
  *
  * Beside the tuning file, as FILE.journal; gone when everything is tuned. A line is appended by one write; one that is not
- * whole is passed over. A journal of another GPU or another version of the library is begun anew.
+ * whole is passed over. A journal of another GPU or another version of the library is begun anew. It is locked while it is
+ * open: one process at a time tunes a file.
  */
 #ifndef GDN_CLI_TUNE_JOURNAL_H
 #define GDN_CLI_TUNE_JOURNAL_H
@@ -21,7 +22,7 @@ enum cli_journal_what {
 
 struct cli_journal;
 
-/* Reads what is there, and begins a run. */
+/* Locks it, reads what is there, and begins a run. CLI_FAILED: another process has it. */
 int cli_journal_open(struct cli_journal **out, const char *tuning_file, const char *gpu);
 /* finished: there is nothing to go on with, the file goes. */
 void cli_journal_close(struct cli_journal *journal, bool finished);

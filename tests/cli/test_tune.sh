@@ -125,6 +125,28 @@ rm -f "$f"
 run 0 tune $conv --tokens 300 --json
 json 'd["jobs"][0]["left_out"]' "[]"
 
+# ---- A second tuner keeps off the file of the first one ----
+rm -f "$f" "$f.journal"
+GDN_FAKE_PAUSE_US=100000 "$GDN_JIT_CACHE_TOOL" tune $conv --tokens 100,300 >"$room/first.out" 2>"$room/first.err" </dev/null &
+pid=$!
+for _ in $(seq 600); do [ "$(lines "$f.journal")" -ge 2 ] && break; sleep 0.05; done
+run 1 tune $conv --tokens 300
+has "$err" "--file $f is being tuned by another process"
+has "$err" "wait for it, or name another FILE"
+run 1 tune $conv --tokens 100 --check # which only reads
+lacks "$err" "another process"
+kill -0 $pid 2>/dev/null || fail "the first one has ended before the second one began"
+wait $pid || fail "the first one failed: $(cat "$room/first.err")"
+run 0 tune $conv --tokens 100,300 --check
+# The lock ends with the process that has it, however it ends.
+rm -f "$f"
+GDN_FAKE_PAUSE_US=100000 "$GDN_JIT_CACHE_TOOL" tune $conv --tokens 100 >/dev/null 2>&1 </dev/null &
+pid=$!
+for _ in $(seq 600); do [ "$(lines "$f.journal")" -ge 2 ] && break; sleep 0.05; done
+kill -9 $pid
+wait $pid 2>/dev/null
+run 0 tune $conv --tokens 100
+
 # ---- A budget ----
 rm -f "$f"
 start=$(date +%s)
