@@ -3,8 +3,10 @@
  */
 #include "cli/entries.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/resolve.h"
 
@@ -72,17 +74,36 @@ int cli_entries_find(gdn_ctx *ctx, const char *prefix, struct cli_entries *out)
     return cli_fail(CLI_FAILED, "%s", gdn_last_error());
 }
 
+static void free_texts(const struct cli_entry *e)
+{
+    cli_free(e->path);
+    cli_free(e->arch);
+    cli_free(e->kernel);
+    cli_free(e->compiler);
+    cli_free(e->options);
+    cli_free(e->problem);
+}
+
+void cli_entries_split(struct cli_entries *gone, struct cli_entries *stayed)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < gone->count; ++i) {
+        const struct cli_entry e = gone->items[i];
+        struct stat st = { .st_mtime = e.mtime }; /* who may not look has not removed it either */
+        if (lstat(e.path, &st) != 0 && errno == ENOENT)
+            gone->items[kept++] = e;
+        else if (st.st_mtime == e.mtime)
+            *add(stayed) = e;
+        else
+            free_texts(&e);
+    }
+    gone->count = kept;
+}
+
 void cli_entries_free(struct cli_entries *entries)
 {
-    for (size_t i = 0; i < entries->count; ++i) {
-        const struct cli_entry *e = &entries->items[i];
-        cli_free(e->path);
-        cli_free(e->arch);
-        cli_free(e->kernel);
-        cli_free(e->compiler);
-        cli_free(e->options);
-        cli_free(e->problem);
-    }
+    for (size_t i = 0; i < entries->count; ++i)
+        free_texts(&entries->items[i]);
     cli_free(entries->items);
     *entries = (struct cli_entries){ 0 };
 }

@@ -26,6 +26,15 @@ int cli_entries_find(gdn_ctx *ctx, const char *prefix, struct cli_entries *out);
 /* A gdn_cache_entry_fn: adds a copy to the struct cli_entries that user is. */
 int cli_entries_keep(void *user, const gdn_cache_entry *entry);
 void cli_entries_free(struct cli_entries *entries);
+/*
+ * Of entries that were to be removed, leaves those that went and moves into stayed those that could not. What somebody has
+ * used or published since is in neither.
+ */
+void cli_entries_split(struct cli_entries *gone, struct cli_entries *stayed);
+/* The sentence for those that stayed: how many (size_t), of which directory, the first one's path. */
+#define CLI_STAYED                                                                                                     \
+    "%zu of the entries in %s could not be removed, the first of them %s: its folder must belong to this user and "    \
+    "be writable for nobody else"
 
 /* Adds the entries to an object, as an array of this name. */
 void cli_entries_json(cJSON *object, const char *name, const struct cli_entries *entries);

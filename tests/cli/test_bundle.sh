@@ -129,6 +129,31 @@ has "$err" "/nowhere/libnvrtc.so"
 run 0 prune -d "$d" --max-bytes 0
 has "$out" "removed $((total - 1)) of $((total - 1)) entries"
 [ -z "$(find "$d" -name '*.gdnk')" ] || fail "entries are left"
+# What could not be removed is not told as removed, and is no success: here the library trusts no folder of the arch.
+k=$room/kept
+run 0 warm -m qwen3.5-27b --tp 1 --op conv1d_qkv --prologue conv --max-tokens 256 -g h200 -d "$k"
+run 0 warm -m qwen3.5-27b --tp 1 --op conv1d_qkv --prologue conv --max-tokens 256 -a sm_80 -d "$k"
+others=$(find "$k/v2/sm_80" -name '*.gdnk' | wc -l)
+stuck=$(find "$k/v2/sm_90a" -name '*.gdnk')
+chmod g+w "$k/v2/sm_90a"
+run 0 prune -d "$k" --max-bytes 0 --dry-run
+run 1 prune -d "$k" --max-bytes 0 --json
+json 'd["removed"], len(d["entries_removed"]), [e["path"] for e in d["entries_left"]]' "($others, $others, ['$stuck'])"
+run 1 prune -d "$k" --max-bytes 0
+has "$out" "removed 0 of 1 entries"
+has "$err" "1 of the entries in $k could not be removed, the first of them $stuck: its folder must belong to this user"
+old=$(dirname "$stuck")/.gdnk-tmp-abandoned
+touch -d '2 hours ago' "$old"
+rm "$stuck"
+run 1 prune -d "$k" --json
+json 'd["temporaries"], d["temporaries_left"]' "(1, 1)"
+run 1 prune -d "$k"
+has "$out" "removed 0 of 0 entries, "
+has "$err" "1 of the temporary files in $k could not be removed"
+chmod g-w "$k/v2/sm_90a"
+run 0 prune -d "$k"
+has "$out" "removed 0 of 0 entries and 1 temporary files, "
+
 run 1 prune -d "$room/typo"
 [ ! -e "$room/typo" ] || fail "made the directory"
 
