@@ -55,11 +55,21 @@ static void print_json(const struct cli_entries *bad, const gdn_cache_report *r,
     cli_print_json(root);
 }
 
-/* A damaged entry that was removed is no longer wrong; what a bundle lacks is. */
+/* A damaged entry that was removed is no longer wrong. The report counts removed temporary files too: the disk tells. */
+static int verdict_on_removal(struct cli_entries *bad, const char *dir)
+{
+    struct cli_entries stayed = { 0 };
+    int code = CLI_OK;
+    cli_entries_split(bad, &stayed);
+    if (stayed.count) code = cli_fail(CLI_FAILED, CLI_STAYED, stayed.count, dir, stayed.items[0].path);
+    cli_entries_free(&stayed);
+    return code;
+}
+
 static int verdict(const gdn_cache_report *r, const char *dir, bool bundle)
 {
     const uint64_t wrong = r->damaged + r->missing + r->unlisted;
-    if (!wrong || (!bundle && r->removed >= r->damaged)) return CLI_OK;
+    if (!wrong) return CLI_OK;
     return bundle ? cli_fail(CLI_FAILED, "%s is not what was packed: pack it again, or copy it again", dir)
                   : cli_fail(CLI_FAILED,
                              "%s has damaged entries: the library ignores them; take them away with --remove", dir);
@@ -76,7 +86,7 @@ static int run(gdn_ctx *ctx, const struct cli_options *o)
     int code = status == GDN_OK ? CLI_OK : cli_fail(CLI_FAILED, "%s", gdn_last_error());
     if (code == CLI_OK && o->json) print_json(&bad, &report, dir);
     if (code == CLI_OK && !o->json) print_text(&bad, &report, dir, o->bundle != NULL);
-    if (code == CLI_OK) code = verdict(&report, dir, o->bundle != NULL);
+    if (code == CLI_OK) code = o->remove ? verdict_on_removal(&bad, dir) : verdict(&report, dir, o->bundle != NULL);
     cli_entries_free(&bad);
     return code;
 }

@@ -107,6 +107,24 @@ has "$out" "1 damaged; 1 removed"
 [ ! -e "$file" ] || fail "not removed"
 run 0 verify -d "$d" --json
 json 'd["damaged"]' 0
+# Damage that cannot be removed is told, however many temporary files went.
+k=$room/stuck
+for arch in sm_80 sm_90a; do
+    run 0 warm -m qwen3.5-27b --tp 1 --op conv1d_qkv --prologue conv --max-tokens 256 --x-alignment 16 -a $arch -d "$k"
+done
+file=$(find "$k/v2/sm_90a" -name '*.gdnk' | head -n 1)
+chmod g+w "$k/v2/sm_90a"
+for n in 1 2 3 4 5 6 7 8 9; do
+    old=$(dirname "$(find "$k/v2/sm_80" -name '*.gdnk' | head -n 1)")/.gdnk-tmp-$n
+    touch -d '2 hours ago' "$old"
+done
+run 1 verify -d "$k" --remove
+has "$out" "damaged, 9 old temporary files; 9 removed"
+has "$err" "of the entries in $k could not be removed, the first of them $file"
+[ -e "$file" ] || fail "removed it"
+chmod g-w "$k/v2/sm_90a"
+run 0 verify -d "$k" --remove
+
 run 1 verify -d "$room/typo"
 [ ! -e "$room/typo" ] || fail "made the directory"
 
