@@ -33,6 +33,7 @@ static struct cli_kernel *add_kernel(struct cli_build *b, const cJSON *variant)
     snprintf(k->key, sizeof k->key, "%s", cli_fact_text(variant, "key"));
     snprintf(k->name, sizeof k->name, "%s", cli_fact_text(variant, "kernel"));
     snprintf(k->arch, sizeof k->arch, "%s", cli_fact_text(variant, "arch"));
+    snprintf(k->compiler, sizeof k->compiler, "%s", cli_fact_text(variant, "compiler"));
     b->cubin_bytes += (uint64_t)k->cubin_bytes;
     return k;
 }

@@ -10,7 +10,7 @@
 #include "cli/jobs.h"
 
 struct cli_kernel {
-    char key[40], name[64], arch[16];
+    char key[40], name[64], arch[16], compiler[128];
     int64_t registers, spill_bytes, cubin_bytes, compile_ms;
     bool built; /* by this run */
 };

@@ -94,6 +94,18 @@ static void print_json(const struct cli_build *b, size_t missing)
     cli_print_json(root);
 }
 
+/* Another compiler's entry of the same key is not looked at by an engine that has this one. nvrtc: this one; "": none. */
+static bool holds(const struct cli_entries *entries, const struct cli_kernel *k, const char *nvrtc)
+{
+    for (size_t i = 0; i < entries->count; ++i) {
+        const struct cli_entry *e = &entries->items[i];
+        if (e->valid && strcmp(e->key, k->key) == 0 &&
+            (strcmp(e->compiler, k->compiler) == 0 || strcmp(e->compiler, nvrtc) == 0))
+            return true;
+    }
+    return false;
+}
+
 /*
  * How many of the kernels the directory does not hold, whatever the reason: it could not be written, its size cap evicted
  * them, or they were found in a bundle, which is not what is being warmed.
@@ -101,14 +113,12 @@ static void print_json(const struct cli_build *b, size_t missing)
 static int count_missing(const struct cli_build *b, size_t *missing)
 {
     struct cli_entries entries = { 0 };
+    gdn_doctor doctor = GDN_DOCTOR_INIT;
     CLI_TRY(cli_entries_find(b->ctx, "", &entries));
+    gdn_examine(b->ctx, &doctor); /* for the name of this NVRTC: a bundle's kernels may be another's */
     *missing = 0;
-    for (size_t i = 0; i < b->num_kernels; ++i) {
-        bool found = false;
-        for (size_t j = 0; j < entries.count && !found; ++j)
-            found = entries.items[j].valid && strcmp(entries.items[j].key, b->kernels[i].key) == 0;
-        *missing += !found;
-    }
+    for (size_t i = 0; i < b->num_kernels; ++i)
+        *missing += !holds(&entries, &b->kernels[i], doctor.nvrtc);
     cli_entries_free(&entries);
     return CLI_OK;
 }

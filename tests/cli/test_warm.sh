@@ -81,6 +81,16 @@ run 0 warm $conv -g h200 -d "$room/bundle"
 export GDN_JIT_BUNDLE_PATH=$room/bundle
 run 1 warm $conv -g h200 -d "$room/image"
 has "$err" "found in a bundle"
+# Another compiler's entries of the same keys are no stand-in: an engine with this NVRTC passes them over.
+GDN_JIT_BUNDLE_PATH='' run 0 warm $conv -g h200 -d "$room/others" --nvrtc "$GDN_FAKE_NVRTC"
+run 1 warm $conv -g h200 -d "$room/others" --json
+json 'd["not_stored"]' 2
+has "$err" "2 of 2 kernels are not in $room/others: they were found in a bundle"
+GDN_JIT_BUNDLE_PATH='' run 0 warm $conv -g h200 -d "$room/others"
+run 0 warm $conv -g h200 -d "$room/others"
+# Nor is a bundle of another compiler's missed where this one's are.
+GDN_JIT_BUNDLE_PATH='' run 0 warm $conv -g h200 -d "$room/faked" --nvrtc "$GDN_FAKE_NVRTC"
+GDN_JIT_BUNDLE_PATH=$room/faked run 0 warm $conv -g h200 -d "$room/others"
 unset GDN_JIT_BUNDLE_PATH
 export GDN_JIT_CACHE_MAX_BYTES=30000
 run 1 warm $conv -g h200 -d "$room/capped" --json
