@@ -52,6 +52,12 @@ json 'd["wanted"], d["missing"], d["stale"]' \
     "(2, ['conv1d_qkv bf16 dims 64/64 heads 1/1/2 width 4, up to 256 tokens, 0 seqs'], [])"
 run 1 tune $conv --tokens 300 --check -g "NVIDIA H100 PCIe"
 has "$out" "missing: conv1d_qkv"
+# What others know does not count: tables of the path, built-in ones; nor need the file be there.
+GDN_JIT_TUNING_PATH=$f run 1 tune --shapes "$room/s.json" -d "$d" -f "$room/none.json" --tokens 300 --check
+has "$out" "$room/none.json has 0 of 1, of which 0 were measured with another kernel"
+[ ! -e "$room/none.json" ] || fail "made the file"
+run 1 tune -m all -d "$d" -f "$room/none.json" --check -g h200 --json
+json 'len(d["missing"]) == d["wanted"] > 0, d["stale"]' "(True, [])"
 sed -i 's/"code": "[0-9a-f]*"/"code": "0123456789abcdef"/' "$f"
 run 1 tune $conv --tokens 300 --check
 has "$out" "stale:   conv1d_qkv bf16"
