@@ -99,6 +99,7 @@ int cli_resolve_context(const struct cli_options *o, gdn_ctx **out)
     config.cache_dir = o->cache_dir;
     config.nvrtc_path = o->nvrtc;
     config.flags = o->shared_cache ? GDN_CTX_SHARED_CACHE : 0;
+    config.record_path = ""; /* GDN_JIT_RECORD is for what an engine asks for, and may name the list that --from reads */
     config.log_fn = on_log;
     config.log_level = o->verbose ? GDN_LOG_DEBUG : GDN_LOG_WARN;
     if (gdn_ctx_create(out, &config) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());

@@ -116,6 +116,11 @@ json 'd["plans_failed"], d["built"] + d["already_there"] == len(d["kernels"])' "
 run 0 warm -m qwen3-next-80b-a3b --tp 1 --op conv1d_qkv --dtype bf16,fp16 -g h200 -d "$k" --json
 json 'd["built"]' 0
 
+# A recorded list is of what engines ask for, not of what is warmed.
+GDN_JIT_RECORD=$room/plans.jsonl run 0 warm $conv -g h200 -d "$d"
+GDN_JIT_RECORD=$room/plans.jsonl run 0 show $conv -g h200 -d "$d"
+[ ! -e "$room/plans.jsonl" ] || fail "records its own plans"
+
 # Progress is for terminals: none in a pipe, one line that is taken away again on a terminal.
 run 0 warm $conv -g h200 -d "$room/pipe"
 [ -z "$err" ] || fail "writes to a standard error that is no terminal"
