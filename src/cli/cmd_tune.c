@@ -447,13 +447,28 @@ static int find_target(struct tune *t)
     return cli_fail(CLI_FAILED, "--device %lld: %s", (long long)o->device, gdn_last_error());
 }
 
+/* What would do nothing is refused. */
+static int check_options(const struct cli_options *o)
+{
+    if (!o->output && !o->compile) return cli_fail(CLI_USAGE, "no tuning file: name it with --file");
+    if (o->check && o->compile)
+        return cli_fail(CLI_USAGE, "--check with --compile: one looks at a tuning file, the other fills the cache; run "
+                                   "tune twice");
+    if (o->json && o->compile)
+        return cli_fail(CLI_USAGE, "--json with --compile: it has no JSON output; leave --json out");
+    if (o->gpus.count > 1)
+        return cli_fail(CLI_USAGE, "--gpu is given %zu times (%s, %s): tune is for one GPU at a time, name one",
+                        o->gpus.count, o->gpus.items[0], o->gpus.items[1]);
+    if (o->shapes_file && strcmp(o->shapes_file, "-") == 0)
+        return cli_fail(CLI_USAGE, "--shapes is standard input: tune reads the list in several processes, name a file");
+    return CLI_OK;
+}
+
 static int run(struct tune *t, int argc, char **argv)
 {
     const struct cli_options *o = t->options;
     gdn_target owner;
-    if (!o->output && !o->compile) return cli_fail(CLI_USAGE, "no tuning file: name it with --file");
-    if (o->shapes_file && strcmp(o->shapes_file, "-") == 0)
-        return cli_fail(CLI_USAGE, "--shapes is standard input: tune reads the list in several processes, name a file");
+    CLI_TRY(check_options(o));
     CLI_TRY(cli_tune_jobs_find(o, &t->jobs));
     CLI_TRY(cli_resolve_context(o, &t->ctx));
     if (o->output) CLI_TRY(load_file(t->ctx, o->output, &owner));

@@ -387,16 +387,22 @@ static int opt_device(struct cli_options *o, const char *arg)
     return take_number("--device", arg, 0, 255, &o->device);
 }
 
+/* most: days; what is waited for is counted in milliseconds, which must not overflow. */
+static int take_time(const char *option, const char *arg, const char *words, int64_t most, int64_t *out)
+{
+    CLI_TRY(take_scaled(option, arg, time_units, words, out));
+    if (*out > 0 && *out <= most * 86400) return CLI_OK;
+    return cli_fail(CLI_USAGE, "%s is \"%s\": must be more than 0 and at most %lldd", option, arg, (long long)most);
+}
+
 static int opt_budget(struct cli_options *o, const char *arg)
 {
-    CLI_TRY(take_scaled("--budget", arg, time_units, "with s, m or h behind it: 5m", &o->budget_s));
-    return o->budget_s > 0 ? CLI_OK : cli_fail(CLI_USAGE, "--budget is \"%s\": must be more than 0", arg);
+    return take_time("--budget", arg, "with s, m or h behind it: 5m", 365, &o->budget_s);
 }
 
 static int opt_timeout(struct cli_options *o, const char *arg)
 {
-    CLI_TRY(take_scaled("--timeout", arg, time_units, "with s or m behind it: 10s", &o->timeout_s));
-    return o->timeout_s > 0 ? CLI_OK : cli_fail(CLI_USAGE, "--timeout is \"%s\": must be more than 0", arg);
+    return take_time("--timeout", arg, "with s or m behind it: 10s", 1, &o->timeout_s);
 }
 
 static int opt_tuning_file(struct cli_options *o, const char *arg)

@@ -95,6 +95,17 @@ usage "--tar is empty" pack --tar ""
 usage "--from is given twice (a, b)" warm --from a --from b
 usage "cannot open r.jsonl: No such file" warm --from r.jsonl
 
+usage "--check with --compile: one looks at a tuning file" tune $m -f x.json --check --compile
+usage "--json with --compile: it has no JSON output" tune $m --compile --json -g h200
+usage "--gpu is given 2 times (h200, h100): tune is for one GPU at a time" tune $m --compile -g h200 -g h100
+usage "--gpu is given 2 times (h200, h200): tune is for one GPU at a time" tune $m -f x.json --check -g h200 -g h200
+for time in 0s 366d 9223372036854775807s 9223372036854776s; do
+    usage "--budget is \"$time\": must be more than 0 and at most 365d" tune $m -f x.json --budget $time
+done
+for time in 0s 86401s 9223372036854775807s 100d; do
+    usage "--timeout is \"$time\": must be more than 0 and at most 1d" tune $m -f x.json --timeout $time
+done
+
 echo '[{"op":"gdn_prefill"}]' >"$room/s.json"
 usage "s.json, shape 1: member \"num_q_heads\" is missing" warm --shapes "$room/s.json" -a sm_90a
 echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":128,"head_dim_v":128}]' >"$room/c.json"
