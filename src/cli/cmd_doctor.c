@@ -3,13 +3,10 @@
  *
  * That an arch can be compiled is not looked up in a list: a small kernel is compiled for each, in memory.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "cli/cache_folders.h"
 #include "cli/commands.h"
 #include "cli/diagnose.h"
 #include "cli/plan_facts.h"
@@ -93,30 +90,6 @@ static void find_devices(gdn_ctx *ctx, struct cli_facts *f)
 
 /* ---- the cache directory ---- */
 
-/* Into a file that has no name, or whose name is gone at once. */
-static int open_scratch(const char *dir)
-{
-    char path[4096];
-    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return fd;
-    if (snprintf(path, sizeof path, "%s/.gdnk-tmp-doctor-XXXXXX", dir) >= (int)sizeof path) return -1;
-    fd = mkostemp(path, O_CLOEXEC);
-    if (fd >= 0) unlink(path);
-    return fd;
-}
-
-/* Permissions do not say all: a file system may be read-only or full, a quota used up. */
-static int try_to_write(const char *dir)
-{
-    static const char block[4096];
-    const int fd = open_scratch(dir);
-    if (fd < 0) return errno;
-    const ssize_t written = write(fd, block, sizeof block);
-    const int error = written < 0 ? errno : written < (ssize_t)sizeof block ? ENOSPC : fsync(fd) == 0 ? 0 : errno;
-    close(fd);
-    return error;
-}
-
 static int on_damaged(void *user, const gdn_cache_entry *entry)
 {
     struct cli_facts *f = user;
@@ -126,12 +99,12 @@ static int on_damaged(void *user, const gdn_cache_entry *entry)
     return 0;
 }
 
-static void examine_cache(gdn_ctx *ctx, struct cli_facts *f)
+static void examine_cache(gdn_ctx *ctx, bool any_owner, struct cli_facts *f)
 {
     gdn_cache_report report = GDN_CACHE_REPORT_INIT;
     const char *dir = gdn_cache_dir(ctx);
     if (!dir) return;
-    f->cache_error = try_to_write(dir);
+    cli_try_cache_folders(dir, any_owner, &f->folders);
     if (gdn_cache_verify(ctx, NULL, 0, on_damaged, f, &report) != GDN_OK) {
         f->damaged = 1;
         snprintf(f->damage, sizeof f->damage, "%s", gdn_last_error());
@@ -340,7 +313,7 @@ static int run(gdn_ctx *ctx, const struct cli_options *options, struct cli_facts
 {
     if (gdn_examine(ctx, &f->doctor) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
     find_devices(ctx, f);
-    examine_cache(ctx, f);
+    examine_cache(ctx, options->shared_cache, f);
     gdn_target_names(on_name, f);
     gdn_tuning_list(ctx, on_tuned, f); /* more GPUs than there is room for are not told */
     if (f->doctor.nvrtc[0])

@@ -113,13 +113,34 @@ static const char *write_remedy(int error)
     return "give it to this user with chown, or name another directory with --cache-dir or GDN_JIT_CACHE_DIR";
 }
 
+static const char folder_remedy[] =
+    "the folders below the cache directory must belong to this user or root and be writable for nobody else: chown them "
+    "and chmod go-w, or use --shared-cache and GDN_CTX_SHARED_CACHE if that is meant";
+
+/* The library's words: the entry itself may be good. */
+static bool is_of_folder(const struct cli_facts *f)
+{
+    return f->damaged && strcmp(f->damage, "in a folder of another user") == 0;
+}
+
+static void diagnose_folders(const struct cli_facts *f, struct cli_findings *out)
+{
+    const struct cli_cache_folders *c = &f->folders;
+    if (c->error)
+        find(out, CLI_PART_CACHE, true,
+             "%s cannot be written (%s), so that kernels in it are used and new ones are lost with their process: %s",
+             c->unwritable, strerror(c->error), write_remedy(c->error));
+    if (c->untrusted[0] && !is_of_folder(f)) /* else its entries tell of it */
+        find(out, CLI_PART_CACHE, true,
+             "%s is not this user's alone, so that the library keeps nothing in it and uses nothing in it: %s",
+             c->untrusted, folder_remedy);
+}
+
 static void diagnose_entries(const struct cli_facts *f, struct cli_findings *out)
 {
-    const bool folder = strstr(f->damage, "folder"); /* then nothing can be kept there either */
+    const bool folder = is_of_folder(f); /* then nothing can be kept there either */
     const char *remedy =
-        folder ? "the folders below the cache directory must belong to its owner and be writable for nobody else: "
-                 "chown them "
-                 "and chmod go-w, or use --shared-cache and GDN_CTX_SHARED_CACHE if that is meant"
+        folder ? folder_remedy
                : "they are ignored, and replaced when they are needed; gdn-jit-cache verify --remove takes them away";
     if (f->damaged)
         find(out, CLI_PART_CACHE, folder, "%llu entr%s cannot be used (%s: %s): %s", (unsigned long long)f->damaged,
@@ -135,10 +156,7 @@ static void diagnose_cache(const struct cli_facts *f, struct cli_findings *out)
     const gdn_doctor *d = &f->doctor;
     const char *here = strstr(d->cache_problem, "GDN_CTX_SHARED_CACHE") ? " (for this tool: --shared-cache)" : "";
     if (d->cache_problem[0]) find(out, CLI_PART_CACHE, !d->cache[0], "%s%s", d->cache_problem, here);
-    if (d->cache[0] && f->cache_error)
-        find(out, CLI_PART_CACHE, true,
-             "%s cannot be written (%s), so that kernels in it are used and new ones are lost with their process: %s",
-             d->cache, strerror(f->cache_error), write_remedy(f->cache_error));
+    if (d->cache[0]) diagnose_folders(f, out);
     diagnose_entries(f, out);
 }
 

@@ -4,7 +4,7 @@
 #ifndef GDN_CLI_DIAGNOSE_H
 #define GDN_CLI_DIAGNOSE_H
 
-#include "cli/cli.h"
+#include "cli/cache_folders.h"
 
 /* Can this arch be compiled? Asked by compiling a small kernel. */
 struct cli_probe {
@@ -41,7 +41,7 @@ struct cli_facts {
     size_t num_gpus;
     struct cli_tuned_gpu tuned[CLI_MAX_TUNED];
     size_t num_tuned;
-    int cache_error; /* errno of writing into the cache directory; 0: it went well */
+    struct cli_cache_folders folders;
     uint64_t damaged, temporaries;
     char damage[256], damaged_path[512]; /* of the first damaged entry */
 };

@@ -67,7 +67,7 @@ Test(cli_diagnose, a_cache_that_cannot_be_written_has_the_remedy_of_its_cause)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
         struct cli_facts *f = healthy();
-        f->cache_error = rows[i].error;
+        f->folders.error = rows[i].error;
         expect_one(f, CLI_PART_CACHE, true, rows[i].words);
         expect_one(f, CLI_PART_CACHE, true, strerror(rows[i].error));
         free(f);

@@ -58,6 +58,35 @@ finds 0 cache False "1 entry cannot be used ($one: " -d "$room/bad"
 finds 0 cache False "gdn-jit-cache verify --remove takes them away" -d "$room/bad"
 chmod g+w "$room/bad/v2/sm_90a"
 finds 1 cache True "chown them and chmod go-w" -d "$room/bad"
+chmod g-w "$room/bad/v2/sm_90a"
+# An entry in the folder of other keys is a damaged entry, and no folder that cannot be used.
+rm "$one"
+other=$(find "$room/bad" -name '*.gdnk' | head -n 1)
+mkdir -p "$room/bad/v2/sm_90a/00"
+mv "$other" "$room/bad/v2/sm_90a/00/"
+finds 0 cache False "in the folder of other keys): they are ignored" -d "$room/bad"
+
+# Folders without entries count too, each on the way to one: nothing is kept below one that others may write to.
+for folder in v2 v2/sm_90a v2/sm_90a/ab; do
+    rm -rf "$room/open"
+    mkdir -p "$room/open/v2/sm_90a/ab"
+    finds 0 driver False "could not be opened" -d "$room/open"
+    chmod g+w "$room/open/$folder"
+    finds 1 cache True "$room/open/$folder is not this user's alone" -d "$room/open"
+    run 0 doctor --nvrtc "$fake" -d "$room/open" --shared-cache
+    chmod g-w "$room/open/$folder"
+    if [ "$(id -u)" = 0 ]; then
+        chown 12345 "$room/open/$folder"
+        finds 1 cache True "$room/open/$folder is not this user's alone" -d "$room/open"
+    else
+        chmod a-w "$room/open/$folder"
+        finds 1 cache True "$room/open/$folder cannot be written" -d "$room/open"
+        chmod u+w "$room/open/$folder"
+    fi
+done
+rm -rf "$room/open/v2"
+touch "$room/open/v2"
+finds 1 cache True "$room/open/v2 cannot be written (Not a directory)" -d "$room/open"
 
 # GPUs, played by the fake driver.
 export LD_LIBRARY_PATH=$driver
