@@ -9,7 +9,7 @@ import ctypes
 import json
 import sys
 
-from . import abi, ctypes_abi, library, values
+from . import abi, ctypes_abi, library, shapes, values
 
 OPERATORS = {  # name -> struct prefix, plan and execute functions, whether execute takes a workspace
     "prefill": ("gdn_prefill", "gdn_plan_prefill", "gdn_execute_prefill"),
@@ -25,42 +25,13 @@ def current_stream():
     return torch.cuda.current_stream().cuda_stream
 
 
-def prefill_shapes(args):
-    """num_tokens, num_seqs and has_scale where they follow from the tensors."""
-    q, cu = args.get("q"), args.get("cu_seqlens")
-    batch = None
-    if values.is_tensor(q):
-        batch = q.shape[0] if q.dim() == 4 else None
-        args.setdefault("num_tokens", q.shape[0] * q.shape[1] if batch else q.shape[0])
-    if values.is_tensor(cu):
-        args.setdefault("num_seqs", cu.shape[0] - 1)
-    elif batch is not None or "num_tokens" in args:
-        args.setdefault("num_seqs", batch or 1)
-    if args.get("scale") is not None:
-        args.setdefault("has_scale", 1)
-    else:
-        args.pop("scale", None)
-
-
-def conv_shapes(args):
-    x, cu = args.get("x"), args.get("cu_seqlens")
-    if values.is_tensor(x):
-        args.setdefault("num_tokens", x.shape[0])
-    if values.is_tensor(cu):
-        args.setdefault("num_seqs", cu.shape[0] - 1)
-    elif "num_tokens" in args:
-        args.setdefault("num_seqs", 1)
-
-
-SHAPES = {"prefill": prefill_shapes, "conv1d_qkv": conv_shapes}
+SHAPES = {"prefill": shapes.prefill, "conv1d_qkv": shapes.conv1d_qkv}
 
 
 def make_args(op, given, desc, device="cuda"):
     name, args = OPERATORS[op][0] + "_args", dict(given)
     values.check_tensors(name, args, desc, device)
-    SHAPES[op](args)
-    if values.is_tensor(args.get("checkpoints")):
-        args.setdefault("num_checkpoints", args["checkpoints"].shape[0])
+    SHAPES[op](args, desc)
     return values.fill(name, args)
 
 
@@ -78,9 +49,18 @@ def workspace_arguments(function, workspace, size):
         return ()
     if workspace is None:
         return 0, 0
-    if values.is_tensor(workspace):
-        return workspace.data_ptr(), workspace.numel() * workspace.element_size() if size is None else size
-    return int(workspace), size
+    if not values.is_tensor(workspace):
+        if size is None:
+            raise TypeError("workspace is an address: give workspace_size, its bytes, too")
+        return int(workspace), size
+    if not getattr(workspace, "is_cuda", True):
+        raise ValueError(f"workspace is on {workspace.device}: this call takes one on cuda")
+    if not workspace.is_contiguous():
+        raise ValueError(f"workspace has strides {tuple(workspace.stride())}: pass a contiguous tensor")
+    held = workspace.numel() * workspace.element_size()
+    if size is not None and size > held:
+        raise ValueError(f"workspace_size is {size}, and workspace has {held} bytes")
+    return workspace.data_ptr(), held if size is None else size
 
 
 class Target:
@@ -122,7 +102,7 @@ class Context:
             plan.close()
         if self.handle:
             self.lib.gdn_ctx_destroy(self.handle)
-            self.handle = ctypes.c_void_p()
+            self.handle.value = None
 
     def __enter__(self):
         return self
@@ -214,9 +194,10 @@ class Plan:
         context._plans.append(self)
 
     def close(self):
+        """Frees it; in place, since calls hold the handle. None of its calls may be running."""
         if self.handle:
             self.lib.gdn_plan_destroy(self.handle)
-            self.handle = ctypes.c_void_p()
+            self.handle.value = None
 
     def load(self, device=0):
         self.lib.gdn_plan_load(self.handle, device)
@@ -274,6 +255,8 @@ class Call:
         )
 
     def __call__(self, stream=None):
+        if not self._fixed[0]:
+            raise ValueError("the plan of this call is closed: bind the arguments to a plan that is not")
         self._function(*self._fixed, current_stream() if stream is None else stream)
 
 

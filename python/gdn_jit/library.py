@@ -46,6 +46,9 @@ def _open():
 
 
 def _check_version(lib):
+    """Before any prototype is set: another version may lack a function."""
+    if not hasattr(lib, "gdn_version"):
+        raise OSError(f"{lib._name} has no gdn_version(): it is no libgdnjit; name the file in GDN_JIT_LIBRARY")
     found = lib.gdn_version()
     major, minor = abi.CONSTANTS["GDN_VERSION_MAJOR"], abi.CONSTANTS["GDN_VERSION_MINOR"]
     if found // 100 != major * 100 + minor:
@@ -70,12 +73,12 @@ def load():
     with _lock:
         if _library is None:
             lib = _open()
+            _check_version(lib)
             for name, form in abi.FUNCTIONS.items():
                 function = getattr(lib, name)
                 function.restype = ctypes_abi.result_of(form)
                 function.argtypes = [ctypes_abi.argument_of(a) for a in form["args"]]
                 if form["returns"] == "gdn_status":
                     function.errcheck = _raise_on_failure(lib)
-            _check_version(lib)
             _library = lib
         return _library

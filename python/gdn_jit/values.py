@@ -13,8 +13,14 @@ PREFIXES = {
     "gdn_conv1d_desc": "GDN_CONV_",
     "gdn_config": "GDN_CTX_",
     "gdn_plan": "GDN_PLAN_",
+    "gdn_prune_options": "GDN_PRUNE_",
 }
 TORCH_INDICES = {"torch.int32": "GDN_INDEX_I32", "torch.int64": "GDN_INDEX_I64"}
+# Other words for an enum's members.
+WORDS = {
+    "gdn_dtype": {**TORCH_DTYPES, "fp16": "GDN_F16", "fp32": "GDN_F32"},
+    "gdn_index_type": TORCH_INDICES,
+}
 # What a tensor's dtype must be: the first of the words that is a member of the descriptor, or else a torch dtype.
 DTYPES = {
     "gdn_prefill_args": {
@@ -50,11 +56,11 @@ MEMBERS = {struct: dict(members) for struct, members in abi.STRUCTS.items()}
 
 
 def enum_value(enum, value):
-    """A number, "GDN_STATE_VK", its last word "vk", or a torch dtype."""
+    """A number, "GDN_STATE_VK", its last word "vk", a torch dtype, or "fp16"."""
     values = abi.ENUMS[enum]
     if isinstance(value, int):
         return value
-    text = TORCH_DTYPES.get(str(value), str(value)).upper()
+    text = WORDS.get(enum, {}).get(str(value).lower(), str(value)).upper()
     for name, number in values.items():
         if text == name or name.endswith("_" + text):
             return number
@@ -65,12 +71,12 @@ def flags_value(struct, value):
     """A number, or names of the struct's flags, with or without their prefix: ("silu", "GDN_CONV_BIAS")."""
     if isinstance(value, int):
         return value
-    prefix, bits = PREFIXES.get(struct, "GDN_"), 0
+    prefix, bits = PREFIXES[struct], 0
+    known = [n for n in abi.CONSTANTS if n.startswith(prefix)]
     for word in [value] if isinstance(value, str) else value:
         name = word.upper() if word.upper().startswith("GDN_") else prefix + word.upper()
-        if name not in abi.CONSTANTS:
-            known = [n for n in abi.CONSTANTS if n.startswith(prefix)]
-            raise ValueError(f"{struct} has no flag {word!r}: {', '.join(known) or 'none'}")
+        if name not in known:
+            raise ValueError(f"{struct} has no flag {word!r}: {', '.join(known)}")
         bits |= abi.CONSTANTS[name]
     return bits
 
@@ -104,6 +110,16 @@ def rows_are_dense(tensor):
     return True
 
 
+def check_expanded(member, tensor):
+    """A stride of 0 is the header's word for packed: an expanded tensor would be read as another."""
+    for i, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if size > 1 and stride == 0 and 0 not in tensor.shape:
+            raise ValueError(
+                f"{member} is expanded: dimension {i} has size {size} and stride 0, which no call can say: pass "
+                f"{member}.contiguous()"
+            )
+
+
 def set_strides(struct, member, tensor):
     """`<member>_strides` from a tensor [T, H, D] or [B, T, H, D]; g and beta have no D. Packed ones stay 0."""
     strides = list(tensor.stride())
@@ -120,6 +136,8 @@ def set_strides(struct, member, tensor):
 def set_layout(struct, members, member, tensor, given):
     """Strides that the struct has members for, unless the caller gave them; any other tensor must be dense."""
     line = f"{member.removesuffix('_state')}_slot_stride"
+    if not {f"{member}_strides", f"{member}_stride", line} & set(given):
+        check_expanded(member, tensor)
     if f"{member}_strides" in members:
         if f"{member}_strides" not in given and not tensor.is_contiguous():
             set_strides(struct, member, tensor)

@@ -46,6 +46,12 @@ class HostTensor:
     def dim(self):
         return len(self.shape)
 
+    def numel(self):
+        return len(self.memory)
+
+    def element_size(self):
+        return self.memory.itemsize
+
 
 def fp16(values):
     """Bits of IEEE half precision, rounded to nearest even."""

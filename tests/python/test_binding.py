@@ -62,8 +62,12 @@ class Header(unittest.TestCase):
 
 class Values(unittest.TestCase):
     def test_enums_take_numbers_names_and_torch_dtypes(self):
-        for given in (2, "GDN_F16", "f16", "torch.float16"):
+        for given in (2, "GDN_F16", "f16", "torch.float16", "fp16"):
             self.assertEqual(values.enum_value("gdn_dtype", given), 2, given)
+        for given in (2, "i64", "torch.int64"):
+            self.assertEqual(values.enum_value("gdn_index_type", given), 2, given)
+        with self.assertRaisesRegex(ValueError, "no gdn_dtype"):
+            values.enum_value("gdn_dtype", "torch.int64")
         with self.assertRaisesRegex(ValueError, "GDN_BF16"):
             values.enum_value("gdn_dtype", "float8")
 
@@ -71,6 +75,11 @@ class Values(unittest.TestCase):
         self.assertEqual(values.flags_value("gdn_conv1d_desc", ("silu", "GDN_CONV_BIAS")), 3)
         with self.assertRaisesRegex(ValueError, "no flag 'sillu'"):
             values.flags_value("gdn_conv1d_desc", "sillu")
+
+        with self.assertRaisesRegex(ValueError, "no flag 'GDN_CONV_L2_NORM'.*GDN_PREFILL_QK_L2NORM"):
+            values.flags_value("gdn_prefill_desc", "GDN_CONV_L2_NORM")
+        with self.assertRaisesRegex(ValueError, "no flag 'GDN_VERSION_MINOR'"):
+            values.flags_value("gdn_plan", "GDN_VERSION_MINOR")
 
     def test_unknown_member_is_refused_with_the_known_ones(self):
         with self.assertRaisesRegex(TypeError, "no member 'num_heads'.*num_q_heads"):
@@ -97,6 +106,23 @@ class Values(unittest.TestCase):
         self.assertEqual(strides(g=view((4, 2), (16, 1))), (0, 16, 1))
         with self.assertRaisesRegex(ValueError, "the last must be 1"):
             strides(v=view((4, 2, 64), (128, 1, 2)))
+
+    def test_an_expanded_tensor_is_refused(self):
+        """0 is the header's word for packed."""
+        for name, member, shape, stride, dim in (
+            ("gdn_prefill_args", "q", (4, 2, 64), (64, 0, 1), 1),
+            ("gdn_prefill_args", "v", (3, 4, 2, 64), (0, 128, 64, 1), 0),
+            ("gdn_prefill_args", "g", (4, 2), (1, 0), 1),
+            ("gdn_prefill_args", "slot_in", (4,), (0,), 0),
+            ("gdn_prefill_args", "initial_state", (3, 1, 64, 64), (0, 4096, 64, 1), 0),
+            ("gdn_conv1d_args", "x", (4, 96), (0, 1), 0),
+            ("gdn_conv1d_args", "a", (4, 2), (0, 1), 0),
+        ):
+            tensor = support.HostTensor(shape, "H", [0], stride=stride)
+            with self.assertRaisesRegex(ValueError, rf"{member} is expanded: dimension {dim} .*{member}\.contiguous"):
+                values.fill(name, {member: tensor})
+        one = support.HostTensor((4, 1, 64), "H", [0], stride=(128, 0, 1))
+        self.assertEqual(values.fill("gdn_prefill_args", dict(q=one)).q_strides.token, 128)
 
     def test_a_pool_of_states_may_have_padded_lines(self):
         pool = support.HostTensor((3, 1, 64, 64), "f", [0], stride=(5000, 4096, 64, 1))
@@ -142,6 +168,93 @@ class Values(unittest.TestCase):
         self.assertEqual(values.fill("gdn_conv1d_args", dict(x=x, x_stride=256)).x_stride, 256)
 
 
+def tensor(*shape):
+    return support.HostTensor(shape, "H")
+
+
+class Shapes(unittest.TestCase):
+    """What would be misread is refused by name, shape and what is wanted; counts follow from the rest."""
+
+    CONV = dict(io_type="f16", num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=16, head_dim_v=16, width=4)
+
+    def prefill(self, **given):
+        args = {"q": tensor(8, 1, 64), **given}
+        return gdn_jit.api.make_args("prefill", args, values.fill("gdn_prefill_desc", DESC))
+
+    def conv(self, desc={}, **given):  # noqa: B006
+        args = {"x": tensor(8, 64), **given}
+        return gdn_jit.api.make_args("conv1d_qkv", args, values.fill("gdn_conv1d_desc", {**self.CONV, **desc}))
+
+    def test_counts(self):
+        args = self.prefill(q=tensor(2, 4, 1, 64), k=tensor(2, 4, 1, 64), v=tensor(8, 2, 64), g=tensor(2, 4, 2))
+        self.assertEqual((args.num_tokens, args.num_seqs), (8, 2))
+        args = self.prefill(cu_seqlens=tensor(4), o=tensor(9, 2, 64), num_tokens=7, final_state=tensor(3, 2, 64, 64))
+        self.assertEqual((args.num_tokens, args.num_seqs), (7, 3))
+        self.assertEqual(self.prefill(q=tensor(8, 64)).num_tokens, 8)  # heads and dim as one
+        args = self.conv(x=tensor(8, 96), weight=tensor(64, 1, 4), q=tensor(8, 16), checkpoints=tensor(5, 3))
+        self.assertEqual((args.num_tokens, args.num_seqs, args.num_checkpoints), (8, 1, 5))
+
+    def test_prefill(self):
+        for wanted, given in (
+            (r"q has shape \(8, 2, 64\).*\[tokens, 1, 64\]", dict(q=tensor(8, 2, 64))),
+            (r"q has shape \(\)", dict(q=tensor())),
+            (r"v has shape \(8, 1, 64\).*\[tokens, 2, 64\]", dict(v=tensor(8, 1, 64))),
+            (r"k has shape \(7, 1, 64\).*num_tokens 8", dict(k=tensor(7, 1, 64))),
+            (r"o has shape \(2, 4, 2, 64\).*8 tokens in 1 seq", dict(o=tensor(2, 4, 2, 64))),
+            (r"g has shape \(8, 1\)", dict(g=tensor(8, 1))),
+            (r"beta has shape \(4, 2\)", dict(beta=tensor(4, 2))),
+            (r"cu_seqlens has shape \(0,\).*num_seqs \+ 1", dict(cu_seqlens=tensor(0))),
+            (r"cu_seqlens has shape \(1, 3\)", dict(cu_seqlens=tensor(1, 3))),
+            (r"cu_seqlens has shape \(3,\).*num_seqs is 4", dict(cu_seqlens=tensor(3), num_seqs=4)),
+            (r"final_state has shape \(1, 1, 64, 64\).*\[lines, 2, 64, 64\]", dict(final_state=tensor(1, 1, 64, 64))),
+            (
+                r"initial_state has shape \(1, 2, 64, 64\).*num_seqs 2.*slot_in",
+                dict(initial_state=tensor(1, 2, 64, 64), cu_seqlens=tensor(3)),
+            ),
+            (r"slot_in has shape \(1,\).*num_seqs is 2", dict(slot_in=tensor(1), cu_seqlens=tensor(3))),
+            (r"checkpoints has shape \(4, 2\)", dict(checkpoints=tensor(4, 2))),
+            (r"a_log has shape \(3,\).*\[2\]", dict(a_log=tensor(3))),
+        ):
+            with self.subTest(wanted), self.assertRaisesRegex(ValueError, wanted):
+                self.prefill(**given)
+
+    def test_conv(self):
+        gates = dict(num_gate_heads=2)
+        for wanted, desc, given in (
+            (r"x has shape \(2, 8, 64\).*\[tokens, 64 or more\].*flatten.*num_seqs 2", {}, dict(x=tensor(2, 8, 64))),
+            (r"x has shape \(8, 63\)", {}, dict(x=tensor(8, 63))),
+            (
+                r"x has shape \(8, 111\).*112",
+                dict(x_layout="interleaved", num_q_heads=2, num_k_heads=2),
+                dict(x=tensor(8, 111)),
+            ),
+            (r"v has shape \(8, 1, 16\)", {}, dict(v=tensor(8, 1, 16))),
+            (r"weight has shape \(4, 64\)", {}, dict(weight=tensor(4, 64))),
+            (r"a has shape \(8, 3\).*\[8, 2\]", gates, dict(a=tensor(8, 3))),
+            (r"b has shape \(2, 4, 2\)", gates, dict(b=tensor(2, 4, 2))),
+            (r"g has shape \(7, 2\)", gates, dict(g=tensor(7, 2))),
+            (r"state has shape \(1, 3, 64\).*\[lines, 64, 3\]", {}, dict(state=tensor(1, 3, 64))),
+            (r"state has shape \(1, 64, 2\).*3 or more", dict(state_layout=3), dict(state=tensor(1, 64, 2))),
+        ):
+            with self.subTest(wanted), self.assertRaisesRegex(ValueError, wanted):
+                self.conv(desc, **given)
+        self.conv(dict(state_layout=3), state=tensor(1, 64, 5))
+        self.conv(dict(state_layout="wc"), state=tensor(1, 3, 64))
+
+    def test_a_workspace_is_a_tensor_on_the_device_or_has_a_size(self):
+        arguments = lambda *given: gdn_jit.api.workspace_arguments("gdn_execute_prefill", *given)  # noqa: E731
+        room = tensor(64)
+        self.assertEqual(arguments(room, None), (room.data_ptr(), 128))
+        self.assertEqual(arguments(256, 0), (256, 0))
+        with self.assertRaisesRegex(TypeError, "workspace_size"):
+            arguments(256, None)
+        with self.assertRaisesRegex(ValueError, "workspace_size is 129.*128 bytes"):
+            arguments(room, 129)
+        room.is_cuda, room.device = False, "cpu"
+        with self.assertRaisesRegex(ValueError, "workspace is on cpu"):
+            arguments(room, None)
+
+
 class Calls(unittest.TestCase):
     def test_errors_carry_status_name_and_sentence(self):
         with context() as ctx, self.assertRaises(gdn_jit.GdnError) as caught:
@@ -172,6 +285,18 @@ class Calls(unittest.TestCase):
         ) as ctx:
             ctx.plan_prefill(ctx.target("H200"), **DESC)
         self.assertTrue(any("compile" in text for _, text in said), said)
+
+    def test_a_call_whose_plan_is_closed_is_refused(self):
+        tensors = dict(q=16, k=32, v=48, o=64, num_tokens=8, num_seqs=1)
+        with context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"]) as ctx:
+            plan = ctx.plan_prefill(ctx.target("H200"), **DESC)
+            closed, left = plan.bind(**tensors), ctx.plan_prefill(ctx.target("H200"), **DESC).bind(**tensors)
+            plan.close()
+            self.assertFalse(closed._fixed[0])
+            with self.assertRaisesRegex(ValueError, "the plan of this call is closed"):
+                closed(0)
+        with self.assertRaisesRegex(ValueError, "the plan of this call is closed"):
+            left(0)
 
     def test_plan_load_and_execute_launch_once_with_the_tensors_addresses(self):
         driver = support.FakeDriver()
@@ -308,6 +433,23 @@ class Finding(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("/nonexistent/libgdnjit.so", done.stderr)
         self.assertIn("GDN_JIT_LIBRARY", done.stderr)
+
+
+    def test_another_version_is_named_before_what_it_lacks(self):
+        for source, said in (
+            ("int gdn_version(void) { return 900; }", "is version 0.9"),
+            ("int other(void) { return 0; }", "no gdn_version"),
+        ):
+            with self.subTest(said), tempfile.TemporaryDirectory() as room:
+                (pathlib.Path(room) / "other.c").write_text(source)
+                made = f"{room}/libother.so"
+                subprocess.run([COMPILER, "-shared", "-fPIC", "-o", made, f"{room}/other.c"], check=True)
+                env = {**os.environ, "PYTHONPATH": str(support.TOP / "python"), "GDN_JIT_LIBRARY": made}
+                done = subprocess.run(
+                    [sys.executable, "-c", "import gdn_jit; gdn_jit.version()"], env=env, capture_output=True, text=True
+                )
+            self.assertIn("OSError", done.stderr)
+            self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":
