@@ -4,6 +4,8 @@ import torch
 
 from .base import Impl
 
+PAGE = 4096  # a copy of another size, by bytes, is no ceiling: 2.7 TB/s instead of 4.2 on an H200
+
 
 class Copy(Impl):
     name = "copy"
@@ -12,7 +14,7 @@ class Copy(Impl):
     checked = False
 
     def prepare(self, row, x, variant):
-        half = int(row.floor_bytes() / 2)
+        half = -(-int(row.floor_bytes() / 2) // PAGE) * PAGE
         source, target = (torch.empty(half, dtype=torch.uint8, device="cuda") for _ in range(2))
         source.random_()
 
