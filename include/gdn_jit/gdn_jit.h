@@ -13,7 +13,7 @@
  * Threads. A gdn_ctx may be used by any number of threads. A gdn_plan is immutable once created, except that gdn_plan_load()
  * may be called by any thread and is idempotent. gdn_execute_*() reads the plan only: it allocates nothing, takes no lock,
  * reads no environment and no file, and is legal during stream capture. Concurrent executes need different workspaces.
- * Callbacks may be called from any thread that plans. A log callback must return (no longjmp, no exception), must not call
+ * Every callback must return (no longjmp, no exception). A log callback may be called from any thread that plans, must not call
  * this library, and must not wait for a thread that is planning. gdn_last_error() is per thread. After fork() a child must not
  * use a context of its parent, not even to destroy it.
  *
@@ -370,7 +370,7 @@ typedef struct gdn_conv1d_desc {
 
 /*
  * One call's tensors, device memory. weight, bias, q, k, v and state are 16-byte aligned, x as x_alignment says, everything
- * else to its elements. Strides are in elements; 0 means packed.
+ * else to its elements. Strides are in elements; 0 means packed, but for x_stride, which is always given.
  *   x       [tokens, x_stride]  io_type. Packed: x_stride >= C, the first C columns are read (the rest may be z, b, a).
  *           Interleaved: k head i's group begins at column i * x_group_stride and holds [q, k, num_v_heads / num_k_heads v
  *           heads]; 0 is that and as many columns again as the v heads have (their z)
@@ -433,9 +433,9 @@ enum {
     GDN_PLAN_TUNED_ONLY = 8u,
     /*
      * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
-     * gains up to five times where gates decay, up to three where they do not (docs/prefill_hopper.md). Which chunks make
-     * a partition depends on num_tokens, num_seqs and the GPU, and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the
-     * environment is this flag for every plan of a context.
+     * gains up to ten times where gates decay, up to three where they do not; where they do not, short calls and many
+     * heads lose by it (docs/prefill_hopper.md). Which chunks make a partition depends on num_tokens, num_seqs and the GPU,
+     * and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the environment is this flag for every plan of a context.
      */
     GDN_PLAN_WHOLE_SEQUENCES = 16u,
     /*
@@ -539,9 +539,14 @@ GDN_API gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_a
 GDN_API gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *args, gdn_stream stream);
 
 /*
- * One-call forms: plan for the current device, load, execute. The first call for a desc compiles or reads the cache; later
- * calls with an equal desc find the plan (one lock, one compare). While stream is capturing, a desc not seen before is
- * GDN_E_NOT_LOADED rather than a compile: call once outside the capture. Plans live until gdn_ctx_destroy().
+ * One-call forms: plan for the current device, load, execute. The first call for a desc compiles or reads the cache, and needs
+ * the cubins and the workspace of the plan that gdn_plan_*() makes of it for that device; later calls with an equal desc find
+ * the plan (one lock, one compare). While stream is capturing, a desc not seen before is GDN_E_NOT_LOADED rather than a
+ * compile: call once outside the capture. Plans live until gdn_ctx_destroy().
+ *
+ * Bounds are meant to be those of all calls. Of descs that differ in max_tokens and max_seqs alone, from the fifth on (of those
+ * that round up to the same powers of four, 256 at least) one plan serves all, with bounds rounded up so: it may need other
+ * cubins and a larger workspace than gdn_plan_*() of the desc.
  */
 GDN_API gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_prefill_args *args, gdn_devptr workspace,
                                size_t workspace_size, gdn_stream stream);

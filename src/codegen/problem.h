@@ -34,8 +34,10 @@ struct gdni_problem {
     int32_t generic;                    /* prefill: no kernel of an arch's own, GDN_PLAN_GENERIC */
     int32_t whole_sequences;            /* prefill: none is cut: enum gdni_whole, 0 where they may be */
     int32_t batch_invariant;            /* prefill: kernel and partitions by shape and arch alone, GDN_PLAN_BATCH_INVARIANT */
+    int32_t unused;                     /* 0; in place of padding: problems are compared as bytes */
     int64_t max_tokens, max_seqs;
 };
+_Static_assert(sizeof(struct gdni_problem) == 28 * sizeof(int32_t) + 2 * sizeof(int64_t), "no padding");
 
 /* What a desc means, bounds included: GDN_E_VERSION, GDN_E_INVALID or GDN_E_UNSUPPORTED with the member's name. */
 gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill_desc *desc);

@@ -164,8 +164,8 @@ static void touch(const struct query *q, const char *name, const struct stat *st
 {
     const time_t age = time(NULL) - st->st_mtim.tv_sec;
     if (!q->writable || (age <= HOUR && age >= -HOUR)) return; /* a time far ahead would never grow old */
-    const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
-    utimensat(q->folder, name, times, AT_SYMLINK_NOFOLLOW);
+    const struct timespec now[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_NOW } };
+    utimensat(q->folder, name, now, AT_SYMLINK_NOFOLLOW); /* both: one alone only the file's owner may set */
 }
 
 /* *out NULL: not there, or not good. */

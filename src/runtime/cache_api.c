@@ -2,6 +2,7 @@
  * cache_api.c - owns the public view of the cache: counters, directory, list. Must not know: lookup, publication. No lock.
  */
 #include "base/error.h"
+#include "base/first_size.h"
 #include "base/give.h"
 #include "base/mem.h"
 #include "runtime/cache.h"
@@ -16,7 +17,7 @@ static uint64_t value_of(_Atomic uint64_t *counter)
 gdn_status gdn_cache_stat(gdn_ctx *ctx, gdn_cache_stats *out)
 {
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    GDN_TRY(gdni_check_out(out, "gdn_cache_stats", sizeof(gdn_cache_stats)));
+    GDN_TRY(gdni_check_out(out, "gdn_cache_stats", GDNI_FIRST_SIZE(gdn_cache_stats)));
     struct gdni_counters *c = &ctx->counters;
     const gdn_cache_stats stats = {
         .memory_hits = value_of(&c->memory_hits),

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/first_size.h"
 #include "base/give.h"
 #include "base/mem.h"
 #include "codegen/problem.h"
@@ -377,7 +378,7 @@ gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options, gdn_cac
                       .report = GDN_CACHE_REPORT_INIT };
     struct place place = { .fd = -1 };
     GDN_TRY(gdni_cache_check_call(ctx, 0, 0, "", out));
-    GDN_TRY(gdni_take_struct(&p.options, sizeof p.options, options, "gdn_pack_options", sizeof p.options));
+    GDN_TRY(gdni_take_struct(&p.options, sizeof p.options, options, "gdn_pack_options", GDNI_FIRST_SIZE(gdn_pack_options)));
     GDN_TRY(check_options(&p.options));
     if (!gdni_nvrtc_tag(ctx->nvrtc, p.tag)) p.tag[0] = '\0'; /* then no compiler's entries go first */
     gdn_status status = sort_keys(&p);

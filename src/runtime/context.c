@@ -5,6 +5,7 @@
 #include "runtime/context.h"
 
 #include "base/error.h"
+#include "base/first_size.h"
 #include "base/mem.h"
 #include "codegen/problem.h"
 #include "runtime/cache.h"
@@ -33,7 +34,7 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
 {
     *out = (gdn_config)GDN_CONFIG_INIT;
     if (!cfg) return GDN_OK;
-    GDN_TRY(gdni_take_struct(out, sizeof *out, cfg, "gdn_config", sizeof *out));
+    GDN_TRY(gdni_take_struct(out, sizeof *out, cfg, "gdn_config", GDNI_FIRST_SIZE(gdn_config)));
     if (out->flags & ~(uint32_t)KNOWN_FLAGS)
         return GDN_FAIL(GDN_E_INVALID,
                         "flags is 0x%x: only GDN_CTX_NO_COMPILE, GDN_CTX_NO_ENV and GDN_CTX_SHARED_CACHE are "
@@ -64,6 +65,7 @@ static bool read_environment(gdn_ctx *ctx, const gdn_config *cfg)
 static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
 {
     ctx->flags = cfg->flags;
+    ctx->cache_named = cfg->cache_dir && *cfg->cache_dir;
     return read_environment(ctx, cfg) &&
            (ctx->nvrtc = gdni_nvrtc_create(cfg->nvrtc_path ? cfg->nvrtc_path : ctx->env.nvrtc)) != NULL &&
            (ctx->cache = gdni_cache_create(cfg, &ctx->env, &ctx->log, &ctx->counters)) != NULL &&

@@ -28,6 +28,7 @@ struct gdni_counters {
 
 struct gdn_ctx {
     uint32_t flags; /* GDN_CTX_* */
+    bool cache_named; /* by the config: no environment of another program leads there */
     struct gdni_env env;
     struct gdni_log log;
     struct gdni_counters counters;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/first_size.h"
 #include "base/give.h"
 #include "runtime/cache.h"
 #include "runtime/context.h"
@@ -73,7 +74,7 @@ gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out)
 {
     gdn_doctor doctor = GDN_DOCTOR_INIT;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    GDN_TRY(gdni_check_out(out, "gdn_doctor", sizeof *out));
+    GDN_TRY(gdni_check_out(out, "gdn_doctor", GDNI_FIRST_SIZE(gdn_doctor)));
     examine_driver(ctx, &doctor);
     examine_nvrtc(ctx, &doctor);
     examine_cache(ctx, &doctor);

@@ -197,25 +197,28 @@ static int write_bytes(int fd, const void *bytes, size_t size)
  * entry. It is blocked in this thread for the write, and the one that our write raised is taken off again.
  */
 struct quiet {
-    sigset_t only, before;
-    bool was_pending;
+    sigset_t before, pending;
 };
 
 static bool begin_quiet(struct quiet *q)
 {
-    sigset_t pending;
-    sigemptyset(&q->only);
-    sigaddset(&q->only, SIGXFSZ);
-    sigpending(&pending);
-    q->was_pending = sigismember(&pending, SIGXFSZ) == 1;
-    return pthread_sigmask(SIG_BLOCK, &q->only, &q->before) == 0;
+    sigset_t raised;
+    sigemptyset(&raised);
+    sigaddset(&raised, SIGXFSZ);
+    sigaddset(&raised, SIGPIPE);
+    sigpending(&q->pending);
+    return pthread_sigmask(SIG_BLOCK, &raised, &q->before) == 0;
 }
 
 static void end_quiet(const struct quiet *q, int err)
 {
-    if (err == EFBIG && !q->was_pending) {
+    const int raised = err == EFBIG ? SIGXFSZ : err == EPIPE ? SIGPIPE : 0;
+    if (raised && sigismember(&q->pending, raised) != 1) {
         const struct timespec now = { 0 };
-        while (sigtimedwait(&q->only, NULL, &now) < 0 && errno == EINTR) {
+        sigset_t only;
+        sigemptyset(&only);
+        sigaddset(&only, raised);
+        while (sigtimedwait(&only, NULL, &now) < 0 && errno == EINTR) {
         }
     }
     pthread_sigmask(SIG_SETMASK, &q->before, NULL);

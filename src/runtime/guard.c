@@ -5,7 +5,8 @@
  * /dev/shm/gdn-jit-<uid>/compile.lock; never in the cache directory, which may be on NFS. A turn is a lock (F_OFD_SETLK) on
  * one byte of it, at an offset that is a hash of key and cache directory: no file is left behind for a key, and two keys that
  * share a byte only wait for each other. Such a lock belongs to the open file, so that two contexts of one process exclude
- * each other too, and ends with it: a process that is killed holds nobody up. There is no lock inside the process.
+ * each other too, and ends with it: a process that is killed holds nobody up, unless it had forked while it compiled and the
+ * child lives on. There is no lock inside the process.
  */
 #include "runtime/guard.h"
 
@@ -147,7 +148,11 @@ int gdni_guard_enter(struct gdni_guard *guard, const struct gdni_cache_dir *dir,
     return GDNI_GUARD_NONE;
 }
 
+/* Unlocked first: a child that was forked meanwhile has the open file too, and with it would keep the turn. */
 void gdni_guard_leave(int turn)
 {
-    if (turn != GDNI_GUARD_NONE) close(turn);
+    struct flock all = { .l_type = F_UNLCK, .l_whence = SEEK_SET };
+    if (turn == GDNI_GUARD_NONE) return;
+    (void)fcntl(turn, F_OFD_SETLK, &all);
+    close(turn);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/first_size.h"
 #include "base/mem.h"
 #include "codegen/params.h"
 #include "runtime/context.h"
@@ -60,6 +61,38 @@ struct request {
     gdn_stream stream;
 };
 
+static int64_t widened_bound(int64_t bound)
+{
+    int64_t wide = 256;
+    while (wide < bound)
+        wide *= 4;
+    return wide < INT32_MAX ? wide : INT32_MAX;
+}
+
+static struct gdni_problem widened(struct gdni_problem problem)
+{
+    problem.max_tokens = widened_bound(problem.max_tokens);
+    problem.max_seqs = widened_bound(problem.max_seqs);
+    return problem;
+}
+
+/*
+ * A desc has a plan of its own, the one that gdn_plan_*() makes of it: the same cubins, the same workspace. But a caller who
+ * puts each call's sizes there must not get a plan per call: descs that differ in nothing but their bounds, of which there are
+ * MOST_ALIKE, share one whose max_tokens and max_seqs are widened to powers of four. The lock is held.
+ */
+static void widen_after_many(const struct gdni_onecall *o, struct request *r)
+{
+    enum { MOST_ALIKE = 4 };
+    const struct gdni_problem wide = widened(r->problem);
+    int alike = 0;
+    for (size_t i = 0; i < o->count; ++i) {
+        const struct gdni_problem other = widened(o->entries[i].problem);
+        alike += o->entries[i].device == r->device && memcmp(&other, &wide, sizeof wide) == 0;
+    }
+    if (alike >= MOST_ALIKE) r->problem = wide;
+}
+
 /* The lock is held. */
 static gdn_plan *find(const struct gdni_onecall *o, const struct request *r)
 {
@@ -69,10 +102,15 @@ static gdn_plan *find(const struct gdni_onecall *o, const struct request *r)
     return NULL;
 }
 
-static gdn_plan *lookup(struct gdni_onecall *o, const struct request *r)
+/* NULL: none yet; r has the bounds that it is to have. */
+static gdn_plan *lookup(struct gdni_onecall *o, struct request *r)
 {
     pthread_mutex_lock(&o->lock);
     gdn_plan *plan = find(o, r);
+    if (!plan) {
+        widen_after_many(o, r);
+        plan = find(o, r);
+    }
     pthread_mutex_unlock(&o->lock);
     return plan;
 }
@@ -147,23 +185,10 @@ static gdn_status current_device(const struct gdni_cuda *cuda, gdni_cudevice *ou
     return result == 0 ? GDN_OK : gdni_cuda_fail(cuda, result, "cuCtxGetDevice");
 }
 
-/*
- * Descs that differ in their bounds only share plans: max_tokens and max_seqs are widened to powers of four, so that a caller
- * who puts each call's sizes there does not make a plan per call.
- */
-static int64_t widened(int64_t bound)
-{
-    int64_t wide = 256;
-    while (wide < bound)
-        wide *= 4;
-    return wide < INT32_MAX ? wide : INT32_MAX;
-}
 
 static gdn_status get_plan(gdn_ctx *ctx, const struct gdni_problem *problem, gdn_stream stream, gdn_plan **out)
 {
     struct request r = { .ctx = ctx, .problem = *problem, .stream = stream };
-    r.problem.max_tokens = widened(problem->max_tokens);
-    r.problem.max_seqs = widened(problem->max_seqs);
     GDN_TRY(gdni_driver_get(ctx->driver, &r.cuda));
     GDN_TRY(current_device(r.cuda, &r.device));
     *out = lookup(ctx->onecall, &r);
@@ -183,8 +208,8 @@ gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_pre
     gdn_plan *plan = NULL;
     GDN_TRY(check_ctx(ctx));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", sizeof a));
-    GDN_TRY(gdni_check_prefill_args(&problem, &a)); /* against desc's own bounds; the plan's are wider */
+    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", GDNI_FIRST_SIZE(gdn_prefill_args)));
+    GDN_TRY(gdni_check_prefill_args(&problem, &a)); /* against desc's own bounds; the plan's may be wider */
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_prefill(plan, args, workspace, workspace_size, stream);
 }
@@ -196,7 +221,7 @@ gdn_status gdn_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_c
     gdn_plan *plan = NULL;
     GDN_TRY(check_ctx(ctx));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
-    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", sizeof a));
+    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", GDNI_FIRST_SIZE(gdn_conv1d_args)));
     GDN_TRY(gdni_check_conv1d_args(&problem, &a));
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_conv1d_qkv(plan, args, stream);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/first_size.h"
 #include "base/give.h"
 #include "base/mem.h"
 #include "codegen/partition.h"
@@ -154,13 +155,13 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params 
 static void advise(const gdn_plan *plan, uint32_t flags)
 {
     char sentence[1024];
-    struct gdni_strbuf line = { 0 };
+    struct gdni_strbuf command = { 0 };
     snprintf(sentence, sizeof sentence, "%s", gdni_error_text());
-    if (gdni_record_print(&line, plan, flags) == GDN_OK)
-        gdni_fail(GDN_E_NOT_CACHED, "%s: echo '%s' | gdn-jit-cache warm --from -", sentence, line.text);
+    if (gdni_record_print_command(&command, plan, flags) == GDN_OK)
+        gdni_fail(GDN_E_NOT_CACHED, "%s: %s", sentence, command.text);
     else
         gdni_fail(GDN_E_NOT_CACHED, "%s", sentence);
-    gdni_sb_free(&line);
+    gdni_sb_free(&command);
 }
 
 /* Its switch is a flag of every plan, of the one-call functions' too; what is recorded is made again without it. */
@@ -204,16 +205,19 @@ gdn_status gdni_plan_create_with(gdn_ctx *ctx, const gdn_target *target, const s
     return create(ctx, target, problem, 0, params, out);
 }
 
+enum { MOST_SMS = 65536 }; /* more than any GPU has, and few enough for sizes that follow from it */
+
 gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
 {
     *out = (gdn_target)GDN_TARGET_INIT;
-    GDN_TRY(gdni_take_struct(out, sizeof *out, target, "gdn_target", sizeof *out));
+    GDN_TRY(gdni_take_struct(out, sizeof *out, target, "gdn_target", GDNI_FIRST_SIZE(gdn_target)));
     if (!memchr(out->arch, '\0', sizeof out->arch) || !memchr(out->gpu_name, '\0', sizeof out->gpu_name))
         return GDN_FAIL(GDN_E_INVALID, "target.arch or target.gpu_name has no terminating zero: fill target by "
                                        "gdn_target_from_name() or gdn_target_from_device()");
-    if (out->num_sms < 0)
-        return GDN_FAIL(GDN_E_INVALID, "target.num_sms is %d: must be positive, or 0 for the arch's common GPU",
-                        out->num_sms);
+    if (out->reserved) return GDN_FAIL(GDN_E_INVALID, "target.reserved is %d: must be 0", out->reserved);
+    if (out->num_sms < 0 || out->num_sms > MOST_SMS)
+        return GDN_FAIL(GDN_E_INVALID, "target.num_sms is %d: must be 1 to %d, or 0 for the arch's common GPU",
+                        out->num_sms, MOST_SMS);
     return GDN_OK;
 }
 
@@ -258,7 +262,7 @@ static gdn_status find_support(const gdn_target *target, const gdn_prefill_desc 
 gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out)
 {
     gdn_support support = GDN_SUPPORT_INIT;
-    GDN_TRY(gdni_check_out(out, "gdn_support", sizeof *out));
+    GDN_TRY(gdni_check_out(out, "gdn_support", GDNI_FIRST_SIZE(gdn_support)));
     const gdn_status status = find_support(target, desc, &support);
     if (status != GDN_OK) snprintf(support.reason, sizeof support.reason, "%s", gdni_error_text());
     gdni_give_struct(out, &support, sizeof support);

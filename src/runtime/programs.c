@@ -186,8 +186,7 @@ static gdn_status take_turn(struct gdni_request *request)
 {
     struct gdn_ctx *ctx = request->ctx;
     request->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), request->key->hex);
-    if (request->turn == GDNI_GUARD_NONE) return GDN_OK;
-    GDN_TRY(find_own(request));
+    GDN_TRY(find_own(request)); /* after a time-out too: whoever has the turn may have long published */
     if (request->program) count(&ctx->counters.disk_hits, 1);
     return GDN_OK;
 }

@@ -9,7 +9,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -17,6 +19,7 @@
 #include "codegen/key.h"
 #include "codegen/shape.h"
 #include "codegen/unit.h"
+#include "runtime/context.h"
 #include "runtime/fsutil.h"
 #include "runtime/plan.h"
 
@@ -91,7 +94,8 @@ static gdn_status print_line(struct gdni_strbuf *sb, const gdn_plan *plan, uint3
     return GDN_OK;
 }
 
-gdn_status gdni_record_print(struct gdni_strbuf *sb, const gdn_plan *plan, uint32_t flags)
+/* The line, without its end. In it stands no single quote: it may be quoted by them in a shell. */
+static gdn_status print_quotable(struct gdni_strbuf *sb, const gdn_plan *plan, uint32_t flags)
 {
     struct gdni_strbuf line = { 0 };
     const gdn_status status = print_line(&line, plan, flags);
@@ -99,6 +103,38 @@ gdn_status gdni_record_print(struct gdni_strbuf *sb, const gdn_plan *plan, uint3
     gdni_sb_free(&line);
     if (status != GDN_OK) return status;
     return sb->failed ? GDN_FAIL(GDN_E_NOMEM, "out of memory: the record of a plan") : GDN_OK;
+}
+
+/* ---- a command ---- */
+
+/* One word of a shell, whatever is in it. */
+static void quote(struct gdni_strbuf *sb, const char *word)
+{
+    gdni_sb_str(sb, "'");
+    for (; *word; ++word)
+        if (*word == '\'')
+            gdni_sb_str(sb, "'\\''");
+        else
+            gdni_sb_bytes(sb, word, 1);
+    gdni_sb_str(sb, "'");
+}
+
+/* Where the cache is, if the tool would not look there by itself. */
+static void name_cache(struct gdni_strbuf *sb, const gdn_ctx *ctx)
+{
+    char absolute[PATH_MAX];
+    if (!ctx->cache_named) return;
+    gdni_sb_str(sb, " --cache-dir ");
+    quote(sb, realpath(gdn_cache_dir(ctx), absolute) ? absolute : gdn_cache_dir(ctx));
+}
+
+gdn_status gdni_record_print_command(struct gdni_strbuf *sb, const gdn_plan *plan, uint32_t flags)
+{
+    gdni_sb_str(sb, "echo '");
+    GDN_TRY(print_quotable(sb, plan, flags));
+    gdni_sb_str(sb, "' | gdn-jit-cache warm --from -");
+    name_cache(sb, plan->ctx);
+    return sb->failed ? GDN_FAIL(GDN_E_NOMEM, "out of memory: the command that adds a plan") : GDN_OK;
 }
 
 /* ---- the file ---- */
@@ -123,7 +159,7 @@ void gdni_record_plan(struct gdni_record *r, const gdn_plan *plan, uint32_t flag
     struct gdni_strbuf sb = { 0 };
     const bool was_torn = atomic_exchange(&r->torn, false);
     if (was_torn) gdni_sb_str(&sb, "\n");
-    gdn_status status = gdni_record_print(&sb, plan, flags);
+    gdn_status status = print_quotable(&sb, plan, flags);
     gdni_sb_str(&sb, "\n");
     if (status == GDN_OK && sb.failed) status = GDN_FAIL(GDN_E_NOMEM, "out of memory");
     if (status == GDN_OK)

@@ -17,7 +17,7 @@ void gdni_record_destroy(struct gdni_record *record);
 /* Appends the line of a plan whose variants are chosen. Best effort: what fails is one warning, and no failure of the plan. */
 void gdni_record_plan(struct gdni_record *record, const gdn_plan *plan, uint32_t flags);
 
-/* The line, without its end; GDN_E_NOMEM. In it stands no single quote: it may be quoted by them in a shell. */
-gdn_status gdni_record_print(struct gdni_strbuf *sb, const gdn_plan *plan, uint32_t flags);
+/* The shell command that adds what the plan needs to its context's cache; GDN_E_NOMEM. */
+gdn_status gdni_record_print_command(struct gdni_strbuf *sb, const gdn_plan *plan, uint32_t flags);
 
 #endif

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/first_size.h"
 #include "base/give.h"
 #include "base/mem.h"
 #include "runtime/clock.h"
@@ -299,6 +300,7 @@ static gdn_status check_options(const gdn_tune_options *o)
                         o->steps);
     if (o->plan_flags & ~(uint32_t)GDN_PLAN_GENERIC)
         return GDN_FAIL(GDN_E_INVALID, "options.plan_flags is 0x%x: only GDN_PLAN_GENERIC is known", o->plan_flags);
+    if (o->reserved) return GDN_FAIL(GDN_E_INVALID, "options.reserved is %d: must be 0", o->reserved);
     if (o->num_tokens < 0 || o->num_seqs < 0 || o->budget_ms < 0 || o->timeout_ms < 0)
         return GDN_FAIL(GDN_E_INVALID,
                         "options.num_tokens, num_seqs, budget_ms, timeout_ms are %lld, %lld, %lld, %lld: none may be "
@@ -307,6 +309,9 @@ static gdn_status check_options(const gdn_tune_options *o)
                         (long long)o->timeout_ms);
     if (o->num_skip && !o->skip)
         return GDN_FAIL(GDN_E_INVALID, "options.skip is null but num_skip is %zu: pass the list or 0", o->num_skip);
+    for (size_t i = 0; i < o->num_skip; ++i)
+        if (!o->skip[i])
+            return GDN_FAIL(GDN_E_INVALID, "options.skip[%zu] is null: pass params as events spell them", i);
     if (o->only && !(o->steps & GDN_TUNE_MEASURE)) return GDN_OK;
     if (o->only)
         return GDN_FAIL(GDN_E_INVALID,
@@ -317,7 +322,7 @@ static gdn_status check_options(const gdn_tune_options *o)
 static gdn_status take_options(gdn_tune_options *out, const gdn_tune_options *options)
 {
     *out = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT;
-    if (options) GDN_TRY(gdni_take_struct(out, sizeof *out, options, "gdn_tune_options", sizeof *out));
+    if (options) GDN_TRY(gdni_take_struct(out, sizeof *out, options, "gdn_tune_options", GDNI_FIRST_SIZE(gdn_tune_options)));
     if (!out->steps) out->steps = ALL_STEPS;
     if (!out->timeout_ms) out->timeout_ms = DEFAULT_TIMEOUT_MS;
     if (!out->max_scratch_bytes) out->max_scratch_bytes = default_scratch;
@@ -395,7 +400,7 @@ static gdn_status run(struct gdni_tune *t, const gdn_tune_options *options, gdn_
 static gdn_status check_call(const gdn_ctx *ctx, const gdn_tune_result *out)
 {
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    return gdni_check_out(out, "gdn_tune_result", sizeof *out);
+    return gdni_check_out(out, "gdn_tune_result", GDNI_FIRST_SIZE(gdn_tune_result));
 }
 
 /* The tuning is some ten thousand bytes: not for the stack of an embedder's thread. */
@@ -419,7 +424,8 @@ gdn_status gdn_tune_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gd
     union gdni_desc taken = { .prefill = GDN_PREFILL_DESC_INIT };
     GDN_TRY(check_call(ctx, out));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    GDN_TRY(gdni_take_struct(&taken.prefill, sizeof taken.prefill, desc, "gdn_prefill_desc", sizeof taken.prefill));
+    GDN_TRY(gdni_take_struct(&taken.prefill, sizeof taken.prefill, desc, "gdn_prefill_desc",
+                             GDNI_FIRST_SIZE(gdn_prefill_desc)));
     return tune(ctx, &problem, &taken, options, out);
 }
 
@@ -430,6 +436,6 @@ gdn_status gdn_tune_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const 
     union gdni_desc taken = { .conv1d = GDN_CONV1D_DESC_INIT };
     GDN_TRY(check_call(ctx, out));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
-    GDN_TRY(gdni_take_struct(&taken.conv1d, sizeof taken.conv1d, desc, "gdn_conv1d_desc", sizeof taken.conv1d));
+    GDN_TRY(gdni_take_struct(&taken.conv1d, sizeof taken.conv1d, desc, "gdn_conv1d_desc", GDNI_FIRST_SIZE(gdn_conv1d_desc)));
     return tune(ctx, &problem, &taken, options, out);
 }

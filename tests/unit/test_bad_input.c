@@ -537,6 +537,12 @@ Test(bad_input, targets_of_a_plan)
     t = good;
     t.num_sms = -3;
     EXPECT(plan_for(&t), GDN_E_INVALID, "num_sms is -3");
+    t.num_sms = 1000000000;
+    EXPECT(plan_for(&t), GDN_E_INVALID, "num_sms is 1000000000");
+    t.num_sms = 132;
+    t.reserved = 7;
+    EXPECT(plan_for(&t), GDN_E_INVALID, "reserved is 7");
+    t.reserved = 0;
 }
 
 /* ---- Compiler, cache, driver ---- */

@@ -106,6 +106,23 @@ Test(guard, one_key_one_turn_other_keys_and_directories_are_free)
     cr_assert_eq(lines.count[GDN_LOG_WARN], 0, "%s", lines.last[GDN_LOG_WARN]);
 }
 
+/* It has the open file too, to which the lock belongs. */
+Test(guard, a_child_that_was_forked_in_a_turn_does_not_keep_it)
+{
+    const int turn = enter(1000, KEY);
+    cr_assert_neq(turn, GDNI_GUARD_NONE);
+    const pid_t child = fork();
+    if (child == 0)
+        for (;;) pause();
+    cr_assert_gt(child, 0);
+    gdni_guard_leave(turn);
+    const int again = enter(1, KEY);
+    cr_expect_neq(again, GDNI_GUARD_NONE, "the child still has the turn");
+    gdni_guard_leave(again);
+    kill(child, SIGKILL);
+    cr_assert_eq(waitpid(child, NULL, 0), child);
+}
+
 Test(guard, a_killed_process_holds_nobody_up)
 {
     int ready[2];

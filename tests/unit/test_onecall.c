@@ -83,15 +83,42 @@ Test(onecall, a_different_desc_is_a_different_plan)
     cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 2);
 }
 
-Test(onecall, descs_that_differ_in_bounds_share_a_plan)
+Test(onecall, many_descs_that_differ_in_bounds_share_a_plan)
 {
     gdn_conv1d_desc desc = fake_conv1d_desc();
     for (int64_t tokens = 300; tokens < 1000; tokens += 7) {
         desc.max_tokens = tokens;
         desc.max_seqs = 3 + tokens % 200;
         cr_assert_eq(call(&desc), GDN_OK, "%lld: %s", (long long)tokens, gdn_last_error());
+        const int64_t descs = (tokens - 300) / 7 + 1;
+        cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), descs < 5 ? descs : 5, "%lld", (long long)tokens);
     }
-    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 1);
+    desc.max_tokens = 300;
+    desc.max_seqs = 3 + 300 % 200;
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    desc.max_tokens = 1025; /* rounds up to another power of four */
+    cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 6);
+}
+
+/* With the bounds of the desc, whatever they are: max_tokens decides kernels and workspace. */
+Test(onecall, needs_what_a_plan_of_its_desc_needs)
+{
+    for (int64_t tokens = 96; tokens < 70000; tokens *= 2) {
+        gdn_prefill_desc desc = fake_prefill_desc();
+        gdn_prefill_args args = fake_prefill_args();
+        gdn_target target = GDN_TARGET_INIT;
+        gdn_plan *plan = NULL;
+        desc.max_tokens = tokens;
+        cr_assert_eq(gdn_target_from_device(host.ctx, 0, &target), GDN_OK, "%s", gdn_last_error());
+        cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+        const uint64_t compiles = fake_compiles(host.ctx);
+        const size_t size = gdn_plan_workspace_size(plan);
+        cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, size ? 0x10000 : 0, size, NULL), GDN_OK, "max_tokens %lld: %s",
+                     (long long)tokens, gdn_last_error());
+        cr_expect_eq(fake_compiles(host.ctx), compiles, "max_tokens %lld", (long long)tokens);
+        gdn_plan_destroy(plan);
+    }
 }
 
 Test(onecall, a_call_is_held_to_its_own_descs_bounds)

@@ -286,6 +286,20 @@ Test(record, running_out_of_memory_costs_a_line_at_most)
     gdn_ctx_destroy(ctx);
 }
 
+/* A pipe whose reader has gone raises a signal that would end the process. */
+Test(record, a_reader_that_goes_away_is_no_signal)
+{
+    char path[64];
+    int ends[2];
+    cr_assert_eq(pipe(ends), 0);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
+    gdn_ctx *ctx = open_ctx(path, 0, NULL);
+    close(ends[0]);
+    make_plan(ctx, "NVIDIA H200", 70000);
+    gdn_ctx_destroy(ctx);
+    close(ends[1]);
+}
+
 /* ---- strict mode ---- */
 
 Test(record, strict_mode_gives_the_command_that_would_add_it)
@@ -314,4 +328,21 @@ Test(record, strict_mode_gives_the_command_that_would_add_it)
         cr_assert_eq(stats.compiles, 0u);
         gdn_ctx_destroy(ctx);
     }
+}
+
+/* No environment leads the tool there. */
+Test(record, the_command_names_a_cache_that_the_config_named)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
+    gdn_ctx *ctx = NULL;
+    gdn_plan *p = NULL;
+    char want[4200];
+    cfg.cache_dir = store_path(scratch, "it's");
+    cfg.flags = GDN_CTX_NO_ENV | GDN_CTX_NO_COMPILE;
+    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(plan(ctx, "NVIDIA H200", 70000, 0, &p), GDN_E_NOT_CACHED);
+    snprintf(want, sizeof want, "warm --from - --cache-dir '%s/it'\\''s'", scratch);
+    cr_expect(strstr(gdn_last_error(), want), "no %s in: %s", want, gdn_last_error());
+    gdn_ctx_destroy(ctx);
 }

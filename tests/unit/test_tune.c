@@ -504,6 +504,13 @@ Test(tune, what_is_asked_wrongly_is_refused_by_name)
     cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
     o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.num_skip = 1;
     cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    const char *const nothing[] = { NULL };
+    o.skip = nothing;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    cr_expect(fake_error_says("skip[0] is null"), "%s", gdn_last_error());
+    o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.reserved = 7;
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+    cr_expect(fake_error_says("reserved is 7"), "%s", gdn_last_error());
     o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.only = "{}";
     cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
     o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.device = 3;
