@@ -35,7 +35,10 @@ enum { GDNI_FIRST_SIZES(ROW) };
 GDNI_FIRST_SIZES(ROW)
 #undef ROW
 
-/* For the min_size of gdni_take_struct() and gdni_check_out(). */
-#define GDNI_FIRST_SIZE(type) ((size_t)GDNI_FIRST_SIZE_OF_##type)
+/* gdni_take_struct() (codegen/problem.h) and gdni_check_out() (base/give.h) of a struct of this type, by its name and sizes. */
+#define GDNI_TAKE_STRUCT(type, ours, theirs)                                                               \
+    gdni_take_struct(1 ? (ours) : (type *)NULL, sizeof(type), 1 ? (theirs) : (const type *)NULL, #type, \
+                     GDNI_FIRST_SIZE_OF_##type)
+#define GDNI_CHECK_OUT(type, out) gdni_check_out(1 ? (out) : (type *)NULL, #type, GDNI_FIRST_SIZE_OF_##type)
 
 #endif

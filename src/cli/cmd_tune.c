@@ -471,7 +471,7 @@ static int run(struct tune *t, int argc, char **argv)
     CLI_TRY(check_options(o));
     CLI_TRY(cli_tune_jobs_find(o, &t->jobs));
     CLI_TRY(cli_resolve_context(o, &t->ctx));
-    if (o->output) CLI_TRY(load_file(t->ctx, o->output, &owner));
+    if (o->output && !o->check) CLI_TRY(load_file(t->ctx, o->output, &owner)); /* --check reads it by itself */
     if (o->worker) return cli_tune_work(t->ctx, &t->jobs, o);
     CLI_TRY(find_target(t));
     t->start_ms = cli_now_ms();

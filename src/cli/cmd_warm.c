@@ -94,14 +94,12 @@ static void print_json(const struct cli_build *b, size_t missing)
     cli_print_json(root);
 }
 
-/* Another compiler's entry of the same key is not looked at by an engine that has this one. nvrtc: this one; "": none. */
-static bool holds(const struct cli_entries *entries, const struct cli_kernel *k, const char *nvrtc)
+/* Another compiler's entry of the same key is not looked at by an engine that has this one. */
+static bool holds(const struct cli_entries *entries, const char *key, const char *compiler)
 {
     for (size_t i = 0; i < entries->count; ++i) {
         const struct cli_entry *e = &entries->items[i];
-        if (e->valid && strcmp(e->key, k->key) == 0 &&
-            (strcmp(e->compiler, k->compiler) == 0 || strcmp(e->compiler, nvrtc) == 0))
-            return true;
+        if (e->valid && strcmp(e->key, key) == 0 && strcmp(e->compiler, compiler) == 0) return true;
     }
     return false;
 }
@@ -114,11 +112,16 @@ static int count_missing(const struct cli_build *b, size_t *missing)
 {
     struct cli_entries entries = { 0 };
     gdn_doctor doctor = GDN_DOCTOR_INIT;
+    bool examined = false;
     CLI_TRY(cli_entries_find(b->ctx, "", &entries));
-    gdn_examine(b->ctx, &doctor); /* for the name of this NVRTC: a bundle's kernels may be another's */
     *missing = 0;
-    for (size_t i = 0; i < b->num_kernels; ++i)
-        *missing += !holds(&entries, &b->kernels[i], doctor.nvrtc);
+    for (size_t i = 0; i < b->num_kernels; ++i) {
+        const struct cli_kernel *k = &b->kernels[i];
+        if (holds(&entries, k->key, k->compiler)) continue;
+        if (!examined) gdn_examine(b->ctx, &doctor); /* a bundle's kernel may be another compiler's; rare: it asks the driver */
+        examined = true;
+        *missing += !holds(&entries, k->key, doctor.nvrtc);
+    }
     cli_entries_free(&entries);
     return CLI_OK;
 }

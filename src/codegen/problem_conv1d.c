@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "codegen/check.h"
 #include "base/first_size.h"
+#include "codegen/check.h"
 
 static gdn_status check_heads(const gdn_conv1d_desc *d)
 {
@@ -168,7 +168,7 @@ static void fill_problem(struct gdni_problem *out, const gdn_conv1d_desc *d)
 gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_desc *desc)
 {
     gdn_conv1d_desc d = GDN_CONV1D_DESC_INIT;
-    GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_conv1d_desc", GDNI_FIRST_SIZE(gdn_conv1d_desc)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_desc, &d, desc));
     fill_types(&d);
     GDN_TRY(check_desc(&d));
     memset(out, 0, sizeof *out);

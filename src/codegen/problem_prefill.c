@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "codegen/check.h"
 #include "base/first_size.h"
+#include "codegen/check.h"
 
 static gdn_status check_heads(const gdn_prefill_desc *d, int32_t *heads)
 {
@@ -71,7 +71,7 @@ gdn_status gdni_problem_from_prefill(struct gdni_problem *out, const gdn_prefill
 {
     gdn_prefill_desc d = GDN_PREFILL_DESC_INIT;
     int32_t heads = 0;
-    GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_prefill_desc", GDNI_FIRST_SIZE(gdn_prefill_desc)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_desc, &d, desc));
     GDN_TRY(check_desc(&d, &heads));
     memset(out, 0, sizeof *out);
     *out = (struct gdni_problem){

@@ -217,7 +217,7 @@ static void zero_rows(const struct gdni_conv1d_run *r, const struct part *part, 
 static gdn_status take_desc(struct gdni_conv1d_run *r, const gdn_conv1d_desc *desc)
 {
     gdn_conv1d_desc d = GDN_CONV1D_DESC_INIT;
-    GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_conv1d_desc", GDNI_FIRST_SIZE(gdn_conv1d_desc)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_desc, &d, desc));
     d.max_tokens = d.max_seqs = INT32_MAX; /* the caller's are not used */
     GDN_TRY(gdni_problem_from_conv1d(&r->p, &d));
     r->p.x_alignment = 1; /* a contract of the device's loads */
@@ -239,7 +239,7 @@ static gdn_status take_args(struct gdni_conv1d_run *r, const gdn_conv1d_args *ar
 {
     gdn_conv1d_args *a = &r->a;
     *a = (gdn_conv1d_args)GDN_CONV1D_ARGS_INIT;
-    GDN_TRY(gdni_take_struct(a, sizeof *a, args, "gdn_conv1d_args", GDNI_FIRST_SIZE(gdn_conv1d_args)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_args, a, args));
     gdn_conv1d_args checked = *a;
     gdn_devptr *const pointers[] = { &checked.x,          &checked.weight,  &checked.bias,     &checked.q,
                                      &checked.k,          &checked.v,       &checked.a,        &checked.b,

@@ -258,7 +258,7 @@ static void zero_padding(struct run *r)
 static gdn_status take_desc(struct run *r, const gdn_prefill_desc *desc)
 {
     gdn_prefill_desc d = GDN_PREFILL_DESC_INIT;
-    GDN_TRY(gdni_take_struct(&d, sizeof d, desc, "gdn_prefill_desc", GDNI_FIRST_SIZE(gdn_prefill_desc)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_desc, &d, desc));
     d.max_tokens = d.max_seqs = INT32_MAX; /* the caller's are not used */
     return gdni_problem_from_prefill(&r->p, &d);
 }
@@ -279,7 +279,7 @@ static gdn_status take_args(struct run *r, const gdn_prefill_args *args)
 {
     gdn_prefill_args *a = &r->a;
     *a = (gdn_prefill_args)GDN_PREFILL_ARGS_INIT;
-    GDN_TRY(gdni_take_struct(a, sizeof *a, args, "gdn_prefill_args", GDNI_FIRST_SIZE(gdn_prefill_args)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_args, a, args));
     gdn_prefill_args checked = *a;
     gdn_devptr *const pointers[] = { &checked.q,
                                      &checked.k,

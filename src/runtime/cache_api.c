@@ -17,7 +17,7 @@ static uint64_t value_of(_Atomic uint64_t *counter)
 gdn_status gdn_cache_stat(gdn_ctx *ctx, gdn_cache_stats *out)
 {
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    GDN_TRY(gdni_check_out(out, "gdn_cache_stats", GDNI_FIRST_SIZE(gdn_cache_stats)));
+    GDN_TRY(GDNI_CHECK_OUT(gdn_cache_stats, out));
     struct gdni_counters *c = &ctx->counters;
     const gdn_cache_stats stats = {
         .memory_hits = value_of(&c->memory_hits),

@@ -378,7 +378,7 @@ gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options, gdn_cac
                       .report = GDN_CACHE_REPORT_INIT };
     struct place place = { .fd = -1 };
     GDN_TRY(gdni_cache_check_call(ctx, 0, 0, "", out));
-    GDN_TRY(gdni_take_struct(&p.options, sizeof p.options, options, "gdn_pack_options", GDNI_FIRST_SIZE(gdn_pack_options)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_pack_options, &p.options, options));
     GDN_TRY(check_options(&p.options));
     if (!gdni_nvrtc_tag(ctx->nvrtc, p.tag)) p.tag[0] = '\0'; /* then no compiler's entries go first */
     gdn_status status = sort_keys(&p);

@@ -135,8 +135,7 @@ static gdn_status take_options(struct prune *p, gdn_ctx *ctx, const gdn_prune_op
     const struct gdni_arch *arch = NULL;
     const struct gdni_nvrtc_api *api = NULL;
     const uint32_t known = GDN_PRUNE_DRY_RUN | GDN_PRUNE_OTHER_COMPILERS;
-    GDN_TRY(gdni_take_struct(&p->options, sizeof p->options, options, "gdn_prune_options",
-                             GDNI_FIRST_SIZE(gdn_prune_options)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_prune_options, &p->options, options));
     if (p->options.flags & ~known)
         return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PRUNE_DRY_RUN and GDN_PRUNE_OTHER_COMPILERS are known",
                         p->options.flags);

@@ -15,7 +15,7 @@ gdn_status gdni_cache_check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t kn
 {
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
     if (flags & ~known) return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only %s known", flags, names);
-    return gdni_check_out(out, "gdn_cache_report", GDNI_FIRST_SIZE(gdn_cache_report));
+    return GDNI_CHECK_OUT(gdn_cache_report, out);
 }
 
 gdn_status gdni_cache_need_dir(const gdn_ctx *ctx, const struct gdni_cache_dir **out)

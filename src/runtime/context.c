@@ -34,7 +34,7 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
 {
     *out = (gdn_config)GDN_CONFIG_INIT;
     if (!cfg) return GDN_OK;
-    GDN_TRY(gdni_take_struct(out, sizeof *out, cfg, "gdn_config", GDNI_FIRST_SIZE(gdn_config)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_config, out, cfg));
     if (out->flags & ~(uint32_t)KNOWN_FLAGS)
         return GDN_FAIL(GDN_E_INVALID,
                         "flags is 0x%x: only GDN_CTX_NO_COMPILE, GDN_CTX_NO_ENV and GDN_CTX_SHARED_CACHE are "

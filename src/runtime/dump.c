@@ -351,7 +351,7 @@ gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64_t num_s
     if (num_tokens < 0 || num_seqs < 0)
         return GDN_FAIL(GDN_E_INVALID, "num_tokens is %lld, num_seqs is %lld: must not be negative",
                         (long long)num_tokens, (long long)num_seqs);
-    GDN_TRY(gdni_check_out(out, "gdn_cost", GDNI_FIRST_SIZE(gdn_cost)));
+    GDN_TRY(GDNI_CHECK_OUT(gdn_cost, out));
     gdni_problem_cost(&plan->problem, num_tokens, num_seqs, &cost.bytes, &cost.flops);
     cost.floor_us = floor_us(&plan->target, cost.bytes, cost.flops);
     gdni_give_struct(out, &cost, sizeof cost);

@@ -74,7 +74,7 @@ gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out)
 {
     gdn_doctor doctor = GDN_DOCTOR_INIT;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    GDN_TRY(gdni_check_out(out, "gdn_doctor", GDNI_FIRST_SIZE(gdn_doctor)));
+    GDN_TRY(GDNI_CHECK_OUT(gdn_doctor, out));
     examine_driver(ctx, &doctor);
     examine_nvrtc(ctx, &doctor);
     examine_cache(ctx, &doctor);

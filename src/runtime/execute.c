@@ -290,7 +290,7 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     gdn_prefill_args a = GDN_PREFILL_ARGS_INIT;
     const struct gdni_loaded *loaded = NULL;
     GDN_TRY(check_plan(plan, GDNI_OP_PREFILL));
-    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", GDNI_FIRST_SIZE(gdn_prefill_args)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_args, &a, args));
     GDN_TRY(gdni_check_prefill_args(&plan->problem, &a));
     GDN_TRY(check_workspace(plan, workspace, workspace_size));
     /* Sequences of no token still copy their states; rows of no sequence may still have to become zeros. */
@@ -308,7 +308,7 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
     gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
     const struct gdni_loaded *loaded = NULL;
     GDN_TRY(check_plan(plan, GDNI_OP_CONV1D_QKV));
-    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", GDNI_FIRST_SIZE(gdn_conv1d_args)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_args, &a, args));
     GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
     struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
     struct gdni_conv1d_params params;

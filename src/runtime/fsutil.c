@@ -193,8 +193,9 @@ static int write_bytes(int fd, const void *bytes, size_t size)
 }
 
 /*
- * Under RLIMIT_FSIZE a write that passes the limit is a signal first, which would end the embedder's process over a cache
- * entry. It is blocked in this thread for the write, and the one that our write raised is taken off again.
+ * Under RLIMIT_FSIZE a write that passes the limit is a signal first, and so is one into a pipe that nobody reads: that would
+ * end the embedder's process over a cache entry, or a line of a record. They are blocked in this thread for the write, and the
+ * one that our write raised is taken off again.
  */
 struct quiet {
     sigset_t before, pending;

@@ -208,7 +208,7 @@ gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_pre
     gdn_plan *plan = NULL;
     GDN_TRY(check_ctx(ctx));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_prefill_args", GDNI_FIRST_SIZE(gdn_prefill_args)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_args, &a, args));
     GDN_TRY(gdni_check_prefill_args(&problem, &a)); /* against desc's own bounds; the plan's may be wider */
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_prefill(plan, args, workspace, workspace_size, stream);
@@ -221,7 +221,7 @@ gdn_status gdn_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_c
     gdn_plan *plan = NULL;
     GDN_TRY(check_ctx(ctx));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
-    GDN_TRY(gdni_take_struct(&a, sizeof a, args, "gdn_conv1d_args", GDNI_FIRST_SIZE(gdn_conv1d_args)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_args, &a, args));
     GDN_TRY(gdni_check_conv1d_args(&problem, &a));
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_conv1d_qkv(plan, args, stream);

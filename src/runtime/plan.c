@@ -205,19 +205,17 @@ gdn_status gdni_plan_create_with(gdn_ctx *ctx, const gdn_target *target, const s
     return create(ctx, target, problem, 0, params, out);
 }
 
-enum { MOST_SMS = 65536 }; /* more than any GPU has, and few enough for sizes that follow from it */
-
 gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
 {
     *out = (gdn_target)GDN_TARGET_INIT;
-    GDN_TRY(gdni_take_struct(out, sizeof *out, target, "gdn_target", GDNI_FIRST_SIZE(gdn_target)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_target, out, target));
     if (!memchr(out->arch, '\0', sizeof out->arch) || !memchr(out->gpu_name, '\0', sizeof out->gpu_name))
         return GDN_FAIL(GDN_E_INVALID, "target.arch or target.gpu_name has no terminating zero: fill target by "
                                        "gdn_target_from_name() or gdn_target_from_device()");
     if (out->reserved) return GDN_FAIL(GDN_E_INVALID, "target.reserved is %d: must be 0", out->reserved);
-    if (out->num_sms < 0 || out->num_sms > MOST_SMS)
+    if (out->num_sms < 0 || out->num_sms > GDNI_MOST_SMS)
         return GDN_FAIL(GDN_E_INVALID, "target.num_sms is %d: must be 1 to %d, or 0 for the arch's common GPU",
-                        out->num_sms, MOST_SMS);
+                        out->num_sms, GDNI_MOST_SMS);
     return GDN_OK;
 }
 
@@ -262,7 +260,7 @@ static gdn_status find_support(const gdn_target *target, const gdn_prefill_desc 
 gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out)
 {
     gdn_support support = GDN_SUPPORT_INIT;
-    GDN_TRY(gdni_check_out(out, "gdn_support", GDNI_FIRST_SIZE(gdn_support)));
+    GDN_TRY(GDNI_CHECK_OUT(gdn_support, out));
     const gdn_status status = find_support(target, desc, &support);
     if (status != GDN_OK) snprintf(support.reason, sizeof support.reason, "%s", gdni_error_text());
     gdni_give_struct(out, &support, sizeof support);

@@ -101,7 +101,7 @@ gdn_status gdn_target_from_device(gdn_ctx *ctx, int device, gdn_target *out)
     gdni_cudevice found = 0;
     gdn_target target = GDN_TARGET_INIT;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    GDN_TRY(gdni_check_out(out, "gdn_target", GDNI_FIRST_SIZE(gdn_target)));
+    GDN_TRY(GDNI_CHECK_OUT(gdn_target, out));
     GDN_TRY(gdni_driver_get(ctx->driver, &cuda));
     GDN_TRY(gdni_device_find(cuda, device, &found));
     GDN_TRY(gdni_device_target(cuda, found, &target));
@@ -114,7 +114,7 @@ gdn_status gdn_target_from_name(gdn_ctx *ctx, const char *name, gdn_target *out)
     gdn_target target = GDN_TARGET_INIT;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
     if (!name) return GDN_FAIL(GDN_E_INVALID, "name is null: name a GPU (\"NVIDIA H200\") or an arch (\"sm_90a\")");
-    GDN_TRY(gdni_check_out(out, "gdn_target", GDNI_FIRST_SIZE(gdn_target)));
+    GDN_TRY(GDNI_CHECK_OUT(gdn_target, out));
     GDN_TRY(gdni_target_from_name(name, &target));
     gdni_give_struct(out, &target, sizeof target);
     return GDN_OK;

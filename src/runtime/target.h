@@ -6,6 +6,8 @@
 
 #include "runtime/driver.h"
 
+enum { GDNI_MOST_SMS = 65536 }; /* more than any GPU has, and few enough for sizes that follow from it */
+
 /* GDN_E_NO_DEVICE when there is no such ordinal. */
 gdn_status gdni_device_find(const struct gdni_cuda *cuda, int ordinal, gdni_cudevice *out);
 

@@ -322,7 +322,7 @@ static gdn_status check_options(const gdn_tune_options *o)
 static gdn_status take_options(gdn_tune_options *out, const gdn_tune_options *options)
 {
     *out = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT;
-    if (options) GDN_TRY(gdni_take_struct(out, sizeof *out, options, "gdn_tune_options", GDNI_FIRST_SIZE(gdn_tune_options)));
+    if (options) GDN_TRY(GDNI_TAKE_STRUCT(gdn_tune_options, out, options));
     if (!out->steps) out->steps = ALL_STEPS;
     if (!out->timeout_ms) out->timeout_ms = DEFAULT_TIMEOUT_MS;
     if (!out->max_scratch_bytes) out->max_scratch_bytes = default_scratch;
@@ -400,7 +400,7 @@ static gdn_status run(struct gdni_tune *t, const gdn_tune_options *options, gdn_
 static gdn_status check_call(const gdn_ctx *ctx, const gdn_tune_result *out)
 {
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
-    return gdni_check_out(out, "gdn_tune_result", GDNI_FIRST_SIZE(gdn_tune_result));
+    return GDNI_CHECK_OUT(gdn_tune_result, out);
 }
 
 /* The tuning is some ten thousand bytes: not for the stack of an embedder's thread. */
@@ -424,8 +424,7 @@ gdn_status gdn_tune_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gd
     union gdni_desc taken = { .prefill = GDN_PREFILL_DESC_INIT };
     GDN_TRY(check_call(ctx, out));
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    GDN_TRY(gdni_take_struct(&taken.prefill, sizeof taken.prefill, desc, "gdn_prefill_desc",
-                             GDNI_FIRST_SIZE(gdn_prefill_desc)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_desc, &taken.prefill, desc));
     return tune(ctx, &problem, &taken, options, out);
 }
 
@@ -436,6 +435,6 @@ gdn_status gdn_tune_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const 
     union gdni_desc taken = { .conv1d = GDN_CONV1D_DESC_INIT };
     GDN_TRY(check_call(ctx, out));
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
-    GDN_TRY(gdni_take_struct(&taken.conv1d, sizeof taken.conv1d, desc, "gdn_conv1d_desc", GDNI_FIRST_SIZE(gdn_conv1d_desc)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_desc, &taken.conv1d, desc));
     return tune(ctx, &problem, &taken, options, out);
 }

@@ -210,7 +210,7 @@ gdn_status gdn_tuning_load(gdn_ctx *ctx, const char *path, uint32_t flags, gdn_t
         return GDN_FAIL(GDN_E_INVALID, "path is %s: pass the path of a tuning file", path ? "\"\"" : "null");
     if (flags & ~(uint32_t)GDN_TUNING_MERGE)
         return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_TUNING_MERGE is known", flags);
-    if (out) GDN_TRY(gdni_check_out(out, "gdn_tuning_report", GDNI_FIRST_SIZE(gdn_tuning_report)));
+    if (out) GDN_TRY(GDNI_CHECK_OUT(gdn_tuning_report, out));
     GDN_TRY(gdni_tuning_read(&table, path));
     const gdn_status status = gdni_tuning_import(ctx->tuning, &table, flags & GDN_TUNING_MERGE, report_step, &s);
     gdni_tuning_table_free(&table);
@@ -224,7 +224,7 @@ gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const char *p
     struct gdni_tuning_table table;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
     if (!path || !*path) return GDN_FAIL(GDN_E_INVALID, "path is %s: pass the path of a file", path ? "\"\"" : "null");
-    GDN_TRY(gdni_take_struct(&taken, sizeof taken, target, "gdn_target", GDNI_FIRST_SIZE(gdn_target)));
+    GDN_TRY(GDNI_TAKE_STRUCT(gdn_target, &taken, target));
     if (!memchr(taken.gpu_name, '\0', sizeof taken.gpu_name) || !taken.gpu_name[0])
         return GDN_FAIL(GDN_E_INVALID,
                         "target.gpu_name is empty or has no terminating zero: a table is of one GPU, so name it");

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "codegen/spec.h"
+#include "runtime/target.h"
 #include "runtime/tuning.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -294,7 +295,7 @@ static gdn_status read_header(const char *name, const gdni_json *root, struct he
         { "space", GDNI_JSON_STRING, true, &out->space, 0, 0, NULL },
         { "arch", GDNI_JSON_STRING, true, &out->arch, 0, 0, NULL },
         { "gpu", GDNI_JSON_STRING, true, &out->gpu, 0, 0, NULL },
-        { "num_sms", GDNI_JSON_INT, true, &out->num_sms, 1, 65536, NULL },
+        { "num_sms", GDNI_JSON_INT, true, &out->num_sms, 1, GDNI_MOST_SMS, NULL },
         { "runs", GDNI_JSON_ARRAY, true, &out->runs, 0, 0, NULL },
         { "problems", GDNI_JSON_ARRAY, true, &out->problems, 0, 0, NULL },
     };
