@@ -127,7 +127,10 @@ typedef struct gdn_config {
  */
 GDN_API gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg);
 
-/* Destroys ctx and what the one-call functions loaded. Destroy every plan first. NULL is allowed. */
+/*
+ * Destroys ctx and what the one-call functions loaded. NULL is allowed. Its plans may be destroyed before or after: each works
+ * until then, and the last one frees what they share. log_fn is called for them too, so keep it and log_user as long.
+ */
 GDN_API void gdn_ctx_destroy(gdn_ctx *ctx);
 
 /* ---- 3. Target ------------------------------------------------------------------------------------------------------ */

@@ -1,5 +1,6 @@
 /*
- * context.c - owns the life of a gdn_ctx: config in, parts made in the order of their needs, and taken down in reverse.
+ * context.c - owns the life of a gdn_ctx: config in, parts made in the order of their needs, and taken down in reverse when
+ * nobody holds it any more.
  * Must not know: what the parts do. No lock: see context.h.
  */
 #include "runtime/context.h"
@@ -80,25 +81,8 @@ static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
            (ctx->onecall = gdni_onecall_create()) != NULL;
 }
 
-gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg)
+static void free_parts(gdn_ctx *ctx)
 {
-    gdn_config taken;
-    if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_ctx pointer");
-    *out = NULL;
-    GDN_TRY(take_config(&taken, cfg));
-    gdn_ctx *ctx = gdni_calloc(1, sizeof *ctx);
-    if (!ctx || !make_parts(ctx, &taken)) {
-        gdn_ctx_destroy(ctx);
-        return GDN_FAIL(GDN_E_NOMEM, "out of memory for a context");
-    }
-    *out = ctx;
-    return GDN_OK;
-}
-
-void gdn_ctx_destroy(gdn_ctx *ctx)
-{
-    if (!ctx) return;
-    gdni_onecall_destroy(ctx->onecall); /* unloads through the driver's table and logs */
     gdni_record_destroy(ctx->record);
     gdni_tuning_destroy(ctx->tuning);
     gdni_guard_destroy(ctx->guard);
@@ -109,4 +93,39 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
     gdni_nvrtc_destroy(ctx->nvrtc);
     gdni_env_free(&ctx->env);
     gdni_free(ctx);
+}
+
+void gdni_ctx_hold(gdn_ctx *ctx)
+{
+    atomic_fetch_add_explicit(&ctx->holders, 1, memory_order_relaxed);
+}
+
+/* What other holders did to the parts comes before their end. */
+void gdni_ctx_let_go(gdn_ctx *ctx)
+{
+    if (atomic_fetch_sub_explicit(&ctx->holders, 1, memory_order_acq_rel) == 1) free_parts(ctx);
+}
+
+gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg)
+{
+    gdn_config taken;
+    if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_ctx pointer");
+    *out = NULL;
+    GDN_TRY(take_config(&taken, cfg));
+    gdn_ctx *ctx = gdni_calloc(1, sizeof *ctx);
+    if (!ctx) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a context");
+    atomic_init(&ctx->holders, 1);
+    if (!make_parts(ctx, &taken)) {
+        gdn_ctx_destroy(ctx);
+        return GDN_FAIL(GDN_E_NOMEM, "out of memory for a context");
+    }
+    *out = ctx;
+    return GDN_OK;
+}
+
+void gdn_ctx_destroy(gdn_ctx *ctx)
+{
+    if (!ctx) return;
+    gdni_onecall_destroy(ctx->onecall); /* its plans hold ctx too */
+    gdni_ctx_let_go(ctx);
 }

@@ -1,6 +1,6 @@
 /*
  * context.h - what a gdn_ctx holds. Each part has its own file and its own lock; this struct has none: it is filled by
- * gdn_ctx_create() and read-only after, but for the parts' own state behind their locks.
+ * gdn_ctx_create() and read-only after, but for the parts' own state behind their locks and the count of holders.
  */
 #ifndef GDNI_CONTEXT_H
 #define GDNI_CONTEXT_H
@@ -27,6 +27,7 @@ struct gdni_counters {
 };
 
 struct gdn_ctx {
+    atomic_uint holders; /* gdn_ctx_create()'s caller, and each plan */
     uint32_t flags; /* GDN_CTX_* */
     bool cache_named; /* by the config: no environment of another program leads there */
     struct gdni_env env;
@@ -42,5 +43,9 @@ struct gdn_ctx {
     struct gdni_tuning *tuning;
     struct gdni_onecall *onecall;
 };
+
+/* A plan holds its context, so that either may be destroyed first. By any thread. */
+void gdni_ctx_hold(gdn_ctx *ctx);
+void gdni_ctx_let_go(gdn_ctx *ctx); /* the last one frees it */
 
 #endif

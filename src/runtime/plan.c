@@ -179,6 +179,7 @@ static gdn_status create(gdn_ctx *ctx, const gdn_target *target, const struct gd
     gdn_plan *plan = gdni_calloc(1, sizeof *plan);
     if (!plan) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a plan (%zu bytes)", sizeof *plan);
     plan->ctx = ctx;
+    gdni_ctx_hold(ctx);
     plan->target = *target;
     plan->problem = *problem;
     flags = take_environment(plan, flags);
@@ -300,7 +301,8 @@ gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn
 void gdn_plan_destroy(gdn_plan *plan)
 {
     if (!plan) return;
-    gdni_modules_destroy(plan->modules);
+    gdni_modules_destroy(plan->modules); /* through the context's table of the driver */
+    gdni_ctx_let_go(plan->ctx);
     gdni_free(plan);
 }
 
