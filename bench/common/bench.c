@@ -4,6 +4,7 @@
 #include "common/bench.h"
 
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -263,20 +264,30 @@ char *bench_dump(const gdn_plan *plan, gdn_dump_kind kind)
     return text;
 }
 
-/* The last number of the list that starts at `list`. */
-static long long last_of(const char *list)
+/* A slot of a dump's "chosen_by": what calls of up to so many tokens and sequences take. */
+struct slot {
+    long long tokens, seqs; /* seqs LLONG_MAX: any number */
+};
+
+/* The next slot of the text [at, end), and where it stands; NULL: there is none. */
+static const char *next_slot(const char *at, const char *end, struct slot *slot)
 {
-    long long last = -1;
-    for (const char *at = list; *at && *at != ']'; ++at)
-        if ((*at == '[' || *at == ' ') && at[1] >= '0' && at[1] <= '9') last = atoll(at + 1);
-    return last;
+    while ((at = strstr(at, "{\"tokens\": ")) != NULL && at < end) {
+        if (sscanf(at, "{\"tokens\": %lld, \"seqs\": %lld,", &slot->tokens, &slot->seqs) == 2) {
+            if (slot->seqs == 0) slot->seqs = LLONG_MAX;
+            return at;
+        }
+        ++at;
+    }
+    return NULL;
 }
 
-/* The "max_seqs" of the variant whose text is [at, end); INT64_MAX where it has none. */
-static long long max_seqs_of(const char *at, const char *end)
+/* Whether a call takes a before b; both hold its sequences. The last slot of tokens has no upper end. */
+static bool is_nearer(const struct slot *a, const struct slot *b, long long tokens)
 {
-    const char *member = strstr(at, "\"max_seqs\": ");
-    return member && member < end ? atoll(member + 12) : INT64_MAX;
+    if (a->tokens == b->tokens) return a->seqs < b->seqs;
+    if (a->tokens < tokens || b->tokens < tokens) return a->tokens > b->tokens;
+    return a->tokens < b->tokens;
 }
 
 /* {"kernel": "gdn_prefill_hopper", "chunk": ...}: the "kernel" that stands before "params", and what is in those. */
@@ -292,26 +303,24 @@ static char *params_with_kernel(const char *json, const char *params)
     return text;
 }
 
-/*
- * The dump lists, for each variant, "kernel", "params", "buckets" (the token counts up to which it is chosen) and, where
- * it is for calls of few sequences, "max_seqs". Of those that fit, the fewest sequences win.
- */
-char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs)
+/* The dump lists, for each variant, "kernel", "params" and, behind them, "chosen_by": the slots that it serves. */
+char *bench_params(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
 {
-    char *json = bench_dump(plan, GDN_DUMP_JSON), *found = NULL;
-    long long least = -1;
-    for (char *at = strstr(json, "\"params\": {"), *next; at; at = next) {
+    char *json = bench_dump(plan, GDN_DUMP_JSON);
+    const char *found = NULL;
+    struct slot best = { 0, 0 }, slot;
+    for (const char *at = strstr(json, "\"params\": {"), *next; at; at = next) {
         next = strstr(at + 1, "\"params\": {");
-        const char *buckets = strstr(at, "\"buckets\": ["), *close = strchr(at, '}');
-        const long long seqs = max_seqs_of(at, next ? next : at + strlen(at));
-        if (!buckets || !close || last_of(strchr(buckets, '[')) != max_tokens || seqs < num_seqs) continue;
-        if (found && seqs >= least) continue;
-        free(found);
-        found = params_with_kernel(json, at);
-        least = seqs;
+        const char *const end = next ? next : at + strlen(at);
+        for (const char *in = next_slot(at, end, &slot); in; in = next_slot(in + 1, end, &slot)) {
+            if (slot.seqs < num_seqs || (found && !is_nearer(&slot, &best, num_tokens))) continue;
+            found = at;
+            best = slot;
+        }
     }
+    char *const text = found ? params_with_kernel(json, found) : strdup("{}");
     free(json);
-    return found ? found : strdup("{}");
+    return text;
 }
 
 const char *bench_impl(const char *params)

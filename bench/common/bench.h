@@ -87,10 +87,10 @@ FILE *bench_open(const struct bench_options *options);
 void bench_write(const struct bench_options *options, gdn_ctx *ctx, const struct bench_line *line);
 
 /*
- * Kernel and parameters, as a JSON object, of the variant that calls of max_tokens (the plan's bound) and num_seqs use, given a
- * workspace; the caller frees it.
+ * Kernel and parameters, as a JSON object, of the variant that a call of so many tokens and sequences takes, given a workspace;
+ * the caller frees it.
  */
-char *bench_params(const gdn_plan *plan, int64_t max_tokens, int64_t num_seqs);
+char *bench_params(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
 
 /* The field `impl` of a row with such parameters: the generic kernel has a name of its own. */
 const char *bench_impl(const char *params);

@@ -7,6 +7,7 @@ regenerated.
 
 import ctypes
 import json
+import math
 import sys
 
 from . import abi, ctypes_abi, library, shapes, values
@@ -171,10 +172,11 @@ class Context:
 
 
 def variant_of(variants, num_tokens, num_seqs):
-    """Of a dump's variants those of the call's bucket; of these the narrowest class of few sequences that holds it."""
-    bucket = min(b for v in variants for b in v["buckets"] if b >= num_tokens)
-    fit = [v for v in variants if bucket in v["buckets"] and num_seqs <= v.get("max_seqs", num_seqs)]
-    return min(fit, key=lambda v: v.get("max_seqs", float("inf")))
+    """Of a dump's variants the one with the narrowest slot that holds the call; a slot of 0 seqs holds any number."""
+    slots = [(s["tokens"], s["seqs"] or math.inf, i) for i, v in enumerate(variants) for s in v["chosen_by"]]
+    edges = {edge for edge, _, _ in slots}
+    tokens = min((edge for edge in edges if edge >= num_tokens), default=max(edges))  # the last slot has no upper end
+    return variants[min((seqs, i) for edge, seqs, i in slots if edge == tokens and seqs >= num_seqs)[1]]
 
 
 class Plan:

@@ -326,19 +326,26 @@ class Calls(unittest.TestCase):
                 plan.execute(workspace=256, workspace_size=plan.workspace_size, num_tokens=65, num_seqs=1, **tensors)
 
     def test_the_variant_of_a_call(self):
-        """The smallest bucket that holds its tokens, the narrowest class of few sequences that holds its sequences."""
+        """The smallest slot that holds its tokens, of these the narrowest that holds its sequences."""
+
+        def variant(kernel, *slots):
+            return {"kernel": kernel, "chosen_by": [{"tokens": tokens, "seqs": seqs} for tokens, seqs in slots]}
+
         variants = [
-            {"kernel": "pair", "buckets": [256, 1024], "max_seqs": 2},
-            {"kernel": "one", "buckets": [1024], "max_seqs": 1},
-            {"kernel": "any", "buckets": [256, 1024]},
-            {"kernel": "long", "buckets": [4096]},
+            variant("pair", (256, 2), (1024, 2)),
+            variant("one", (1024, 1)),
+            variant("any", (256, 0), (1024, 0), (4096, 1)),  # serves few sequences too, where no other does
+            variant("long", (4096, 0)),
         ]
         for tokens, seqs, kernel in (
             (256, 1, "pair"),
+            (256, 3, "any"),
             (257, 1, "one"),
             (257, 2, "pair"),
             (1024, 3, "any"),
-            (1025, 1, "long"),
+            (1025, 1, "any"),
+            (4096, 2, "long"),
+            (4097, 2, "long"),
         ):
             self.assertEqual(gdn_jit.api.variant_of(variants, tokens, seqs)["kernel"], kernel, (tokens, seqs))
 
