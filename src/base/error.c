@@ -12,6 +12,12 @@ enum { TEXT_MAX = 4096 };
 
 static _Thread_local char text[TEXT_MAX];
 
+void gdni_make_printable(char *sentence)
+{
+    for (; *sentence; ++sentence)
+        if (((unsigned char)*sentence < 0x20 && *sentence != '\n' && *sentence != '\t') || *sentence == 0x7f) *sentence = '?';
+}
+
 gdn_status gdni_fail(gdn_status status, const char *format, ...)
 {
     char fresh[TEXT_MAX]; /* an argument may point into text */
@@ -19,6 +25,7 @@ gdn_status gdni_fail(gdn_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(fresh, sizeof fresh, format, args);
     va_end(args);
+    gdni_make_printable(fresh);
     memcpy(text, fresh, sizeof text);
     return status;
 }
@@ -35,6 +42,7 @@ gdn_status gdni_fail_in(gdn_status status, const char *format, ...)
     for (size_t from = 0, at = head; at < TEXT_MAX - 1; ++at, ++from) /* prefix, joint, as much of the old as fits */
         fresh[at] = from < 2 ? joint[from] : text[from - 2];
     fresh[TEXT_MAX - 1] = '\0';
+    gdni_make_printable(fresh);
     memcpy(text, fresh, sizeof text);
     return status;
 }

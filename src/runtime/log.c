@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/error.h"
+
 enum { MESSAGE_MAX = 2048 };
 
 void gdni_log(const struct gdni_log *log, int level, const char *format, ...)
@@ -17,5 +19,6 @@ void gdni_log(const struct gdni_log *log, int level, const char *format, ...)
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    gdni_make_printable(message);
     log->fn(log->user, level, message);
 }
