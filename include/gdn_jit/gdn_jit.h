@@ -280,7 +280,8 @@ typedef struct gdn_strides {
  *              (sequence, token_end), negative sequences last: each sequence finds its own by one search. num_checkpoints is a
  *              capacity; fill up with rows of -1
  * An empty sequence copies its initial state to its final state and touches nothing else.
- * o must not overlap an input; initial_state and final_state are equal or disjoint.
+ * o must not overlap an input (GDN_E_INVALID where it begins at the address of one; else the caller's to see to);
+ * initial_state and final_state are equal or disjoint.
  */
 typedef struct gdn_prefill_args {
     size_t struct_size;
@@ -398,7 +399,7 @@ typedef struct gdn_conv1d_desc {
  *           token_end not positive or beyond the sequence's length, inert sequences. num_checkpoints is a capacity: fill up
  *           with rows of -1
  * An empty sequence leaves its line alone when slot_in and slot_out are equal, and else copies it (or zeros, without an
- * initial state). q, k, v, g, beta must not overlap an input, the state or each other.
+ * initial state). q, k, v, g, beta must not overlap an input, the state or each other (GDN_E_INVALID for equal addresses).
  */
 typedef struct gdn_conv1d_args {
     size_t struct_size;

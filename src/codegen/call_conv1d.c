@@ -226,6 +226,16 @@ static gdn_status check_checkpoints(const struct gdni_problem *p, const gdn_conv
 
 /* ---- the call ---- */
 
+static gdn_status check_outputs_apart(const gdn_conv1d_args *a)
+{
+    enum { NUM_OUTPUTS = 5 };
+    const struct gdni_address addresses[] = {
+        { "q", a->q }, { "k", a->k },           { "v", a->v },       { "g", a->g }, { "beta", a->beta },
+        { "x", a->x }, { "weight", a->weight }, { "state", a->state }, { "a", a->a }, { "b", a->b },
+    };
+    return a->num_tokens > 0 ? gdni_check_apart(addresses, NUM_OUTPUTS, sizeof addresses / sizeof addresses[0]) : GDN_OK;
+}
+
 gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a)
 {
     GDN_TRY(gdni_check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
@@ -242,6 +252,7 @@ gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d
     GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
     GDN_TRY(check_outputs(p, a, written));
     GDN_TRY(check_gates(p, a, rows));
+    GDN_TRY(check_outputs_apart(a));
     GDN_TRY(check_states(p, a));
     return check_checkpoints(p, a);
 }

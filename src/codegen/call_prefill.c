@@ -173,10 +173,20 @@ static gdn_status check_pointers(const struct gdni_problem *p, const gdn_prefill
     return gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]);
 }
 
+static gdn_status check_output_apart(const gdn_prefill_args *a)
+{
+    const struct gdni_address addresses[] = {
+        { "o", a->o }, { "q", a->q },       { "k", a->k },          { "v", a->v },
+        { "g", a->g }, { "beta", a->beta }, { "initial_state", a->initial_state }, { "final_state", a->final_state },
+    };
+    return a->num_tokens > 0 ? gdni_check_apart(addresses, 1, sizeof addresses / sizeof addresses[0]) : GDN_OK;
+}
+
 gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a)
 {
     GDN_TRY(gdni_check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
     GDN_TRY(check_pointers(p, a));
+    GDN_TRY(check_output_apart(a));
     GDN_TRY(check_all_strides(p, a));
     GDN_TRY(check_gates(p, a));
     GDN_TRY(check_states(p, a));

@@ -54,6 +54,16 @@ gdn_status gdni_check_pointers(const struct gdni_pointer *pointers, size_t count
     return GDN_OK;
 }
 
+gdn_status gdni_check_apart(const struct gdni_address *addresses, size_t num_written, size_t count)
+{
+    for (size_t w = 0; w < num_written; ++w)
+        for (size_t i = w + 1; i < count; ++i)
+            if (addresses[w].value && addresses[w].value == addresses[i].value)
+                return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx, as %s is: must not overlap it; pass memory of its own",
+                                addresses[w].name, (unsigned long long)addresses[w].value, addresses[i].name);
+    return GDN_OK;
+}
+
 static gdn_status check_size(const char *name, int64_t value, const char *bound_name, int64_t bound)
 {
     if (value < 0) return GDN_FAIL(GDN_E_INVALID, "%s is %lld: must not be negative", name, (long long)value);

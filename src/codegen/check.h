@@ -33,6 +33,16 @@ struct gdni_pointer {
 };
 gdn_status gdni_check_pointers(const struct gdni_pointer *pointers, size_t count);
 
+/*
+ * That none of the first num_written, which a call writes, is another one of the tensors. By their first elements: how far they
+ * reach the caller knows.
+ */
+struct gdni_address {
+    const char *name;
+    gdn_devptr value;
+};
+gdn_status gdni_check_apart(const struct gdni_address *addresses, size_t num_written, size_t count);
+
 /* Of a call: within the desc's bounds, and without cu_seqlens a uniform batch. */
 gdn_status gdni_check_sizes(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, gdn_devptr cu_seqlens);
 

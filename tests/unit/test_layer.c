@@ -37,7 +37,7 @@ static void run_layer(const struct layer *layer, gdn_stream stream)
     c.bias = 0;
     c.x_stride = 4096;
     c.cu_seqlens = p.cu_seqlens;
-    p.q = c.q, p.k = c.k, p.v = c.v;
+    p.q = c.q, p.k = c.k, p.v = c.v, p.o = 0xb0000;
     cr_assert_eq(gdn_execute_conv1d_qkv(layer->conv, &c, stream), GDN_OK, "%s", gdn_last_error());
     cr_assert_eq(gdn_execute_prefill(layer->prefill, &p, 0, 0, stream), GDN_OK, "%s", gdn_last_error());
 }
