@@ -35,26 +35,40 @@ static bool is_summary(const struct cli_options *o)
 
 /* ---- a plan ---- */
 
-/* "256 1k 4k": the largest call of each bucket that the variant serves. */
-static void buckets_text(char out[64], const cJSON *variant)
+/* 300, 1k, 4M */
+static void print_size(int64_t size)
 {
     static const struct {
         int64_t size;
         const char *unit;
     } units[] = { { 1 << 20, "M" }, { 1 << 10, "k" }, { 1, "" } };
-    size_t len = 0;
-    const cJSON *bucket;
-    out[0] = '\0';
-    cJSON_ArrayForEach(bucket, cJSON_GetObjectItemCaseSensitive(variant, "buckets"))
-    {
-        const int64_t tokens = (int64_t)bucket->valuedouble;
-        size_t unit = 0;
-        while (tokens % units[unit].size)
-            ++unit;
-        if (len < 64)
-            len += (size_t)snprintf(out + len, 64 - len, "%s%lld%s", len ? " " : "",
-                                    (long long)(tokens / units[unit].size), units[unit].unit);
+    size_t unit = 0;
+    while (size % units[unit].size)
+        ++unit;
+    printf(" %lld%s", (long long)(size / units[unit].size), units[unit].unit);
+}
+
+static int64_t number_at(const cJSON *list, int i)
+{
+    return (int64_t)cJSON_GetArrayItem(list, i)->valuedouble;
+}
+
+/* "256 1k tokens; 4k 16k tokens in up to 2 sequences": the largest calls of the buckets that the variant serves. */
+static void print_calls(const cJSON *variant)
+{
+    const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(variant, "buckets"),
+                *seqs = cJSON_GetObjectItemCaseSensitive(variant, "bucket_seqs");
+    const int count = cJSON_GetArraySize(tokens);
+    printf("  calls up to   ");
+    for (int first = 0, end; first < count; first = end) {
+        const int64_t most = number_at(seqs, first);
+        if (first) putchar(';');
+        for (end = first; end < count && number_at(seqs, end) == most; ++end)
+            print_size(number_at(tokens, end));
+        printf(" tokens");
+        if (most) printf(" in up to %lld sequence%s", (long long)most, most == 1 ? "" : "s");
     }
+    putchar('\n');
 }
 
 static void params_text(char out[128], const cJSON *variant)
@@ -72,15 +86,11 @@ static void params_text(char out[128], const cJSON *variant)
 
 static void print_variant(const cJSON *v)
 {
-    char buckets[64], params[128], size[CLI_SHORT];
-    buckets_text(buckets, v);
+    char params[128], size[CLI_SHORT];
     params_text(params, v);
     cli_format_bytes(size, (uint64_t)cli_fact_int(v, "cubin_bytes"));
     printf("\n  kernel         %s for %s\n", cli_fact_text(v, "kernel"), cli_fact_text(v, "arch"));
-    printf("  calls up to    %s tokens", buckets);
-    if (cJSON_GetObjectItemCaseSensitive(v, "max_seqs"))
-        printf(", %lld sequences", (long long)cli_fact_int(v, "max_seqs"));
-    putchar('\n');
+    print_calls(v);
     printf("  parameters     %s (%s)\n", params, cli_fact_text(v, "params_origin"));
     if (cJSON_GetObjectItemCaseSensitive(v, "partition_reason"))
         printf("  partitions     %s\n", cli_fact_text(v, "partition_reason"));

@@ -39,38 +39,38 @@ static void json_target(struct gdni_strbuf *sb, const gdn_target *target)
     gdni_sb_str(sb, "}");
 }
 
-/* The most sequences of the calls that the variant serves in a bucket; INT64_MAX: any number; 0: it serves none there. */
+enum { SERVES_NONE = -1, ANY_NUMBER = 0 };
+
+/* The most sequences of the calls that the variant serves in a bucket. */
 static int64_t most_seqs(const struct view *v, int bucket)
 {
-    int64_t most = 0;
-    if (v->plan->variant_of_bucket[bucket] == v->index) return INT64_MAX;
+    int64_t most = SERVES_NONE;
+    if (v->plan->variant_of_bucket[bucket] == v->index) return ANY_NUMBER;
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
         if (v->plan->variant_of_few[bucket][c] == v->index) most = gdni_seq_class_edge(c);
     return most;
 }
 
-/* Where the variant serves calls of few sequences only: up to how many. */
-static void json_max_seqs(struct gdni_strbuf *sb, const struct view *v)
-{
-    int64_t most = 0;
-    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
-        most = most_seqs(v, bucket) > most ? most_seqs(v, bucket) : most;
-    if (most < INT64_MAX) gdni_sb_json_int(sb, "max_seqs", most);
-}
-
-/* Of each bucket that the variant serves, the most tokens that a call of this plan can have there. */
+/*
+ * Of each bucket that the variant serves, the most tokens that a call of this plan can have there, and then the most sequences,
+ * 0 for any number.
+ */
 static void json_buckets(struct gdni_strbuf *sb, const struct view *v)
 {
-    const char *comma = "";
+    struct gdni_strbuf seqs = { 0 };
     gdni_sb_str(sb, ", \"buckets\": [");
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        if (most_seqs(v, bucket) == 0) continue;
-        const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
+        const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens, most = most_seqs(v, bucket);
+        if (most == SERVES_NONE) continue;
+        const char *const comma = seqs.len ? ", " : "";
         gdni_sb_str(sb, comma);
         gdni_sb_int(sb, edge < bound ? edge : bound);
-        comma = ", ";
+        gdni_sb_str(&seqs, comma);
+        gdni_sb_int(&seqs, most);
     }
-    gdni_sb_str(sb, "]");
+    gdni_sb_fmt(sb, "], \"bucket_seqs\": [%s]", seqs.text ? seqs.text : "");
+    sb->failed |= seqs.failed;
+    gdni_sb_free(&seqs);
 }
 
 /* 10^9 bytes/s are 10^3 bytes/us; 10^12 FLOP/s are 10^6 FLOP/us. 0 when a peak is unknown. */
@@ -185,7 +185,6 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     gdni_params_json(sb, &v->spec->params, v->spec->kernel);
     json_chosen_by(sb, v);
     json_buckets(sb, v);
-    json_max_seqs(sb, v);
     json_calls(sb, v);
     gdni_sb_json_int(sb, "registers", facts->registers);
     gdni_sb_json_int(sb, "spill_bytes", facts->spill_bytes);

@@ -343,7 +343,7 @@ Test(plan, the_json_dump_has_target_and_variants)
         "\"params\": {\"tile_tokens\": ",
         "\"calls\": [{\"tokens\": 200, \"num_seqs\": 1, \"bytes\": 839680, \"flops\": 1638400, \"floor_ns\": 174}]",
         "\"params_origin\": \"heuristic\"",
-        "\"buckets\": [200]",
+        "\"buckets\": [200], \"bucket_seqs\": [0]",
         "\"registers\": ",
         "\"spill_bytes\": 0",
         "\"local_bytes\": 0",
