@@ -38,6 +38,7 @@ needs=(
     "compiler|has_command gcc|gcc libc6-dev|a C11 compiler (gcc 12 or newer)"
     "cxx|has_command g++|g++|a C++ compiler (g++ 12 or newer), for the tests of the header"
     "cmake|has_cmake|cmake|CMake 3.22 or newer"
+    "make|has_command make|make|Make, for the test of a build by CMake's default generator"
     "ninja|has_command ninja|ninja-build|Ninja"
     "pkg-config|has_command pkg-config|pkg-config|pkg-config"
     "xxhash|has_header xxhash.h|libxxhash-dev|the headers of xxHash 0.8 or newer"

@@ -70,7 +70,7 @@ run() {
         $((SECONDS - started))
 }
 
-require compiler cxx cmake ninja pkg-config xxhash cjson smartcols archive criterion scdoc python
+require compiler cxx cmake make ninja pkg-config xxhash cjson smartcols archive criterion scdoc python
 find_nvrtc
 echo "NVRTC: $GDN_JIT_NVRTC"
 launcher=()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the build into a DESTDIR, and uses it from there as an embedder would: through find_package, through pkg-config,
-# as C and as C++11, shared and static; runs the installed tool.
+# as C and as C++11, shared and static; runs the installed tool. Then builds as the README says, by Make.
 #
 #   run.sh BUILD_DIR VERSION CMAKE GENERATOR CC CXX
 set -euo pipefail
@@ -78,4 +78,15 @@ if [ -n "$tool" ]; then
     "$tool" warm --model no-such-model --gpu "NVIDIA H200" >"$room/models.log" 2>&1 || true
     grep -qF qwen3-next-80b-a3b "$room/models.log" || fail "the tool does not find its presets: '$(cat "$room/models.log")'"
 fi
+# ---- the README's commands, from nothing, with the generator that CMake takes by itself ----
+source=$(cd "$here/../.." && pwd)
+quiet readme_configure "$cmake" -G "Unix Makefiles" -S "$source" -B "$room/build" -D GDN_BUILD_TESTS=OFF \
+    -D CMAKE_C_COMPILER="$cc" -D CMAKE_CXX_COMPILER="$cxx"
+quiet readme_build "$cmake" --build "$room/build"
+quiet readme_install "$cmake" --install "$room/build" --prefix "$room/made"
+quiet readme_tool "$room/made/bin/gdn-jit-cache" --version
+if [ -n "$(find "$room/dest" -name gdn-jit-cache.1)" ]; then
+    [ -n "$(find "$room/made" -name gdn-jit-cache.1)" ] || fail "a build by Make installs no man page"
+fi
+
 echo "installed, found, compiled and run as C11 and C++11, shared and static"
