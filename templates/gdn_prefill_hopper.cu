@@ -38,6 +38,7 @@
 
 #include "gdn_hopper_aux.cuh"
 #include "gdn_hopper_gates.cuh"
+#include "gdn_hopper_inverse.cuh"
 #include "gdn_hopper_output.cuh"
 #include "gdn_hopper_tiles.cuh"
 #include "gdn_hopper_walk.cuh"
@@ -61,8 +62,10 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         const int lane = threadIdx.x % 32;
         if (warp == 0)
             tile_role(p, lane);
-        else if (warp < 1 + GATE_WARPS)
-            gate_role(p, warp - 1);
+        else if (warp == 1)
+            table_role(p);
+        else if (warp == 2)
+            inverse_role();
         else
             output_role(p, lane);
     } else if (group < 1 + STATE_GROUPS) {

@@ -46,6 +46,8 @@ static const char *const hopper_headers[] = {
     "gdn_hopper_tiles.cuh",
     "gdn_hopper_gates.cuh",
     "gdn_hopper_output.cuh",
+    "gdn_hopper_blocks.cuh",
+    "gdn_hopper_inverse.cuh",
     "gdn_hopper_aux.cuh",
     "gdn_hopper_state.cuh",
     "gdn_hopper_links.cuh",
@@ -153,7 +155,7 @@ static void derive_split(struct gdni_spec *s)
 static void derive_hopper(struct gdni_spec *s)
 {
     enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
-    enum { GATES = 1536, DIAGONALS = 8 * 16 * 20 * (int32_t)sizeof(float), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
+    enum { GATES = 1536, DIAGONALS = 8 * (2 * (8 * 48 + 16) + 128), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
     const int32_t groups = s->params.block_dv / COLUMNS, square = s->params.chunk * s->params.chunk * 2;
     const int32_t tile = s->params.chunk * s->dk * 2, columns = groups * s->params.chunk * COLUMNS * 2;
     s->threads = (2 + groups) * WARPGROUP;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "gdn_gates.cuh"
+#include "gdn_hopper_blocks.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_table.cuh"
 #include "gdn_norms.cuh"
@@ -31,20 +32,6 @@ __device__ __forceinline__ void issue_gram(float (&x)[32], u32 a_tile, u32 k_til
         wgmma_ss_n64(x, descriptor(a + step), descriptor(b + step), s > 0);
     }
     wgmma_commit();
-}
-
-/* Addresses in a 64 x 64 fp16 tile for stmatrix / ldmatrix of 16 x 16 blocks; block row I: + 2048 I, block column J: ^ 32 J. */
-struct BlockLane {
-    u32 a; /* (row half, column half) = (0,0) (1,0) (0,1) (1,1): accumulators and operand A */
-    u32 b; /* (0,0) (0,1) (1,0) (1,1): operand B of row-major blocks, and transposed stores */
-    int g, t;
-};
-
-__device__ __forceinline__ BlockLane block_lane(u32 tile)
-{
-    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
-    return { tile + ((m & 1) * 8 + r) * 128 + (u32)((m >> 1) ^ r) * 16,
-             tile + ((m >> 1) * 8 + r) * 128 + (u32)((m & 1) ^ r) * 16, lane >> 2, lane & 3 };
 }
 
 /* Gates of a band's diagonal 16 x 16 block on and below the diagonal, as fp16 pairs; its upper right quarter is zero. */
@@ -216,26 +203,24 @@ __device__ __forceinline__ Block normed_diagonal_block(const float (&x)[32], u32
 }
 
 /*
- * L of this band: its diagonal block in fp32, by columns (which may begin at the diagonal: what is above it lies behind them),
- * and -L in fp16 left of it.
+ * L of this band: its diagonal block as DIAGONAL says (what lies above the diagonal is never looked at), and -L in fp16 left
+ * of it.
  */
 __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, u32 l_tile, u32 diagonal,
                                         u32 table, u32 norms, int band)
 {
-    constexpr int COLUMN = 4 * (DIAGONAL_STRIDE - INVERT_BY_LOOP);
     const int lane = lane_id(), g = lane >> 2, t = lane & 3;
     const u32 betas = table + BETA + row_beta(band, g);
     const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
     const float2 r = norms_of_rows(norms, band);
     const float b0 = load_shared_float(betas) * scale * r.x, b1 = load_shared_float(betas + 8) * scale * r.y;
     const Block y = normed_diagonal_block(x, norms, band);
-    const u32 to = diagonal + 2 * t * COLUMN + 4 * g;
+    const u32 to = diagonal + 2 * t * QUARTER_COLUMN + 4 * g;
     store_shared(to, y.x[0] * b0 * f16_lo(gates.top));
-    store_shared(to + COLUMN, y.x[1] * b0 * f16_hi(gates.top));
-    store_shared(to + 32, y.x[2] * b1 * f16_lo(gates.low));
-    store_shared(to + COLUMN + 32, y.x[3] * b1 * f16_hi(gates.low));
-    store_shared(to + 8 * COLUMN + 32, y.x[6] * b1 * f16_lo(gates.right));
-    store_shared(to + 9 * COLUMN + 32, y.x[7] * b1 * f16_hi(gates.right));
+    store_shared(to + QUARTER_COLUMN, y.x[1] * b0 * f16_hi(gates.top));
+    store_shared(to + QUARTER, y.x[6] * b1 * f16_lo(gates.right));
+    store_shared(to + QUARTER + QUARTER_COLUMN, y.x[7] * b1 * f16_hi(gates.right));
+    store_shared(diagonal + 2 * QUARTER + 4 * lane, multiply_f16x2(pack_f16x2(y.x[2] * -b1, y.x[3] * -b1), gates.low));
     store_off_diagonal(x, l_tile, table, norms, band, -b0, -b1);
 }
 
@@ -252,33 +237,6 @@ __device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGate
 }
 
 /* ---- T: I + L inverted ------------------------------------------------------------------------------------------- */
-
-/* d (16 x 16) += A B, B as two n-blocks. */
-__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
-{
-    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-    mma_f16(d[0], a, b0);
-    mma_f16(d[1], a, b1);
-}
-
-/* -L_BJ <- D_B times that for this band's blocks, in place; each is loaded while the one before it is multiplied. */
-__device__ __forceinline__ void multiply_band(u32 l_tile, int band)
-{
-    const BlockLane at = block_lane(l_tile);
-    u32 d[4], next[4];
-    ldmatrix_x4_trans(d, (at.b ^ (band << 5)) + 2048 * band);
-    ldmatrix_x4_trans(next, at.a + 2048 * band);
-#pragma unroll 1
-    for (int J = 0; J < band; ++J) {
-        const u32 b[4] = { next[0], next[1], next[2], next[3] };
-        float m[2][4] = {};
-        const u32 block = (at.a ^ (J << 5)) + 2048 * band;
-        ldmatrix_x4_trans(next, (at.a ^ ((J + 1) << 5)) + 2048 * band); /* at last D itself, which nobody wants */
-        mma_block(m, d, b);
-        stmatrix_x4(block, pack_f16x2(m[0][0], m[0][1]), pack_f16x2(m[0][2], m[0][3]), pack_f16x2(m[1][0], m[1][1]),
-                    pack_f16x2(m[1][2], m[1][3]));
-    }
-}
 
 /* A transposed block of T: rows are T's columns g and g + 8, whose factors are f0 and f1. */
 __device__ __forceinline__ void store_t_block(u32 to, const float (&x)[2][4], float f0, float f1)
@@ -317,11 +275,8 @@ __device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, 
             ldmatrix_x4(b, (l.b ^ ((band + e) << 5)) + row + 2048 * d);
             mma_block(sum[d], x, b);
         }
-        const float(&y)[2][4] = sum[e + 1];
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            x[i] = pack_f16x2(y[i >> 1][2 * (i & 1)], y[i >> 1][2 * (i & 1) + 1]);
-        store_t_block(to + 2048 * (e + 1), y, b0, b1);
+        pack_block(x, sum[e + 1]);
+        store_t_block(to + 2048 * (e + 1), sum[e + 1], b0, b1);
     }
 }
 
@@ -367,8 +322,6 @@ __device__ __forceinline__ void finish_t(const prefill_params &p, int n, int ban
     const int slot = n & 1;
     const u32 l_tile = at(L_AT) + slot * SQUARE, t_tile = at(T_AT) + slot * SQUARE, table = at(GATE_AT) + (n & 3) * GATE;
     mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1);
-    multiply_band(l_tile, band);
-    bar_sync(BAR_AUX, GROUP); /* -D L of all bands stands */
     solve_column(l_tile, t_tile, table, band);
     async_proxy_fence();
     if (spec::CARRIES && rarely(load_shared_u32(table + FLAGS) & CHUNK_KEEPS_T)) {
@@ -389,7 +342,7 @@ __device__ __forceinline__ void finish_fetched_t(int n)
 }
 
 /*
- * L and P of chunk n, then T of chunk n - 1: the gate warps invert the diagonal blocks of one chunk while this warpgroup
+ * L and P of chunk n, then T of chunk n - 1: the inverse warp works on one chunk's L while this warpgroup
  * works on its neighbours. An item's last T waits for nothing; one that was kept is fetched, without L. Chunks whose output
  * nobody wants have no P: their O is made of an old one, and dropped. band: the warp's 16 rows.
  */
@@ -405,7 +358,10 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         const u32 table = c.table();
         mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         const u32 flags = load_shared_u32(table + FLAGS);
-        if (rarely(flags & CHUNK_END)) break;
+        if (rarely(flags & CHUNK_END)) {
+            mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id()); /* whose inverter looks there for the end */
+            break;
+        }
         const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
         issue_gram(kk, c.k(), c.k());
         const DiagonalGates gates = diagonal_gates(table, band);

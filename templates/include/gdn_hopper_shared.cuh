@@ -15,7 +15,6 @@ extern __shared__ __align__(1024) u8 shared[];
 constexpr int C = spec::CHUNK, D = 128;
 constexpr int K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4;
 constexpr int GROUP = 128; /* threads of a warpgroup */
-constexpr int GATE_WARPS = 2;
 constexpr int STATE_GROUPS = spec::BLOCK_DV / 64, STATE_WARPS = 4 * STATE_GROUPS; /* 64 value columns a warpgroup */
 constexpr int PARTS = D / spec::BLOCK_DV; /* of a head's value columns, an item each */
 
@@ -52,13 +51,15 @@ constexpr int T_AT = V_AT + V_STAGES * V_TILE;
 constexpr int P_AT = T_AT + TP_STAGES * SQUARE;
 constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, then -D L; D^T on it; norms */
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
-constexpr int DIAGONAL_STRIDE = 20;             /* floats: conflict-free transposed stores, 16-byte rows */
-constexpr int DIAGONAL = 16 * DIAGONAL_STRIDE * 4;
-constexpr bool INVERT_BY_LOOP = !spec::IO_BF16 || spec::CARRIES; /* invert_diagonal(): columns from the diagonal on */
+/*
+ * A band's 16 x 16 block of L on the diagonal: its upper left and its lower right quarter in fp32 by columns, for which the
+ * strides leave no bank conflicts, neither of who stores nor of who loads; then minus its lower left one, fp16, by rows.
+ */
+constexpr int QUARTER_COLUMN = 12 * 4, QUARTER = 8 * QUARTER_COLUMN + 16, DIAGONAL = 2 * QUARTER + 128;
 constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
-/* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses; [gate warp] where gates lie. */
+/* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses; where gates lie. */
 constexpr int KEPT_AT = GATE_AT + GATE - 32, COURSE_AT = KEPT_AT + GATE, READER_AT = KEPT_AT + 3 * GATE;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
 constexpr int BAR_AT = SCALE_AT + STATE_WARPS * 32 * 8;
@@ -131,9 +132,8 @@ __device__ __forceinline__ void init_barriers()
         if (i >= TP_EMPTY && i < O_FULL) warps = STATE_WARPS;
         if (i >= O_FULL && i < O_EMPTY) warps = 4;              /* one state warpgroup's warps */
         if (i >= DIAGONAL_FULL && i < DIAGONAL_DONE) warps = 4; /* aux warps */
-        if (i >= DIAGONAL_DONE && i < ITEM_DONE) warps = 2;     /* gate warps */
         if (i >= ITEM_DONE && i < TAIL) warps = STATE_WARPS;
-        const int lanes = i < V_FULL ? 32 : 0;                  /* a gate warp's, each for its tokens */
+        const int lanes = i < V_FULL ? 32 : 0;                  /* the gate warp's, each for its tokens */
         if (i == CARRIED) warps = STATE_WARPS;
         mbar_init(bar(i), i >= TAIL && i < CARRIED ? 1 : warps * ARRIVALS_PER_WARP + lanes);
     }
