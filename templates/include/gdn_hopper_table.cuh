@@ -1,6 +1,6 @@
 /*
- * gdn_hopper_table.cuh - a chunk's gate table, which the gate warp writes, aux warps correct by norms, and state warps read. Must
- * not know: where tables lie, who waits for them.
+ * gdn_hopper_table.cuh - a chunk's gate table, which the gate warp writes, aux warps correct by norms, and state warps read.
+ * Must not know: where tables lie, who waits for them.
  */
 #pragma once
 
