@@ -13,6 +13,7 @@
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_tile.cuh"
+#include "gdn_warp.cuh"
 
 /*
  * x (64 x 64) = A K^T over the 128 columns of two K-major tiles. Descriptors are made opaque, so that sixteen of them are
@@ -79,7 +80,7 @@ __device__ __forceinline__ Block diagonal_block(const float (&x)[32], int band)
  * r d, in the gate table: those of k before KEYS_NORMED, which W waits for, that of q before T and P stand.
  *
  * r of k is the diagonal of K K^T. All four warps want all of it, from blocks of the L tile above the diagonal, which nobody
- * else has a use for. For q, of which a warp wants its own band's, there are products of their own.
+ * else has a use for. Of q a warp wants its own band's alone.
  */
 /* Of chunk n: 16 floats a band, in rows that no swizzle touches, 1024 bytes apart. */
 __device__ __forceinline__ u32 key_norms(int n)
@@ -122,20 +123,25 @@ __device__ __forceinline__ void share_key_norms(const Clock &c, const Block &dia
     __syncwarp();
 }
 
-/* Of this band's rows of the Q tile, g and g + 8; folded too. */
+/*
+ * Of this band's rows of the Q tile, g and g + 8; folded too. By plain arithmetic: sixteen mma of Q Q^T, each behind what the
+ * state warps have queued for the tensor cores, took 1600 cycles.
+ */
 __device__ __forceinline__ float2 query_norms(const Clock &c, int band)
 {
     const u32 from = block_lane(c.q()).a + 2048 * band;
-    float x[2][2][4] = {}; /* two sums, that products wait less for each other */
+    float x[2][2] = {}; /* [row half][two sums, that they wait less for each other] */
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
         u32 a[4];
         ldmatrix_x4(a, (from ^ ((s & 3) << 5)) + (s >> 2) * HALF);
-        add_squares(x[s & 1], a);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i & 1][0] += io_lo(a[i]) * io_lo(a[i]);
+            x[i & 1][1] += io_hi(a[i]) * io_hi(a[i]);
+        }
     }
-    const float first[2] = { x[0][0][0] + x[1][0][0], x[0][0][1] + x[1][0][1] },
-                second[2] = { x[0][1][2] + x[1][1][2], x[0][1][3] + x[1][1][3] };
-    const float2 r = row_norms(first, second, lane_id());
+    const float2 r = { inverse_norm(quad_sum(x[0][0] + x[0][1])), inverse_norm(quad_sum(x[1][0] + x[1][1])) };
     if ((lane_id() & 3) == 0) fold_norms(c.table() + DECAY_IN_Q, band, r);
     __syncwarp();
     return r;
@@ -358,12 +364,9 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         const u32 table = c.table();
         mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         const u32 flags = load_shared_u32(table + FLAGS);
-        if (rarely(flags & CHUNK_END)) {
-            mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id()); /* whose inverter looks there for the end */
-            break;
-        }
+        issue_gram(kk, c.k(), c.k()); /* behind the last chunk of some tile, and of no use: flags are waited for meanwhile */
+        if (rarely(flags & CHUNK_END)) break;
         const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
-        issue_gram(kk, c.k(), c.k());
         const DiagonalGates gates = diagonal_gates(table, band);
         wgmma_wait<0>();
         settled(kk);
@@ -392,4 +395,6 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         else if (rarely(!waits))
             finish_t(p, c.n, band);
     }
+    wgmma_wait<0>();
+    mbar_arrive_warp(bar(DIAGONAL_FULL + (c.n & 1)), lane_id()); /* whose inverter looks there for the end */
 }
