@@ -149,9 +149,18 @@ static void derive_split(struct gdni_spec *s)
 }
 
 /*
- * gdn_hopper_shared.cuh: a warpgroup for each 64 value columns and two more, the shared memory of its offsets,
- * registers that add up to a whole SM's.
+ * They add up to a whole SM's: producers, state warpgroups, aux. Where calls wait for the aux warps alone, these have 16 more
+ * and state warps 8 less; the others lose by that 2 to 4 % (docs/prefill_hopper.md).
  */
+static void hopper_registers(struct gdni_spec *s, int32_t groups)
+{
+    const bool aux_binds = s->io_type == GDN_BF16 && s->params.carry != GDNI_CARRY_STATES && !s->qk_l2norm;
+    s->producer_registers = groups == 2 ? 64 : 112;
+    s->state_registers = groups == 2 ? (aux_binds ? 176 : 184) : 240;
+    s->aux_registers = groups == 2 ? (aux_binds ? 96 : 80) : 152;
+}
+
+/* gdn_hopper_shared.cuh: a warpgroup for each 64 value columns and two more, and the shared memory of its offsets. */
 static void derive_hopper(struct gdni_spec *s)
 {
     enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
@@ -161,9 +170,7 @@ static void derive_hopper(struct gdni_spec *s)
     s->threads = (2 + groups) * WARPGROUP;
     s->smem_bytes = (K_STAGES + Q_STAGES) * tile + V_STAGES * columns + 2 * TP_STAGES * square + 2 * square + columns +
                     DIAGONALS + GATE_STAGES * GATES + groups * SCALES + BARRIERS + ORDER;
-    s->producer_registers = groups == 2 ? 64 : 112;
-    s->state_registers = groups == 2 ? 184 : 240;
-    s->aux_registers = groups == 2 ? 80 : 152;
+    hopper_registers(s, groups);
 }
 
 static gdn_status check_carry(const struct gdni_spec *s, const struct gdni_problem *problem)

@@ -342,6 +342,7 @@ __device__ __forceinline__ void issue_finish(State &st, u32 table, u32 p_tile, u
 /* O^T of this warp's 16 value columns to its warpgroup's half tile, token-major. */
 __device__ __forceinline__ void put_output(const float (&O)[32], u32 tile, int warp)
 {
+    asm volatile("" : "+r"(warp)); /* the address is made again: load_values()'s would be kept */
     const int lane = lane_id(), m = lane >> 3, r = lane & 7;
     const u32 to = tile + ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
 #pragma unroll
@@ -381,7 +382,9 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
     scale_rows(st.O, inverse(lo), inverse(hi));
     pack_f16_rows(W, st.O);
     store_shared(scale_slot(place.index()), lo * beta, hi * beta);
-    issue_keys(st.O, st.packed, c.q());
+    u32 q = c.q();
+    asm volatile("" : "+r"(q)); /* the usual way's descriptors are not kept for this */
+    issue_keys(st.O, st.packed, q);
     wgmma_wait<0>();
     settled(st.O);
     scale_rows(st.O, s.x, s.y);
