@@ -8,12 +8,14 @@
  *     W  = V - e K S                                                   V' = T W       (fp16 I/O: beta in W, not in T)
  *     O  = scale (e Q S + P V')                                        S <- e_63 S + K^T (d V')
  *
+ * V' comes in two halves of 32 tokens: what stands left of T's lower half is multiplied by the upper half of V', not of W, and
+ * is another matrix for that (gdn_hopper_inverse.cuh, make_t()).
+ *
  * Three or four warpgroups, joined by mbarriers:
- *     producer   warp 0: K, Q, V tiles by TMA; warps 1, 2: gate tables, and the 16 x 16 diagonal blocks of the inverse; warp 3:
- *                O tiles to memory
+ *     producer   warp 0: K, Q, V tiles by TMA; warp 1: gate tables; warp 2: T; warp 3: O tiles to memory
  *     1, 2 state 64 value columns each: S^T (64 x 128, fp32) stays in registers for the whole item; packed accumulators are the
  *                A operands of every product
- *     aux        T and P, one to two chunks ahead of the state warpgroups
+ *     aux        P, and L = tril(beta_i G_ij (K K^T)_ij, -1), of which T is made, one to two chunks ahead of these
  *
  * All of them count the chunks of all items of the CTA in one sequence, so that loads, gates, T and P of the next item are made
  * while the state warpgroups finish the last one. The tile warp takes the items and announces them; what a chunk is (its
@@ -65,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         else if (warp == 1)
             table_role(p);
         else if (warp == 2)
-            inverse_role();
+            inverse_role(p);
         else
             output_role(p, lane);
     } else if (group < 1 + STATE_GROUPS) {

@@ -148,16 +148,12 @@ static void derive_split(struct gdni_spec *s)
     s->smem_bytes = recurrence > GROUPS * group ? recurrence : GROUPS * group;
 }
 
-/*
- * They add up to a whole SM's: producers, state warpgroups, aux. Where calls wait for the aux warps alone, these have 16 more
- * and state warps 8 less; the others lose by that 2 to 4 % (docs/prefill_hopper.md).
- */
+/* They add up to a whole SM's: producers, state warpgroups, aux. */
 static void hopper_registers(struct gdni_spec *s, int32_t groups)
 {
-    const bool aux_binds = s->io_type == GDN_BF16 && s->params.carry != GDNI_CARRY_STATES && !s->qk_l2norm;
     s->producer_registers = groups == 2 ? 64 : 112;
-    s->state_registers = groups == 2 ? (aux_binds ? 176 : 184) : 240;
-    s->aux_registers = groups == 2 ? (aux_binds ? 96 : 80) : 152;
+    s->state_registers = groups == 2 ? 184 : 240;
+    s->aux_registers = groups == 2 ? 80 : 152;
 }
 
 /* gdn_hopper_shared.cuh: a warpgroup for each 64 value columns and two more, and the shared memory of its offsets. */

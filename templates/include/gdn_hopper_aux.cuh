@@ -1,6 +1,6 @@
 /*
- * gdn_hopper_aux.cuh - the aux warpgroup: T and P of a chunk from K K^T, Q K^T and its gate table. Must not know: states,
- * items.
+ * gdn_hopper_aux.cuh - the aux warpgroup: L and P of a chunk from K K^T, Q K^T and its gate table. Must not know: states,
+ * items, what becomes of L.
  */
 #pragma once
 
@@ -242,146 +242,52 @@ __device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGate
                 multiply_f16x2(pack_f16x2(y.x[6] * f1, y.x[7] * f1), gates.right));
 }
 
-/* ---- T: I + L inverted ------------------------------------------------------------------------------------------- */
-
-/* A transposed block of T: rows are T's columns g and g + 8, whose factors are f0 and f1. */
-__device__ __forceinline__ void store_t_block(u32 to, const float (&x)[2][4], float f0, float f1)
-{
-    stmatrix_x4_trans(to, pack_f16x2(x[0][0] * f0, x[0][1] * f0), pack_f16x2(x[0][2] * f1, x[0][3] * f1),
-                      pack_f16x2(x[1][0] * f0, x[1][1] * f0), pack_f16x2(x[1][2] * f1, x[1][3] * f1));
-}
-
-__device__ __forceinline__ u32 scale_f16x2(u32 x, float factor)
-{
-    return BETA_IN_T ? pack_f16x2(f16_lo(x) * factor, f16_hi(x) * factor) : x;
-}
-
-/*
- * Block column B = band of X = (I + L)^-1, transposed, with M_IJ = D_I L_IJ:  X_BB = D_B,
- * X_IB^T = - sum_{B <= K < I} X_KB^T M_IK^T; the tile holds -M. Accumulators, packed, are operand A of the next row's
- * products. T's columns take beta on the way out, where it is T's.
- */
-__device__ __forceinline__ void solve_column(u32 l_tile, u32 t_tile, u32 table, int band)
-{
-    const BlockLane l = block_lane(l_tile);
-    const u32 to = (l.b ^ (band << 5)) - l_tile + t_tile + 2048 * band, betas = table + BETA + row_beta(band, l.g);
-    const u32 row = 2048 * band; /* of block row I = band + d: + 2048 d */
-    const float b0 = BETA_IN_T ? load_shared_float(betas) : 1.0f;
-    const float b1 = BETA_IN_T ? load_shared_float(betas + 8) : 1.0f;
-    u32 x[4], b[4];
-    float sum[4][2][4] = {};
-    ldmatrix_x4(x, (l.a ^ (band << 5)) + row);
-    stmatrix_x4_trans(to, scale_f16x2(x[0], b0), scale_f16x2(x[1], b1), scale_f16x2(x[2], b0), scale_f16x2(x[3], b1));
-#pragma unroll
-    for (int e = 0; e < 3; ++e) {
-        if (e >= 3 - band) break; /* rows below e */
-#pragma unroll
-        for (int d = e + 1; d < 4; ++d) {
-            if (d > 3 - band) break;
-            ldmatrix_x4(b, (l.b ^ ((band + e) << 5)) + row + 2048 * d);
-            mma_block(sum[d], x, b);
-        }
-        pack_block(x, sum[e + 1]);
-        store_t_block(to + 2048 * (e + 1), sum[e + 1], b0, b1);
-    }
-}
-
-/* ---- T that is kept ---------------------------------------------------------------------------------------------- */
-
-/* This band's blocks of T, of its block column, as they lie in a tile and where they are kept: 16 bytes a lane each. */
-__device__ __forceinline__ u32 t_block(u32 t_tile, int band, int row)
-{
-    const int r = lane_id() >> 1, half = lane_id() & 1;
-    return t_tile + 2048 * row + r * 128 + (u32)((2 * band + half) ^ (r & 7)) * 16;
-}
-
-constexpr int T_BLOCK = 16 * 16 * 2, T_BLOCKS = 10; /* bytes; on and below the diagonal */
-
-__device__ __forceinline__ u8 *kept_block(const prefill_params &p, u32 chunk, int band)
-{
-    return p.t_images + ((i64)chunk * T_BLOCKS + band * (9 - band) / 2) * T_BLOCK + 16 * lane_id();
-}
-
-__device__ __forceinline__ void keep_t(const prefill_params &p, u32 chunk, u32 t_tile, int band)
-{
-    u8 *const to = kept_block(p, chunk, band);
-#pragma unroll 1
-    for (int row = band; row < 4; ++row)
-        *(uint4 *)(to + (row - band) * T_BLOCK) = load_shared_16(t_block(t_tile, band, row));
-}
-
-/* On its way. */
-__device__ __forceinline__ void fetch_t(const prefill_params &p, u32 chunk, u32 t_tile, int band)
-{
-    const u8 *const from = kept_block(p, chunk, band);
-#pragma unroll 1
-    for (int row = band; row < 4; ++row)
-        cp_async_16(t_block(t_tile, band, row), from + (row - band) * T_BLOCK, 16);
-    cp_async_commit();
-}
-
 /* ---- The role ---------------------------------------------------------------------------------------------------- */
 
-/* T of chunk n, whose diagonal blocks are on their way, and the news that T and P stand. */
-__device__ __forceinline__ void finish_t(const prefill_params &p, int n, int band)
+/* Blocks of T and P above the diagonal are never written again. A band of each tile: of P nobody else writes it. */
+__device__ __forceinline__ void clear_squares(int band)
 {
-    const int slot = n & 1;
-    const u32 l_tile = at(L_AT) + slot * SQUARE, t_tile = at(T_AT) + slot * SQUARE, table = at(GATE_AT) + (n & 3) * GATE;
-    mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1);
-    solve_column(l_tile, t_tile, table, band);
-    async_proxy_fence();
-    if (spec::CARRIES && rarely(load_shared_u32(table + FLAGS) & CHUNK_KEEPS_T)) {
-        __syncwarp();
-        keep_t(p, load_shared_u32(table + KEPT_T), t_tile, band);
-    }
-    mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
-}
-
-/* The same of a chunk whose T was kept, and is on its way. */
-__device__ __forceinline__ void finish_fetched_t(int n)
-{
-    const int slot = n & 1;
-    mbar_wait(bar(DIAGONAL_DONE + slot), n >> 1 & 1); /* of blocks that nobody wants: no phase goes by unseen */
-    cp_async_wait<0>();
-    async_proxy_fence();
-    mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
+    static_assert(P_AT == T_AT + TP_STAGES * SQUARE, "they follow each other");
+#pragma unroll 1
+    for (int tile = 0; tile < 2 * TP_STAGES; ++tile)
+#pragma unroll 1
+        for (int i = lane_id(); i < SQUARE / 4 / 16; i += 32)
+            store_shared(at(T_AT) + tile * SQUARE + band * (SQUARE / 4) + 16 * i, 0, 0, 0, 0);
 }
 
 /*
- * L and P of chunk n, then T of chunk n - 1: the inverse warp works on one chunk's L while this warpgroup
- * works on its neighbours. An item's last T waits for nothing; one that was kept is fetched, without L. Chunks whose output
- * nobody wants have no P: their O is made of an old one, and dropped. band: the warp's 16 rows.
+ * L and P of each chunk. The inverse warp makes T of L meanwhile; of a chunk whose T was kept there is no L. Chunks whose
+ * output nobody wants have no P: their O is made of an old one, and dropped. band: the warp's 16 rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
     float kk[32], qk[32];
     Clock c = { 0, 0, 0 };
-    /* Blocks of T and P above the diagonal are never written again; who writes the others meets the rest before it. */
-    for (int i = 32 * band + lane_id(); i < 2 * TP_STAGES * SQUARE / 16; i += GROUP)
-        store_shared(at(T_AT) + 16 * i, 0, 0, 0, 0);
-    for (bool waits = false;; c.advance()) { /* T of chunk c.n - 1 is still to be made */
+    clear_squares(band);
+    for (;; c.advance()) {
         const int slot = c.n & 1;
         const u32 table = c.table();
         mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         const u32 flags = load_shared_u32(table + FLAGS);
         issue_gram(kk, c.k(), c.k()); /* behind the last chunk of some tile, and of no use: flags are waited for meanwhile */
         if (rarely(flags & CHUNK_END)) break;
-        const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
         const DiagonalGates gates = diagonal_gates(table, band);
+        mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
         wgmma_wait<0>();
         settled(kk);
-        if constexpr (spec::QK_L2NORM) share_key_norms(c, diagonal_block(kk, band), band);
-        bar_sync(BAR_AUX, GROUP); /* the other warps have read this L tile's last chunk */
-        if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, key_norms(c.n));
-        if (!has_t)
+        if constexpr (spec::QK_L2NORM) {
+            share_key_norms(c, diagonal_block(kk, band), band);
+            bar_sync(BAR_AUX, GROUP);
+            if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, key_norms(c.n));
+        }
+        if (!spec::CARRIES || !rarely(flags & CHUNK_HAS_T))
             store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, key_norms(c.n),
                     band);
-        mbar_arrive_warp(bar(DIAGONAL_FULL + slot), lane_id());
+        mbar_arrive_warp(bar(L_FULL + slot), lane_id());
         if constexpr (spec::QK_L2NORM) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
         issue_gram(qk, c.q(), c.k());
-        if (waits) finish_t(p, c.n - 1, band);
-        mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1);
-        if (has_t) fetch_t(p, load_shared_u32(table + KEPT_T), at(T_AT) + slot * SQUARE, band);
+        if (band == 0) mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1); /* for all four: looking takes from those who work */
+        bar_sync(BAR_AUX, GROUP);
         wgmma_wait<0>();
         settled(qk);
         if (!(flags & CHUNK_STATE)) {
@@ -389,12 +295,9 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
             if constexpr (spec::QK_L2NORM) r = query_norms(c, band);
             store_p(qk, gates, at(P_AT) + slot * SQUARE, table, key_norms(c.n), band, p.p_scale * r.x, p.p_scale * r.y);
         }
-        waits = !(flags & CHUNK_LAST) && !has_t;
-        if (has_t)
-            finish_fetched_t(c.n);
-        else if (rarely(!waits))
-            finish_t(p, c.n, band);
+        async_proxy_fence();
+        mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
     }
     wgmma_wait<0>();
-    mbar_arrive_warp(bar(DIAGONAL_FULL + (c.n & 1)), lane_id()); /* whose inverter looks there for the end */
+    mbar_arrive_warp(bar(L_FULL + (c.n & 1)), lane_id()); /* whose inverter looks there for the end */
 }

@@ -1,6 +1,6 @@
 /*
- * gdn_hopper_inverse.cuh - the inverse warp: of each chunk's L, D and M = D L in the place of it, where D is the inverse of
- * the 16 x 16 blocks on the diagonal of I + L. Must not know: states, items, how T is made of them.
+ * gdn_hopper_inverse.cuh - the inverse warp: T of each chunk's L. D is the inverse of the 16 x 16 blocks on the diagonal of
+ * I + L. Must not know: states, items, how L is made.
  */
 #pragma once
 
@@ -96,70 +96,170 @@ __device__ __forceinline__ void invert_diagonals(u32 l_tile, u32 diagonals)
     invert_left(to, l21);
 }
 
-/* Blocks (I, J) left of the diagonal that one batch of products makes, three a batch: registers are few. */
-struct Left {
-    int I, J;
-};
+/* ---- T ------------------------------------------------------------------------------------------------------------- */
 
-__device__ constexpr Left left_block(int batch, int i)
+/* D_I as operand A, of the D_I^T that lies on the diagonal. */
+__device__ __forceinline__ void load_inverse(u32 (&d)[4], const BlockLane &at, int I)
 {
-    return batch == 0 ? (i == 0 ? Left{ 1, 0 } : Left{ 2, i - 1 }) : Left{ 3, i };
+    ldmatrix_x4_trans(d, (at.b ^ (I << 5)) + 2048 * I);
 }
 
-struct LeftBatch {
-    u32 d[3][4], l[3][4]; /* operands */
-};
-
-__device__ __forceinline__ void load_left(LeftBatch &x, const BlockLane &at, int batch)
+/* The same as operand B. */
+__device__ __forceinline__ void load_inverse_b(u32 (&d)[4], const BlockLane &at, int I)
 {
+    ldmatrix_x4(d, (at.b ^ (I << 5)) + 2048 * I);
+}
+
+/* A row-major block (I, J) as operand B; as it is stored. */
+__device__ __forceinline__ void load_block_b(u32 (&x)[4], const BlockLane &at, int I, int J)
+{
+    ldmatrix_x4_trans(x, (at.a ^ (J << 5)) + 2048 * I);
+}
+
+__device__ __forceinline__ void put_block(const BlockLane &at, int I, int J, const u32 (&x)[4])
+{
+    stmatrix_x4((at.a ^ (J << 5)) + 2048 * I, x[0], x[1], x[2], x[3]);
+}
+
+/* A block of T of block column J, which takes beta where that is T's. */
+__device__ __forceinline__ void put_solution(const BlockLane &t, int I, int J, const float (&x)[2][4], u32 table)
+{
+    float4 b = { 1.0f, 1.0f, 1.0f, 1.0f };
+    if constexpr (BETA_IN_T) b = gates_of_16(table + BETA, J);
+    const u32 packed[4] = { pack_f16x2(x[0][0] * b.x, x[0][1] * b.y), pack_f16x2(x[0][2] * b.x, x[0][3] * b.y),
+                            pack_f16x2(x[1][0] * b.z, x[1][1] * b.w), pack_f16x2(x[1][2] * b.z, x[1][3] * b.w) };
+    put_block(t, I, J, packed);
+}
+
+/* The same of D_I, an operand A. */
+__device__ __forceinline__ void put_inverse(const BlockLane &t, int I, const u32 (&d)[4], u32 table)
+{
+    if constexpr (!BETA_IN_T) return put_block(t, I, I, d);
+    const float x[2][4] = { { f16_lo(d[0]), f16_hi(d[0]), f16_lo(d[1]), f16_hi(d[1]) },
+                            { f16_lo(d[2]), f16_hi(d[2]), f16_lo(d[3]), f16_hi(d[3]) } };
+    put_solution(t, I, I, x, table);
+}
+
+/*
+ * T from what the L tile has, -L left of the diagonal and D^T on it. In halves of 32 tokens I + L = [ A_0 0; L_10 A_1 ], and
+ *
+ *     T = [ A_0^-1 diag(beta_0)  0; -A_1^-1 L_10  A_1^-1 diag(beta_1) ]
+ *
+ * with which state warps solve in two steps (issue_solve()): no block of T then waits for another but those of row 3 for N_32.
+ * With N_IJ = -D_I L_IJ these are T_10 = N_10 D_0, T_32 = N_32 D_2, T_2J = N_2J, T_3J = N_3J + N_32 N_2J.
+ */
+__device__ __forceinline__ void make_t(u32 l_tile, u32 t_tile, u32 table)
+{
+    const BlockLane l = block_lane(l_tile), t = { l.a - l_tile + t_tile, l.b - l_tile + t_tile, l.g, l.t };
+    float n32[2][4] = {}, n10[2][4] = {}, n2[2][2][4] = {}, n3[2][2][4] = {}, t10[2][4] = {}, t32[2][4] = {};
+    u32 d[4], d3[4], b[4], c[4], a10[4], a32[4];
+    load_inverse(d3, l, 3);
+    load_block_b(b, l, 3, 2);
+    load_inverse(d, l, 1);
+    load_block_b(c, l, 1, 0);
+    mma_block(n32, d3, b);
+    mma_block(n10, d, c);
+    put_inverse(t, 1, d, table);
+    load_inverse(d, l, 2);
+    load_block_b(b, l, 2, 0);
+    load_block_b(c, l, 2, 1);
+    mma_block(n2[0], d, b);
+    mma_block(n2[1], d, c);
+    put_inverse(t, 2, d, table);
+    pack_block(a32, n32);
+    load_inverse_b(b, l, 2);
+    mma_block(t32, a32, b);
+    load_block_b(b, l, 3, 0);
+    load_block_b(c, l, 3, 1);
+    mma_block(n3[0], d3, b);
+    mma_block(n3[1], d3, c);
+    put_inverse(t, 3, d3, table);
+    pack_block(a10, n10);
+    load_inverse_b(b, l, 0);
+    mma_block(t10, a10, b);
 #pragma unroll
-    for (int i = 0; i < 3; ++i) {
-        const Left b = left_block(batch, i);
-        if (i == 0 || b.I != left_block(batch, i - 1).I)
-            ldmatrix_x4_trans(x.d[i], (at.b ^ (b.I << 5)) + 2048 * b.I);
-        else
+    for (int J = 0; J < 2; ++J) {
+        pack_block(b, n2[J]);
+        put_block(t, 2, J, b);
+    }
+    load_inverse(d, l, 0);
+    put_inverse(t, 0, d, table);
+    __syncwarp();
+    load_block_b(b, t, 2, 0);
+    load_block_b(c, t, 2, 1);
+    mma_block(n3[0], a32, b);
+    mma_block(n3[1], a32, c);
+    put_solution(t, 3, 2, t32, table);
+    put_solution(t, 1, 0, t10, table);
 #pragma unroll
-            for (int j = 0; j < 4; ++j)
-                x.d[i][j] = x.d[i - 1][j];
-        ldmatrix_x4_trans(x.l[i], (at.a ^ (b.J << 5)) + 2048 * b.I);
+    for (int J = 0; J < 2; ++J) {
+        pack_block(b, n3[J]);
+        put_block(t, 3, J, b);
     }
 }
 
-/* M = D L of the blocks left of the diagonal: -L_IJ <- D_I times that, in place. */
-__device__ __forceinline__ void multiply_rows(u32 l_tile)
+/* ---- T that is kept ------------------------------------------------------------------------------------------------ */
+
+/* Blocks of T on and below the diagonal, row by row, as they lie in a tile and where they are kept: 16 bytes a lane each. */
+constexpr int T_BLOCK = 16 * 16 * 2, T_BLOCKS = 10; /* bytes */
+
+__device__ __forceinline__ u32 t_block(u32 t_tile, int row, int column)
 {
-    const BlockLane at = block_lane(l_tile);
-    LeftBatch x;
-    load_left(x, at, 0);
-#pragma unroll
-    for (int batch = 0; batch < 2; ++batch) {
-        float m[3][2][4] = {};
-        u32 packed[3][4];
-#pragma unroll
-        for (int i = 0; i < 3; ++i)
-            mma_block(m[i], x.d[i], x.l[i]);
-        if (batch == 0) load_left(x, at, 1);
-#pragma unroll
-        for (int i = 0; i < 3; ++i) {
-            const Left b = left_block(batch, i);
-            pack_block(packed[i], m[i]);
-            stmatrix_x4((at.a ^ (b.J << 5)) + 2048 * b.I, packed[i][0], packed[i][1], packed[i][2], packed[i][3]);
-        }
-    }
+    const int r = lane_id() >> 1, half = lane_id() & 1;
+    return t_tile + 2048 * row + r * 128 + (u32)((2 * column + half) ^ (r & 7)) * 16;
 }
 
-__device__ __forceinline__ void inverse_role()
+__device__ __forceinline__ u8 *kept_blocks(const prefill_params &p, u32 table)
+{
+    return p.t_images + (i64)load_shared_u32(table + KEPT_T) * (T_BLOCKS * T_BLOCK) + 16 * lane_id();
+}
+
+__device__ __forceinline__ void keep_t(const prefill_params &p, u32 table, u32 t_tile)
+{
+    u8 *to = kept_blocks(p, table);
+#pragma unroll 1
+    for (int row = 0; row < 4; ++row)
+#pragma unroll 1
+        for (int column = 0; column <= row; ++column, to += T_BLOCK)
+            *(uint4 *)to = load_shared_16(t_block(t_tile, row, column));
+}
+
+__device__ __forceinline__ void fetch_t(const prefill_params &p, u32 table, u32 t_tile)
+{
+    const u8 *from = kept_blocks(p, table);
+#pragma unroll 1
+    for (int row = 0; row < 4; ++row)
+#pragma unroll 1
+        for (int column = 0; column <= row; ++column, from += T_BLOCK)
+            cp_async_16(t_block(t_tile, row, column), from, 16);
+    cp_async_commit();
+    cp_async_wait<0>();
+}
+
+/* ---- The role ------------------------------------------------------------------------------------------------------ */
+
+/* T of each chunk: made of its L, or, of one that was kept, fetched. */
+__device__ __forceinline__ void inverse_role(const prefill_params &p)
 {
     for (int n = 0;; ++n) {
         const int slot = n & 1;
-        mbar_wait(bar(DIAGONAL_FULL + slot), n >> 1 & 1);
-        const u32 flags = load_shared_u32(at(GATE_AT) + n % GATE_STAGES * GATE + FLAGS);
+        const u32 l_tile = at(L_AT) + slot * SQUARE, t_tile = at(T_AT) + slot * SQUARE,
+                  table = at(GATE_AT) + n % GATE_STAGES * GATE;
+        mbar_wait(bar(L_FULL + slot), n >> 1 & 1);
+        const u32 flags = load_shared_u32(table + FLAGS);
         if (rarely(flags & CHUNK_END)) break;
-        if (!spec::CARRIES || !(flags & CHUNK_HAS_T)) {
-            invert_diagonals(at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + 4 * slot * DIAGONAL);
+        const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
+        if (!has_t) invert_diagonals(l_tile, at(DIAGONAL_AT) + 4 * slot * DIAGONAL);
+        mbar_wait(bar(TP_EMPTY + slot), (n >> 1 & 1) ^ 1);
+        if (has_t) { /* and no L */
+            fetch_t(p, table, t_tile);
+        } else {
             __syncwarp();
-            multiply_rows(at(L_AT) + slot * SQUARE);
+            make_t(l_tile, t_tile, table);
         }
-        mbar_arrive_warp(bar(DIAGONAL_DONE + slot), lane_id());
+        async_proxy_fence();
+        mbar_arrive_warp(bar(L_EMPTY + slot), lane_id());
+        if (spec::CARRIES && rarely(flags & CHUNK_KEEPS_T)) keep_t(p, table, t_tile);
+        mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
     }
 }

@@ -49,7 +49,7 @@ constexpr int Q_AT = K_AT + K_STAGES * TILE;
 constexpr int V_AT = Q_AT + Q_STAGES * TILE;
 constexpr int T_AT = V_AT + V_STAGES * V_TILE;
 constexpr int P_AT = T_AT + TP_STAGES * SQUARE;
-constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, then -D L; D^T on it; norms */
+constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, then D^T on it; norms */
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup] */
 /*
  * A band's 16 x 16 block of L on the diagonal: its upper left and its lower right quarter in fp32 by columns, for which the
@@ -103,10 +103,10 @@ enum {
     TP_EMPTY = TP_FULL + TP_STAGES,
     O_FULL = TP_EMPTY + TP_STAGES, /* [state warpgroup] */
     O_EMPTY = O_FULL + STATE_GROUPS,
-    DIAGONAL_FULL = O_EMPTY + STATE_GROUPS, /* blocks to invert, chunks in turn */
-    DIAGONAL_DONE = DIAGONAL_FULL + 2,
-    ITEM_DONE = DIAGONAL_DONE + 2, /* items in turn: their states are handed over */
-    TAIL = ITEM_DONE + 2,          /* a tail chunk's tiles, before their rest is cleared */
+    L_FULL = O_EMPTY + STATE_GROUPS, /* L, its diagonal blocks apart, chunks in turn */
+    L_EMPTY = L_FULL + 2,
+    ITEM_DONE = L_EMPTY + 2, /* items in turn: their states are handed over */
+    TAIL = ITEM_DONE + 2,    /* a tail chunk's tiles, before their rest is cleared */
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
     CARRIED = ITEM_LEFT + ITEM_SLOTS,   /* the rings of tiles are the tile warp's again */
@@ -128,10 +128,10 @@ __device__ __forceinline__ void init_barriers()
     for (int i = 0; i < NUM_BARRIERS; ++i) {
         int warps = 1;                                /* the one that loads; O_EMPTY: that stores */
         if (i >= K_EMPTY && i < TP_FULL) warps = STATE_WARPS;
-        if (i >= TP_FULL && i < TP_EMPTY) warps = 4; /* aux warps */
+        if (i >= TP_FULL && i < TP_EMPTY) warps = 5; /* aux warps, the inverse warp */
         if (i >= TP_EMPTY && i < O_FULL) warps = STATE_WARPS;
         if (i >= O_FULL && i < O_EMPTY) warps = 4;              /* one state warpgroup's warps */
-        if (i >= DIAGONAL_FULL && i < DIAGONAL_DONE) warps = 4; /* aux warps */
+        if (i >= L_FULL && i < L_EMPTY) warps = 4;              /* aux warps */
         if (i >= ITEM_DONE && i < TAIL) warps = STATE_WARPS;
         const int lanes = i < V_FULL ? 32 : 0;                  /* the gate warp's, each for its tokens */
         if (i == CARRIED) warps = STATE_WARPS;

@@ -190,7 +190,7 @@ struct State {
     float S[64];
     u32 packed[8][4]; /* S as operand A */
     float O[32];
-    float V[2][16]; /* V' of tokens 0-31, 32-63 */
+    float V[2][16]; /* V' of tokens 0-31, 32-63: see issue_solve() */
     bool S_scaled;  /* fp16 I/O: `packed` is S divided by scale_slot()'s powers of two; warp-uniform */
 };
 
@@ -245,12 +245,6 @@ __device__ __forceinline__ void load_values(u32 (&v)[4][4], u32 v_tile, int warp
         ldmatrix_x4_trans(v[m16], from + 2048 * m16);
 }
 
-/* Of a table by pairs this lane's tokens of 16: of the first 8 x and y, of the others z and w. */
-__device__ __forceinline__ float4 gates_of_16(u32 table, int m16)
-{
-    return load_shared_float4(table + pair_at(8 * m16 + (lane_id() & 3)));
-}
-
 /* One of 8 tokens' values and K S becomes W. */
 __device__ __forceinline__ void subtract(float *x, u32 v_top, u32 v_low, float e0, float e1, float beta0, float beta1)
 {
@@ -273,7 +267,10 @@ __device__ __forceinline__ void residual(float (&x)[32], const u32 (&v)[4][4], u
     }
 }
 
-/* V'^T = W^T T^T in two halves of 32 tokens: T is lower triangular, so the first half needs the first two k-steps only. */
+/*
+ * V'^T = W^T T^T in two halves of 32 tokens. T is lower triangular, and what stands left of its lower half is to be multiplied
+ * by the upper half of V' (make_t()): so that is there first, a group of its own, and the second half lacks those two steps.
+ */
 __device__ __forceinline__ void issue_solve(State &st, const u32 (&W)[4][4], u32 t_tile)
 {
     const u32 b = k_major(t_tile);
@@ -281,10 +278,9 @@ __device__ __forceinline__ void issue_solve(State &st, const u32 (&W)[4][4], u32
     clear(st.V[1]);
     wgmma_fence();
     wgmma_rs_n32_f16(st.V[0], W[0], descriptor(b), 0);
-    wgmma_rs_n32_f16(st.V[1], W[0], descriptor(b + (4096 >> 4)), 0);
     wgmma_rs_n32_f16(st.V[0], W[1], descriptor(b + (32 >> 4)), 1);
-    wgmma_rs_n32_f16(st.V[1], W[1], descriptor(b + ((4096 + 32) >> 4)), 1);
-    wgmma_rs_n32_f16(st.V[1], W[2], descriptor(b + ((4096 + 64) >> 4)), 1);
+    wgmma_commit();
+    wgmma_rs_n32_f16(st.V[1], W[2], descriptor(b + ((4096 + 64) >> 4)), 0);
     wgmma_rs_n32_f16(st.V[1], W[3], descriptor(b + ((4096 + 96) >> 4)), 1);
     wgmma_commit();
 }
@@ -301,42 +297,56 @@ __device__ __forceinline__ void decay_output(float (&O)[32], u32 table)
     }
 }
 
-/* V' of 16 tokens as fp16 (Y) and d V' in the I/O type (Z), as operands A. */
-__device__ __forceinline__ void pack_16(u32 (&Y)[4], u32 (&Z)[4], const float *v, float4 d)
+/* d V' of 32 tokens in the I/O type, as operands A. */
+__device__ __forceinline__ void pack_decayed(u32 (&Z)[2][4], const float (&v)[16], u32 table, int half)
 {
-    Y[0] = pack_f16x2(v[0], v[1]);
-    Y[1] = pack_f16x2(v[2], v[3]);
-    Y[2] = pack_f16x2(v[4], v[5]);
-    Y[3] = pack_f16x2(v[6], v[7]);
-    Z[0] = pack_io(v[0] * d.x, v[1] * d.y);
-    Z[1] = pack_io(v[2] * d.x, v[3] * d.y);
-    Z[2] = pack_io(v[4] * d.z, v[5] * d.w);
-    Z[3] = pack_io(v[6] * d.z, v[7] * d.w);
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+        const float4 d = gates_of_16(table + DECAY_OUT, 2 * half + s);
+        const float *x = &v[8 * s];
+        Z[s][0] = pack_io(x[0] * d.x, x[1] * d.y);
+        Z[s][1] = pack_io(x[2] * d.x, x[3] * d.y);
+        Z[s][2] = pack_io(x[4] * d.z, x[5] * d.w);
+        Z[s][3] = pack_io(x[6] * d.z, x[7] * d.w);
+    }
+}
+
+/* Of 32 tokens: O^T += V'^T P^T, a group of its own, and S^T += (d V')^T K. */
+__device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], const u32 (&Z)[2][4], u32 p_tile, u32 k_tile,
+                                              int half)
+{
+    const u32 pb = k_major(p_tile), kb = mn_major(k_tile, HALF);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 2; ++s)
+        wgmma_rs_n64_f16(st.O, Y[s], descriptor(pb + 2 * (2 * half + s)), 1);
+    if (half == 1) wgmma_commit();
+#pragma unroll
+    for (int s = 0; s < 2; ++s)
+        wgmma_rs_n128_mn(st.S, Z[s], descriptor(kb + (2 * half + s) * (2048 >> 4)), 1);
+    wgmma_commit();
 }
 
 /*
- * O^T += V'^T P^T and S^T += (d V')^T K. In halves of 32 tokens, so that the first one's products start early and packed
- * operands take the place of what they were packed from. O completes with all but the last committed group.
+ * The first half of V', which is there, goes into the second one, and then, as that does, into O and S: packed operands take
+ * the place of what they were packed from. O completes with all but the last committed group.
  */
-__device__ __forceinline__ void issue_finish(State &st, u32 table, u32 p_tile, u32 k_tile)
+__device__ __forceinline__ void issue_finish(State &st, u32 table, u32 t_tile, u32 p_tile, u32 k_tile)
 {
-    const u32 pb = k_major(p_tile), kb = mn_major(k_tile, HALF);
     u32 Y[2][2][4], Z[2][2][4];
+    pack_f16_rows(Y[0], st.V[0]);
+    wgmma_fence();
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int s = 0; s < 2; ++s)
-            pack_16(Y[half][s], Z[half][s], &st.V[half][8 * s], gates_of_16(table + DECAY_OUT, 2 * half + s));
-        wgmma_fence();
-#pragma unroll
-        for (int s = 0; s < 2; ++s)
-            wgmma_rs_n64_f16(st.O, Y[half][s], descriptor(pb + 2 * (2 * half + s)), 1);
-        if (half == 1) wgmma_commit();
-#pragma unroll
-        for (int s = 0; s < 2; ++s)
-            wgmma_rs_n128_mn(st.S, Z[half][s], descriptor(kb + (2 * half + s) * (2048 >> 4)), 1);
-    }
+    for (int s = 0; s < 2; ++s)
+        wgmma_rs_n32_f16(st.V[1], Y[0][s], descriptor(k_major(t_tile) + ((4096 + 32 * s) >> 4)), 1);
     wgmma_commit();
+    pack_decayed(Z[0], st.V[0], table, 0);
+    issue_updates(st, Y[0], Z[0], p_tile, k_tile, 0);
+    wgmma_wait<1>();
+    settled(st.V[1]);
+    pack_f16_rows(Y[1], st.V[1]);
+    pack_decayed(Z[1], st.V[1], table, 1);
+    issue_updates(st, Y[1], Z[1], p_tile, k_tile, 1);
 }
 
 /* O^T of this warp's 16 value columns to its warpgroup's half tile, token-major. */
@@ -391,9 +401,9 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 }
 
 /*
- * From K S to T W two state warpgroups take turns: half a chunk apart, one's products run while the other packs. Turns that end
- * earlier (K S issued, or done, or Q S issued) gained nothing, nor did a late start alone. Whoever waits for its turn holds up
- * nothing that the other needs. A lone one only meets here, which kept() counts on.
+ * From K S until the first half of V' is there two state warpgroups take turns: half a chunk apart, one's products run while
+ * the other packs. Turns that end earlier (K S issued, or done, or Q S issued) gained nothing, nor did a late start alone.
+ * Whoever waits for its turn holds up nothing that the other needs. A lone one only meets here, which kept() counts on.
  */
 __device__ __forceinline__ void take_turn(int group)
 {
@@ -424,17 +434,16 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
         s = load_shared_float2(scale_slot(place.index()));
     }
     issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
-    pass_turn(place.group);
     arrive_warp(Q_EMPTY + c.q_slot);
     decay_output(st.O, table);
-    wgmma_wait<0>();
+    wgmma_wait<1>();
     settled(st.V[0]);
-    settled(st.V[1]);
     if (SCALED) { /* the other terms of the sums join V' at its scale */
         scale_rows(st.O, inverse(s.x), inverse(s.y));
         scale_rows(st.S, inverse(s.x), inverse(s.y));
     }
-    issue_finish(st, table, at(P_AT) + (c.n & 1) * SQUARE, c.k());
+    pass_turn(place.group);
+    issue_finish(st, table, at(T_AT) + (c.n & 1) * SQUARE, at(P_AT) + (c.n & 1) * SQUARE, c.k());
     arrive_warp(GATE_EMPTY + (c.n & 3));
     const int n = c.n + 1;
     if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next chunk may not be known before this one is done */
@@ -479,6 +488,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
     load_values(v, c.v() + place.group * HALF, place.warp); /* while K S runs: shared memory takes its time */
     if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
+    const u32 limits = load_shared_u32(table + W_LIMIT); /* late it would hold up Q S */
     const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
     wgmma_wait<EARLY_Q ? 1 : 0>();
     settled(x);
@@ -496,7 +506,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     /* One way for the whole warpgroup, whose warps must execute the same products. */
     const bool usual =
         bar_all(BAR_VOTE + place.group, GROUP,
-                fits_w(W, load_shared_u32(table + W_LIMIT)) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
+                fits_w(W, limits) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
     if (rarely(!usual)) return finish_chunk<true>(st, W, p, c, last, tp_full, place);
     return finish_chunk<false>(st, W, p, c, last, tp_full, place);
 }

@@ -4,7 +4,9 @@
  */
 #pragma once
 
+#include "gdn_ptx_sm90.cuh"
 #include "gdn_spec.cuh"
+#include "gdn_tile.cuh"
 #include "gdn_types.cuh"
 
 /*
@@ -42,6 +44,12 @@ enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, ITEM_SHIFT = 8 };
 __device__ constexpr u32 pair_at(u32 pair)
 {
     return 64 * (pair / 8) + 16 * (pair % 4) + 8 * (pair / 4 % 2);
+}
+
+/* Of a table by pairs this lane's tokens of 16: of the first 8 x and y, of the others z and w. */
+__device__ __forceinline__ float4 gates_of_16(u32 table, int m16)
+{
+    return load_shared_float4(table + pair_at(8 * m16 + (lane_id() & 3)));
 }
 
 /* Of a band's row g < 8 in a table by pairs; row g + 8 is 8 bytes on. Not by pair_at(), which does not know that g is small. */
