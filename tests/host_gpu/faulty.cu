@@ -162,6 +162,15 @@ extern "C" __global__ void faulty(const __grid_constant__ faulty_params p)
         __syncwarp();
         x = (u32)product(base, true);
         break;
+    case 22: asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(256)); break; /* of more than it has */
+    case 23: /* of a cluster that this is none */
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(x) : "r"(base), "r"(1));
+        break;
+    case 24: /* a bulk copy of what are no pieces of 16 bytes */
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base),
+                     "l"(p.out), "r"(24), "r"(bar)
+                     : "memory");
+        break;
     case 16: /* from an address that is not a multiple of 16 */
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base), "l"((u8 *)p.out + 4), "r"(16) : "memory");
         break;

@@ -95,9 +95,17 @@ std::string compile_command(const Folder &folder, int capability, int num_option
     return command + " -o '" + path + "/kernel.so' '" + path + "/unit.cc' 2> '" + path + "/log'";
 }
 
+/* CTAs of a cluster, which a kernel says itself. */
+int cluster_of(const std::string &source)
+{
+    const std::string attribute = "__cluster_dims__(";
+    const size_t at = source.find(attribute);
+    return at == std::string::npos ? 1 : std::stoi(source.substr(at + attribute.size()));
+}
+
 std::string unit_of(const gdni_nvrtcprog_opaque &p)
 {
-    return "#include \"ptx.h\"\n#line 1 \"" + p.name + "\"\n" + host_gpu_translate(p.source) +
+    return "#define HOST_GPU_CLUSTER " + std::to_string(cluster_of(p.source)) + "\n#include \"ptx.h\"\n#line 1 \"" + p.name + "\"\n" + host_gpu_translate(p.source) +
            "\n#include \"entry.h\"\nHOST_GPU_ENTRY_OF(" + stem(p) + ")\n";
 }
 

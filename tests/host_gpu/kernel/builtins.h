@@ -13,6 +13,7 @@
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(n) alignas(n)
 #define __CUDA_ARCH__ HOST_GPU_ARCH
 #define __INTADDR__(x) 0 == 0 || 0 /* offsets on the device: here every assertion on them holds */

@@ -22,6 +22,7 @@
 #include <deque>
 #include <execinfo.h>
 #include <functional>
+#include <memory>
 #include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -89,6 +90,7 @@ struct Lane {
     Warp *warp;
     int thread, lane;
     bool done, runnable;
+    unsigned cluster_phase; /* in which it last arrived */
     const char *waits; /* at what instruction, for reports */
     u32 waits_for;
     std::deque<Copy> copies;
@@ -114,6 +116,7 @@ struct Product { /* wgmma of one warp: 16 rows */
 
 struct Warp {
     Lane *lanes[32];
+    unsigned registers; /* of a thread */
     Gathering gatherings[4];
     std::deque<Product> products;
     int product_groups;
@@ -137,8 +140,16 @@ struct Written { /* not fenced by who wrote it */
     int thread; /* + 1; 0: nothing */
 };
 
+struct Cluster {
+    Cta *ctas[HOST_GPU_CLUSTER]; /* that have not ended */
+    unsigned threads, arrived, phase;
+    std::vector<Lane *> waiters;
+};
+
 struct Cta {
-    unsigned index;
+    unsigned index, rank;
+    bool begun; /* a lane has run */
+    std::shared_ptr<Cluster> cluster;
     unsigned char *shared;
     std::vector<Lane *> lanes;
     std::vector<Warp> warps;
@@ -432,6 +443,61 @@ inline bool named_come(int id, u32 threads, bool waits, bool condition)
     return m.current->all_came;
 }
 
+/* ---- Clusters ---- */
+
+/* Addresses in the shared memory of a cluster's CTAs: above bit 24 the rank + 1. */
+constexpr u32 CLUSTER_SHIFT = 24;
+
+inline u32 cluster_address(u32 address, u32 rank)
+{
+    if (rank >= HOST_GPU_CLUSTER) fault("there is no CTA %u in a cluster of %d", rank, HOST_GPU_CLUSTER);
+    return address | (rank + 1) << CLUSTER_SHIFT;
+}
+
+inline Cta *cluster_cta(u32 address)
+{
+    const u32 rank = (address >> CLUSTER_SHIFT) - 1;
+    if (rank >= HOST_GPU_CLUSTER) fault("%#x is no address in the shared memory of a cluster", address);
+    Cta *there = m.current->cta->cluster->ctas[rank];
+    if (!there) fault("the CTA of rank %u, whose shared memory has %#x, has ended", rank, address);
+    if (!there->begun) fault("the CTA of rank %u, whose shared memory has %#x, may not have begun", rank, address);
+    return there;
+}
+
+inline u32 local_address(u32 address)
+{
+    return address & ((1u << CLUSTER_SHIFT) - 1);
+}
+
+inline unsigned char *cluster_at(u32 address, u32 bytes)
+{
+    Cta *there = cluster_cta(address);
+    if (address % bytes || !within(SHARED_BASE, m.shared_bytes, local_address(address), bytes))
+        fault("%u bytes at %#x of a cluster's shared memory", bytes, address);
+    return there->shared + (local_address(address) - SHARED_BASE);
+}
+
+inline void cluster_arrive()
+{
+    Cluster &c = *m.current->cta->cluster;
+    m.current->cluster_phase = c.phase;
+    if (++c.arrived < c.threads) return;
+    c.arrived = 0;
+    ++c.phase;
+    for (Lane *lane : c.waiters)
+        make_runnable(lane);
+    c.waiters.clear();
+    progress();
+}
+
+inline void cluster_wait()
+{
+    Cluster &c = *m.current->cta->cluster;
+    if (c.phase != m.current->cluster_phase) return;
+    c.waiters.push_back(m.current);
+    block("a cluster's barrier", 0);
+}
+
 /* ---- Asynchronous copies into shared memory ---- */
 
 /* A generic write of the lane's. */
@@ -567,6 +633,12 @@ inline void prepare(Lane *lane)
     if (_setjmp(m.scheduler) == 0) swapcontext(&origin, &lane->start);
 }
 
+/* Of a thread when the kernel starts: what an SM has for a CTA of its size. */
+inline unsigned registers_at_launch()
+{
+    return std::min(65536 / m.block, 255u) / 8 * 8;
+}
+
 inline Cta *new_cta(unsigned index)
 {
     Cta *cta = new Cta();
@@ -578,6 +650,8 @@ inline Cta *new_cta(unsigned index)
     cta->mbars.resize(bytes / 8);
     cta->unfenced.resize(bytes / 16);
     cta->alive = (int)m.block;
+    for (Warp &warp : cta->warps)
+        warp.registers = registers_at_launch();
     for (int t = 0; t < (int)m.block; ++t) {
         Lane *lane = new_lane(cta, &cta->warps[t / 32], t);
         cta->lanes.push_back(lane);
@@ -587,8 +661,22 @@ inline Cta *new_cta(unsigned index)
     return cta;
 }
 
+inline void new_cluster(unsigned first)
+{
+    auto cluster = std::make_shared<Cluster>();
+    cluster->threads = HOST_GPU_CLUSTER * m.block;
+    for (unsigned rank = 0; rank < HOST_GPU_CLUSTER; ++rank) {
+        Cta *cta = new_cta(first + rank);
+        cta->rank = rank;
+        cta->cluster = cluster;
+        cluster->ctas[rank] = cta;
+        m.resident.push_back(cta);
+    }
+}
+
 inline void end_cta(Cta *cta)
 {
+    cta->cluster->ctas[cta->rank] = nullptr;
     m.current = nullptr;
     for (const Job &job : m.jobs)
         if (job.cta == cta) fault("CTA %u ends before a copy into its shared memory has landed", cta->index);
@@ -666,6 +754,7 @@ inline void turn()
     m.runnable.pop_back();
     lane->runnable = false;
     m.current = lane;
+    lane->cta->begun = true;
     shared_window = lane->cta->shared;
     _longjmp(lane->here, 1);
 }
@@ -691,10 +780,13 @@ inline const char *run_grid(const struct host_gpu_launch *launch, std::function<
     m.body = std::move(body);
     m.turns = m.last_progress = 0;
     unsigned next = 0;
+    if (m.grid % HOST_GPU_CLUSTER) return "a grid that is no whole clusters";
     volatile unsigned *at = &next; /* lives across longjmp */
     while (!m.stopped && (*at < m.grid || !m.resident.empty())) {
-        if (m.resident.size() < launch->resident && *at < m.grid) {
-            m.resident.push_back(new_cta((*at)++));
+        const size_t room = std::max(launch->resident, (unsigned)HOST_GPU_CLUSTER);
+        if (m.resident.size() + HOST_GPU_CLUSTER <= room && *at < m.grid) {
+            new_cluster(*at);
+            *at += HOST_GPU_CLUSTER;
             continue;
         }
         if (_setjmp(m.scheduler) == 0) turn();

@@ -327,6 +327,61 @@ inline void store_box(const Box &box)
     m.current->stores.push_back(std::move(s));
 }
 
+/* Bulk copies without a map. */
+inline const void *bulk_pieces(const void *address, u32 shared, u32 bytes)
+{
+    if (bytes % 16 || bytes == 0) fault("a bulk copy of %u bytes, which are no pieces of 16", bytes);
+    if ((uintptr_t)address % 16) fault("a bulk copy at %p, which is not a multiple of 16", address);
+    shared_at(shared, bytes, 16);
+    return address;
+}
+
+inline void load_line(u32 to, const void *from, u32 bytes, u32 bar)
+{
+    Cta *cta = m.current->cta;
+    mbar_at(cta, bar);
+    bulk_pieces(from, to, bytes);
+    m.jobs.push_back({ cta, [=] {
+                          memcpy(cta->shared + (to - SHARED_BASE), from, bytes);
+                          mbar_landed(cta, bar, bytes);
+                      } });
+}
+
+inline void store_line(void *to, u32 from, u32 bytes)
+{
+    Cta *cta = m.current->cta;
+    bulk_pieces(to, from, bytes);
+    Store s = {};
+    const u64 fenced = m.current->fenced;
+    s.read = [=](std::vector<unsigned char> &read) {
+        for (u32 i = 0; i < bytes; i += 16) {
+            const unsigned char *at = async_read(cta, from + i, 16, fenced);
+            read.insert(read.end(), at, at + 16);
+        }
+    };
+    s.write = [=](const std::vector<unsigned char> &read) { memcpy(to, read.data(), read.size()); };
+    s.group = m.current->store_groups;
+    m.current->stores.push_back(std::move(s));
+}
+
+/* From this CTA's shared memory into another one's of the cluster. */
+inline void copy_to_cluster(u32 to, u32 from, u32 bytes, u32 bar)
+{
+    Cta *here = m.current->cta, *there = cluster_cta(bar);
+    const u64 fenced = m.current->fenced;
+    const u32 to_end = to + bytes - 16;
+    if (there != cluster_cta(to) || there != cluster_cta(to_end)) fault("a copy into one CTA whose barrier is in another");
+    cluster_at(to, 16), cluster_at(to_end, 16);
+    bulk_pieces(nullptr, from, bytes);
+    mbar_at(there, local_address(bar));
+    m.jobs.push_back({ there, [=] {
+                          unsigned char *at = there->shared + (local_address(to) - SHARED_BASE);
+                          for (u32 i = 0; i < bytes; i += 16)
+                              memcpy(at + i, async_read(here, from + i, 16, fenced), 16);
+                          mbar_landed(there, local_address(bar), bytes);
+                      } });
+}
+
 /* ---- Instructions ---- */
 
 template <size_t SIZE> struct Text {
@@ -415,7 +470,7 @@ template <Text T, class... A> inline void run(A &&...args)
         memory<T>(x);
     else if constexpr (T.has("bulk") || T.has("tensormap") || T.begins("fence.proxy"))
         bulk<T>(x);
-    else if constexpr (T.has("mbarrier") || T.begins("bar.") || T.has("barrier.red"))
+    else if constexpr (T.has("mbarrier") || T.has("barrier.cluster") || T.begins("bar.") || T.has("barrier.red"))
         barrier<T>(x);
     else if constexpr (T.has("matrix") || T.begins("mma") || T.has("wgmma"))
         matrix<T>(x);
@@ -429,6 +484,8 @@ template <Text T, class Tuple> inline void memory(Tuple &&x)
     using std::get;
     if constexpr (T.is("st.shared.v4.b32 [%0], {%1, %2, %3, %4};")) {
         store_shared(get<0>(x), get<1>(x), get<2>(x), get<3>(x), get<4>(x));
+    } else if constexpr (T.is("ld.shared::cluster.u32 %0, [%1];")) {
+        memcpy(&get<0>(x), cluster_at(get<1>(x), 4), 4);
     } else if constexpr (T.is("st.shared.v2.f32 [%0], {%1, %2};")) {
         store_shared(get<0>(x), get<1>(x), get<2>(x));
     } else if constexpr (T.is("st.shared.b32 [%0], %1;") || T.is("st.shared.f32 [%0], %1;")) {
@@ -498,6 +555,16 @@ template <Text T, class Tuple> inline void barrier(Tuple &&x)
     } else if constexpr (T.has("arrive.expect_tx")) {
         maybe_yield(4);
         mbar_come(cta, get<0>(x), (int64_t)get<1>(x));
+    } else if constexpr (T.begins("mbarrier.arrive.shared::cluster")) {
+        maybe_yield(4);
+        mbar_come(cluster_cta(get<0>(x)), local_address(get<0>(x)), 0);
+        maybe_yield(4);
+    } else if constexpr (T.begins("barrier.cluster.arrive")) {
+        meet_lanes(~0u, T.s, nullptr, [](void **) {});
+        cluster_arrive();
+    } else if constexpr (T.begins("barrier.cluster.wait")) {
+        meet_lanes(~0u, T.s, nullptr, [](void **) {});
+        cluster_wait();
     } else if constexpr (T.begins("mbarrier.arrive")) {
         maybe_yield(4);
         get<0>(x) = mbar_at(cta, get<1>(x)).phase;
@@ -599,13 +666,19 @@ template <Text T, class Tuple> inline void bulk(Tuple &&x)
         if ((uintptr_t)get<0>(x) % 64) fault("a tensor map at an address that is not a multiple of 64");
     } else if constexpr (T.begins("cp.async.bulk.prefetch.L2")) {
         if ((uintptr_t)get<0>(x) % 16 || get<1>(x) % 16) fault("a bulk prefetch that is not of pieces of 16 bytes");
+    } else if constexpr (T.begins("cp.async.bulk.shared::cluster.global.mbarrier")) {
+        load_line(get<0>(x), get<1>(x), get<2>(x), get<3>(x));
+    } else if constexpr (T.begins("cp.async.bulk.shared::cluster.shared::cta.mbarrier")) {
+        copy_to_cluster(get<0>(x), get<1>(x), get<2>(x), get<3>(x));
+    } else if constexpr (T.begins("cp.async.bulk.global.shared::cta")) {
+        store_line(get<0>(x), get<1>(x), get<2>(x));
     } else if constexpr (T.begins("cp.async.bulk.commit_group")) {
         ++me->store_groups;
     } else if constexpr (T.begins("cp.async.bulk.wait_group.read")) {
         read_stores(me, me->store_groups - get<0>(x));
     } else if constexpr (T.begins("cp.async.bulk.wait_group")) {
         write_stores(me, me->store_groups - get<0>(x));
-    } else if constexpr (T.is("fence.proxy.async.shared::cta;")) {
+    } else if constexpr (T.is("fence.proxy.async.shared::cta;") || T.is("fence.proxy.async;")) {
         fence_writes();
     } else {
         static_assert(never<Tuple>, "bulk");
@@ -664,8 +737,17 @@ template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
         get<0>(x) = (u32)m.turns;
     } else if constexpr (T.has("nanosleep")) {
         yield();
+    } else if constexpr (T.has("%%cluster_ctarank")) {
+        get<0>(x) = m.current->cta->rank;
+    } else if constexpr (T.begins("mapa.shared::cluster")) {
+        get<0>(x) = cluster_address(get<1>(x), get<2>(x));
     } else if constexpr (T.begins("setmaxnreg")) {
-        meet_lanes(~0u, T.s, nullptr, [](void **) {});
+        unsigned &has = m.current->warp->registers;
+        const unsigned wanted = get<0>(x);
+        meet_lanes(~0u, T.s, nullptr, [&](void **) {
+            if (T.has(".inc.") ? wanted < has : wanted > has) fault("%s with %u, of %u registers", T.s, wanted, has);
+            has = wanted;
+        });
     } else if constexpr (!T.begins("griddepcontrol")) {
         static_assert(never<Tuple>, "an instruction that is not known here");
     }
