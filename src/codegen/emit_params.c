@@ -43,6 +43,8 @@ static const struct layout {
                                     sizeof(struct gdni_prefill_params) },
     [GDNI_KERNEL_PREFILL_HOPPER] = { "prefill_params", hopper_fields, COUNT(hopper_fields),
                                      sizeof(struct gdni_prefill_hopper_params) },
+    [GDNI_KERNEL_PREFILL_HOPPER_SPLIT] = { "prefill_params", hopper_fields, COUNT(hopper_fields),
+                                           sizeof(struct gdni_prefill_hopper_params) },
     [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_params", conv1d_fields, COUNT(conv1d_fields),
                                  sizeof(struct gdni_conv1d_params) },
 };

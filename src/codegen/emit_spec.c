@@ -35,13 +35,17 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "DV", spec->dv);
     constant(sb, "CHUNK", spec->params.chunk);
     constant(sb, "BLOCK_DV", spec->params.block_dv);
-    if (spec->kernel != GDNI_KERNEL_PREFILL_HOPPER) {
+    if (!gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_maps) {
         constant(sb, "STAGES", spec->params.stages);
         return;
     }
     constant(sb, "PRODUCER_REGISTERS", spec->producer_registers);
     constant(sb, "STATE_REGISTERS", spec->state_registers);
     constant(sb, "AUX_REGISTERS", spec->aux_registers);
+    const bool images = gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_producers;
+    flag(sb, "IMAGES", images);
+    flag(sb, "CLUSTERS", images);
+    constant(sb, "IMAGE_BYTES", images ? gdni_prefill_image_bytes(spec) : 0);
     flag(sb, "CARRIES", spec->params.carry == GDNI_CARRY_STATES);
     constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);
     constant(sb, "CUT_PAIRS", GDNI_CUT_PAIRS);

@@ -28,7 +28,7 @@ static gdn_status check_workspace(const struct gdni_spec *spec, const struct gdn
 {
     struct gdni_workspace needs;
     gdni_workspace_of(&needs, spec, problem, num_sms, slot_tokens(problem, slot), slot_seqs(slot));
-    if (slot.seq_class == GDNI_ANY_SEQS && spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
+    if (slot.seq_class == GDNI_ANY_SEQS && gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_producers)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs a workspace: it serves calls of few sequences only",
                         gdni_kernel_info((enum gdni_kernel)spec->kernel)->name);
     if (needs.size > GDNI_MOST_WORKSPACE)
@@ -57,6 +57,13 @@ gdn_status gdni_params_usable(const struct gdni_params *params, const struct gdn
 
 /* ---- The answer ---- */
 
+/* Whether two kinds of CTAs leave a quarter of the SMs to the producers: on Hopper, two for each half of a head's columns. */
+static bool feeds_two_kinds(int64_t pairs, int num_sms)
+{
+    enum { CTAS_OF_PAIR = 4 };
+    return pairs * CTAS_OF_PAIR <= (int64_t)num_sms * 3 / 4;
+}
+
 /* Three stages keep the auxiliary warps a chunk ahead while a third one loads; two is what 99 KB of shared memory hold. */
 static void prefill_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch)
 {
@@ -68,19 +75,28 @@ static void prefill_params(struct gdni_params *out, const struct gdni_problem *p
     if (!problem->whole_sequences && problem->num_heads <= GDNI_MOST_CARRIED_HEADS) out->carry = GDNI_CARRY_STATES;
 }
 
+/* What two kinds of CTAs are here: a kernel of the problem's own arch, if that has one. */
+static int32_t kernel_of_two_kinds(const struct gdni_problem *problem, const struct gdni_arch *arch)
+{
+    const struct gdni_params two = { .cta_kinds = 2 };
+    return (int32_t)gdni_kernel_with((int32_t)gdni_kernel_choose(problem, arch, NULL), &two);
+}
+
 /*
- * Whether the usual kernel cuts sequences, and with enough chunks in each to be the faster one: 16 heads of 16 chunks take
- * 43 us cut and 39 in two kinds of CTAs, of 64 chunks 54 and 127 (H200).
+ * Whether the usual kernel cuts sequences, and with enough chunks in each to be the faster one than two kinds of CTAs, which
+ * take the same whatever the gates. On an H200, of fp16 with 16 heads, cut where gates decay, where every fourth head's do not,
+ * and in two kinds: see docs/prefill_split.md.
  */
 static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {
-    enum { LEAST_CHUNKS = 24 };
-    const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot);
+    enum { LEAST_CHUNKS = 24, LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
+    const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot), pairs = seqs * problem->num_heads;
+    const int64_t least = pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms) ? LEAST_OF_MANY : LEAST_CHUNKS;
     struct gdni_spec spec;
     struct gdni_params usual;
     prefill_params(&usual, problem, arch);
     return gdni_spec_build(&spec, problem, arch, &usual) == GDN_OK &&
-           tokens / seqs >= LEAST_CHUNKS * spec.params.chunk &&
+           tokens / seqs >= least * spec.params.chunk &&
            gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0;
 }
 
@@ -119,15 +135,33 @@ static bool in_halves(struct gdni_params *out, const struct gdni_problem *proble
 
 /*
  * Sequences whose chunks are few enough that in two kinds of CTAs, which do not cut either, waiting for the producers costs
- * more than they save. On an H200: of 128 tokens 2 to 16 heads take 9.3 to 10.1 us in halves and 12.2 to 13.7 in two kinds, 16
- * sequences of 2 and 4 heads 10.4 to 11.8 and 17 to 18; of 512 tokens 16 pairs of a sequence and a head 21 and 23, 32 to 64
- * pairs 21 to 24 and 31 to 33, fewer win nothing.
+ * more than they save. On an H200: of 256 tokens 4 heads take 12.4 us in halves and 16.0 in two kinds; of 512 tokens 16 pairs
+ * of a sequence and a head 20.6 and 23, 4 pairs 19.4 either way.
  */
-static bool is_short(const struct gdni_problem *problem, struct gdni_slot slot)
+static bool is_short(const struct gdni_problem *problem, int num_sms, struct gdni_slot slot)
 {
-    enum { SHORT = 256, MIDDLE = 1024, PAIRS = 16 }; /* tokens of a sequence, on average, by the slot's edges */
-    const int64_t average = slot_tokens(problem, slot) / slot_seqs(slot);
-    return average <= SHORT || (average <= MIDDLE && slot_seqs(slot) * problem->num_heads >= PAIRS);
+    enum { SHORT = 256, MIDDLE = 512, LONG = 1024, PAIRS = 16 }; /* tokens of a sequence, on average, by the slot's edges */
+    const int64_t average = slot_tokens(problem, slot) / slot_seqs(slot), pairs = slot_seqs(slot) * problem->num_heads;
+    return average <= SHORT || (average <= (feeds_two_kinds(pairs, num_sms) ? MIDDLE : LONG) && pairs >= PAIRS);
+}
+
+/* T and P by CTAs of their own, the recurrence in the narrowest blocks of columns that leave a quarter of the SMs to them. */
+static bool in_two_kinds(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
+                         struct gdni_slot slot)
+{
+    static const int32_t blocks[] = { 16, 32, 64 };
+    const int32_t kernel = kernel_of_two_kinds(problem, arch);
+    const int32_t ctas_of_part = kernel == GDNI_KERNEL_PREFILL_HOPPER_SPLIT ? 2 : 1;
+    gdni_params_initial(out, kernel);
+    const bool has_stages = out->stages != 0;
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
+        const int64_t ctas = slot_seqs(slot) * problem->num_heads * (problem->head_dim_v / blocks[i]) * ctas_of_part;
+        if (ctas > (int64_t)num_sms * 3 / 4) continue;
+        out->block_dv = blocks[i];
+        for (out->stages = has_stages ? 3 : 0; out->stages >= (has_stages ? 2 : 0); --out->stages)
+            if (gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK) return true;
+    }
+    return false;
 }
 
 /*
@@ -138,21 +172,12 @@ static bool is_short(const struct gdni_problem *problem, struct gdni_slot slot)
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class)
 {
-    static const int32_t blocks[] = { 16, 32 };
     const struct gdni_slot slot = { bucket, seq_class };
     if (problem->op != GDNI_OP_PREFILL || problem->batch_invariant) return false;
     if (num_sms <= 0) num_sms = arch->default_sms;
     if (is_cut(problem, arch, num_sms, slot)) return with_carried_states(out, problem, arch, num_sms, slot);
-    if (is_short(problem, slot) && in_halves(out, problem, arch, num_sms, slot, true)) return true;
-    gdni_params_initial(out, GDNI_KERNEL_PREFILL_SPLIT);
-    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
-        const int64_t ctas = slot_seqs(slot) * problem->num_heads * (problem->head_dim_v / blocks[i]);
-        if (ctas > (int64_t)num_sms * 3 / 4) continue;
-        out->block_dv = blocks[i];
-        for (out->stages = 3; out->stages >= 2; --out->stages)
-            if (gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK) return true;
-    }
-    return in_halves(out, problem, arch, num_sms, slot, false);
+    if (is_short(problem, num_sms, slot) && in_halves(out, problem, arch, num_sms, slot, true)) return true;
+    return in_two_kinds(out, problem, arch, num_sms, slot) || in_halves(out, problem, arch, num_sms, slot, false);
 }
 
 /* Four CTAs of 128 threads: with fewer a long tile was not measured. */
@@ -228,6 +253,7 @@ static int64_t chunk_ns(const struct gdni_spec *spec)
         [GDNI_KERNEL_PREFILL_GENERIC] = 2900,
         [GDNI_KERNEL_PREFILL_SPLIT] = 1600,
         [GDNI_KERNEL_PREFILL_HOPPER] = 2500,
+        [GDNI_KERNEL_PREFILL_HOPPER_SPLIT] = 750,
     };
     const bool hopper = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER;
     const int64_t narrow = hopper && spec->params.block_dv < spec->dv ? 400 : spec->params.block_dv == 16 ? 200 : 0;
@@ -242,7 +268,7 @@ static int64_t prefill_cost(const struct gdni_spec *spec, const struct gdni_prob
     struct gdni_workspace needs;
     const int64_t seqs = slot_seqs(slot), tokens = slot_tokens(problem, slot);
     const int64_t chunks = divide_up(divide_up(tokens, seqs), spec->params.chunk);
-    const int64_t ctas = seqs * gdni_spec_parts(spec, problem);
+    const int64_t ctas = seqs * gdni_spec_parts(spec, problem) * gdni_spec_ctas_of_part(spec);
     gdni_workspace_of(&needs, spec, problem, num_sms, tokens, seqs);
     if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
         return gdni_partition_cost(spec, problem, num_sms, needs.partition, tokens, seqs) * chunk_ns(spec);
@@ -357,7 +383,7 @@ int gdni_params_choices(struct gdni_params out[GDNI_MAX_CHOICES], const struct g
     answer(&first, problem, arch, num_sms, slot);
     int count = rank_kernel(list, 0, own, &first, problem, arch, num_sms, slot);
     if (problem->op == GDNI_OP_PREFILL)
-        count = rank_kernel(list, count, GDNI_KERNEL_PREFILL_SPLIT, &first, problem, arch, num_sms, slot);
+        count = rank_kernel(list, count, kernel_of_two_kinds(problem, arch), &first, problem, arch, num_sms, slot);
     for (int i = 0; i < count; ++i)
         out[i] = list[i].params;
     return count;

@@ -77,7 +77,7 @@ void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *p
 
 /*
  * A better one for calls of few sequences, when there is one: the kernel with two kinds of CTAs, which has the bits of
- * gdn_prefill_generic, or the problem's own with narrower blocks of columns, which has its own bits, or with carried states.
+ * gdn_prefill_generic or, on Hopper, its own, or the problem's own with narrower blocks of columns, or with carried states.
  * Where the kernel may not depend on the call there is none.
  */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,

@@ -56,8 +56,10 @@ static const struct gdni_instr instrs[] = {
     { "wgmma_ss_n64", WGMMA("64", "$type", "$a", ", 0, 0"), true, WGMMA_OPERANDS(32, "u64", 'l', 1) },
     { "wgmma_rs_n64", WGMMA("64", "$type", "{$a}", ", 0"), true, WGMMA_OPERANDS(32, "u32", 'r', 4) },
     { "wgmma_rs_n64_f16", WGMMA("64", "f16", "{$a}", ", 0"), true, WGMMA_OPERANDS(32, "u32", 'r', 4) },
+    { "wgmma_rs_n64_f16_mn", WGMMA("64", "f16", "{$a}", ", 1"), true, WGMMA_OPERANDS(32, "u32", 'r', 4) },
     { "wgmma_rs_n32_f16", WGMMA("32", "f16", "{$a}", ", 0"), true, WGMMA_OPERANDS(16, "u32", 'r', 4) },
     { "wgmma_rs_n128_mn", WGMMA("128", "$type", "{$a}", ", 1"), true, WGMMA_OPERANDS(64, "u32", 'r', 4) },
+    { "wgmma_rs_n128_f16_mn", WGMMA("128", "f16", "{$a}", ", 1"), true, WGMMA_OPERANDS(64, "u32", 'r', 4) },
     /* Copies `bytes` (0 to 16) of 16 to shared memory, the rest are zeros; `source` is not read when bytes is 0. */
     { "cp_async_16",
       "cp.async.cg.shared.global [$address], [$source], 16, $bytes;",

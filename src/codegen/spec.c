@@ -15,6 +15,7 @@ static const char *const prefill_headers[] = { PREFILL_HEADERS, NULL };
 static const char *const split_headers[] = {
     PREFILL_HEADERS,
     "gdn_flags.cuh",
+    "gdn_images.cuh",
     "gdn_split_image.cuh",
     "gdn_split_producer.cuh",
     "gdn_split_shared.cuh",
@@ -38,6 +39,8 @@ static const char *const hopper_headers[] = {
     "gdn_flags.cuh",
     "gdn_hopper_table.cuh",
     "gdn_hopper_shared.cuh",
+    "gdn_hopper_decays.cuh",
+    "gdn_hopper_copies.cuh",
     "gdn_hopper_items.cuh",
     "gdn_hopper_entry.cuh",
     "gdn_hopper_forgetting.cuh",
@@ -49,16 +52,50 @@ static const char *const hopper_headers[] = {
     "gdn_hopper_blocks.cuh",
     "gdn_hopper_inverse.cuh",
     "gdn_hopper_aux.cuh",
+    "gdn_hopper_rows.cuh",
     "gdn_hopper_state.cuh",
     "gdn_hopper_links.cuh",
     "gdn_hopper_transitions.cuh",
     "gdn_hopper_walk.cuh",
     NULL,
 };
+static const char *const hopper_split_headers[] = {
+    "gdn_types.cuh",
+    "gdn_sequence.cuh",
+    "gdn_gates.cuh",
+    "gdn_state.cuh",
+    "gdn_norms.cuh",
+    "gdn_warp.cuh",
+    "gdn_ptx_mbar.cuh",
+    "gdn_ptx_sm90.cuh",
+    "gdn_tile.cuh",
+    "gdn_flags.cuh",
+    "gdn_images.cuh",
+    "gdn_hopper_table.cuh",
+    "gdn_hopper_shared.cuh",
+    "gdn_hopper_decays.cuh",
+    "gdn_hopper_copies.cuh",
+    "gdn_hopper_images.cuh",
+    "gdn_hopper_blocks.cuh",
+    "gdn_hopper_inverse.cuh",
+    "gdn_hopper_aux.cuh",
+    "gdn_hopper_factors.cuh",
+    "gdn_hopper_producer.cuh",
+    "gdn_hopper_rows.cuh",
+    "gdn_hopper_ring.cuh",
+    "gdn_hopper_chain.cuh",
+    "gdn_hopper_readout.cuh",
+    "gdn_hopper_recurrence.cuh",
+    NULL,
+};
 static const char *const hopper_instrs[] = { "mma_io",           "mma_f16",          "ldmatrix_x4",
                                              "ldmatrix_x4_trans", "wgmma_ss_n64",    "wgmma_rs_n64",
                                              "wgmma_rs_n64_f16", "wgmma_rs_n32_f16", "wgmma_rs_n128_mn",
                                              "movmatrix_trans",  "cp_async_16",      NULL };
+static const char *const hopper_split_instrs[] = { "mma_io",           "mma_f16",          "ldmatrix_x4",
+                                                   "ldmatrix_x4_trans", "wgmma_ss_n64",    "wgmma_rs_n64",
+                                                   "wgmma_rs_n64_f16", "wgmma_rs_n64_f16_mn", "wgmma_rs_n128_f16_mn",
+                                                   "movmatrix_trans", "cp_async_16", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh",      "gdn_conv_ptx.cuh",
                                             "gdn_conv_rows.cuh",  "gdn_conv_sequences.cuh",
                                             "gdn_conv_state.cuh", "gdn_conv_math.cuh",
@@ -67,8 +104,10 @@ static const char *const conv_instrs[] = { NULL };
 
 static const struct gdni_kernel_info kernels[GDNI_NUM_KERNELS] = {
     [GDNI_KERNEL_PREFILL_GENERIC] = { "gdn_prefill_generic", prefill_headers, prefill_instrs },
-    [GDNI_KERNEL_PREFILL_SPLIT] = { "gdn_prefill_split", split_headers, prefill_instrs },
-    [GDNI_KERNEL_PREFILL_HOPPER] = { "gdn_prefill_hopper", hopper_headers, hopper_instrs },
+    [GDNI_KERNEL_PREFILL_SPLIT] = { "gdn_prefill_split", split_headers, prefill_instrs, .has_producers = true },
+    [GDNI_KERNEL_PREFILL_HOPPER] = { "gdn_prefill_hopper", hopper_headers, hopper_instrs, .has_maps = true },
+    [GDNI_KERNEL_PREFILL_HOPPER_SPLIT] = { "gdn_prefill_hopper_split", hopper_split_headers, hopper_split_instrs,
+                                           .has_producers = true, .has_maps = true },
     [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_qkv", conv_headers, conv_instrs },
 };
 
@@ -76,6 +115,8 @@ const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)
 {
     return &kernels[kernel];
 }
+
+enum { HOPPER_TABLE = 1536 }; /* bytes of a chunk's gate table: gdn_hopper_table.cuh */
 
 /* Why a prefill does not run on Hopper's own kernel; NULL when it does. */
 static const char *why_generic(const struct gdni_problem *p, const struct gdni_arch *arch)
@@ -98,9 +139,20 @@ enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const st
     return why ? GDNI_KERNEL_PREFILL_GENERIC : GDNI_KERNEL_PREFILL_HOPPER;
 }
 
-/* T and P, ten of sixteen 16 x 16 blocks each; e, d, beta; with in-kernel norms, e of q and the chunk's decay apart. */
+enum gdni_kernel gdni_kernel_with(int32_t own, const struct gdni_params *params)
+{
+    if (own == GDNI_KERNEL_CONV1D_QKV || params->cta_kinds != 2) return (enum gdni_kernel)own;
+    return own == GDNI_KERNEL_PREFILL_HOPPER ? GDNI_KERNEL_PREFILL_HOPPER_SPLIT : GDNI_KERNEL_PREFILL_SPLIT;
+}
+
+/*
+ * T and P, ten of sixteen 16 x 16 blocks each; e, d, beta; with in-kernel norms, e of q and the chunk's decay apart. On Hopper
+ * X and P T, as tiles, and the gate table.
+ */
 int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec)
 {
+    if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER_SPLIT)
+        return spec->params.chunk * (spec->dk + spec->params.chunk) * 2 + HOPPER_TABLE;
     const int32_t blocks = spec->params.chunk / 16, gates = spec->params.chunk * (int32_t)sizeof(float);
     return blocks * (blocks + 1) / 2 * 512 * 2 + 3 * gates + (spec->qk_l2norm ? gates + 16 : 0);
 }
@@ -160,13 +212,31 @@ static void hopper_registers(struct gdni_spec *s, int32_t groups)
 static void derive_hopper(struct gdni_spec *s)
 {
     enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
-    enum { GATES = 1536, DIAGONALS = 8 * (2 * (8 * 48 + 16) + 128), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
+    enum { DIAGONALS = 8 * (2 * (8 * 48 + 16) + 128), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
     const int32_t groups = s->params.block_dv / COLUMNS, square = s->params.chunk * s->params.chunk * 2;
     const int32_t tile = s->params.chunk * s->dk * 2, columns = groups * s->params.chunk * COLUMNS * 2;
     s->threads = (2 + groups) * WARPGROUP;
     s->smem_bytes = (K_STAGES + Q_STAGES) * tile + V_STAGES * columns + 2 * TP_STAGES * square + 2 * square + columns +
-                    DIAGONALS + GATE_STAGES * GATES + groups * SCALES + BARRIERS + ORDER;
+                    DIAGONALS + GATE_STAGES * HOPPER_TABLE + groups * SCALES + BARRIERS + ORDER;
     hopper_registers(s, groups);
+}
+
+/*
+ * gdn_hopper_ring.cuh: the readout has tiles, P T and O, the other CTA V instead of P T, a producer another tile of X behind
+ * what derive_hopper() counts: which is the most.
+ */
+static void derive_hopper_split(struct gdni_spec *s)
+{
+    enum { RING = 4, O_TILES = 2, GROUP = 128, BARRIERS = 256, ALIGNED = 1024 };
+    const int32_t square = s->params.chunk * s->params.chunk * 2, tile = s->params.chunk * s->dk * 2;
+    const int32_t handed = GROUP * (s->params.chunk + 16);
+    const int32_t readout = RING * (2 * tile + square + handed + HOPPER_TABLE) + O_TILES * square + BARRIERS;
+    derive_hopper(s);
+    s->producer_registers = 88;
+    s->state_registers = 240;
+    s->aux_registers = 208;
+    s->smem_bytes = (s->smem_bytes + ALIGNED - 1) / ALIGNED * ALIGNED + tile;
+    if (s->smem_bytes < readout) s->smem_bytes = readout;
 }
 
 static gdn_status check_carry(const struct gdni_spec *s, const struct gdni_problem *problem)
@@ -237,19 +307,11 @@ static gdn_status check_arch(const struct gdni_spec *s)
         s->launch_dependents ? "GDN_CONV_LAUNCH_DEPENDENTS" : "GDN_PREFILL_PROGRAMMATIC_LAUNCH", s->arch->name);
 }
 
-/* The problem's kernel, or the one with two kinds of CTAs in its place. */
-static int32_t choose_kernel(const struct gdni_problem *problem, const struct gdni_arch *arch,
-                             const struct gdni_params *params)
-{
-    const bool split = problem->op == GDNI_OP_PREFILL && params->cta_kinds == 2;
-    return (int32_t)(split ? GDNI_KERNEL_PREFILL_SPLIT : gdni_kernel_choose(problem, arch, NULL));
-}
-
 gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            const struct gdni_params *params)
 {
     memset(out, 0, sizeof *out);
-    out->kernel = choose_kernel(problem, arch, params);
+    out->kernel = (int32_t)gdni_kernel_with((int32_t)gdni_kernel_choose(problem, arch, NULL), params);
     GDN_TRY(gdni_params_check(params, out->kernel));
     out->io_type = problem->io_type;
     out->state_type = problem->state_type;
@@ -265,6 +327,8 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
         derive_generic(out);
     else if (out->kernel == GDNI_KERNEL_PREFILL_HOPPER)
         derive_hopper(out);
+    else if (out->kernel == GDNI_KERNEL_PREFILL_HOPPER_SPLIT)
+        derive_hopper_split(out);
     else
         derive_conv(out, problem);
     GDN_TRY(check_arch(out));
@@ -281,13 +345,18 @@ int64_t gdni_spec_parts(const struct gdni_spec *spec, const struct gdni_problem 
     return (int64_t)problem->num_heads * (spec->dv / spec->params.block_dv);
 }
 
+int32_t gdni_spec_ctas_of_part(const struct gdni_spec *spec)
+{
+    return spec->kernel == GDNI_KERNEL_PREFILL_HOPPER_SPLIT ? 2 : 1; /* one has the state, one makes the output */
+}
+
 enum { MAX_GRID_X = 2147483647 };
 
 static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_seqs,
                                int num_sms, uint32_t grid[3])
 {
     const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
-    const int64_t ctas = seqs * gdni_spec_parts(spec, problem);
+    const int64_t ctas = seqs * gdni_spec_parts(spec, problem) * gdni_spec_ctas_of_part(spec);
     if (ctas > MAX_GRID_X)
         return GDN_FAIL(GDN_E_INVALID,
                         "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",

@@ -12,6 +12,7 @@ enum gdni_kernel {
     GDNI_KERNEL_PREFILL_GENERIC,
     GDNI_KERNEL_PREFILL_SPLIT,
     GDNI_KERNEL_PREFILL_HOPPER,
+    GDNI_KERNEL_PREFILL_HOPPER_SPLIT,
     GDNI_KERNEL_CONV1D_QKV,
     GDNI_NUM_KERNELS
 };
@@ -20,12 +21,17 @@ struct gdni_kernel_info {
     const char *name;           /* entry point, and the stem of its template */
     const char *const *headers; /* templates/include files it includes, NULL-terminated */
     const char *const *instrs;  /* rows of ptx_table.c for either dtype, NULL-terminated */
+    bool has_producers;         /* two kinds of CTAs: one makes images of chunks for the other, in a workspace */
+    bool has_maps;              /* launched with tensor maps: struct gdni_prefill_hopper_params */
 };
 const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel);
 
 /* The kernel of a problem on an arch, and in one sentence what chose it. reason may be NULL; static storage. */
 enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const struct gdni_arch *arch,
                                     const char **reason);
+
+/* What runs of a problem whose kernel is `own` with these parameters: it, or the one with two kinds of CTAs in its place. */
+enum gdni_kernel gdni_kernel_with(int32_t own, const struct gdni_params *params);
 
 /* Values of the parameter carry. With more state heads the Hopper kernel has enough to do without carrying states. */
 enum { GDNI_CARRY_NOTHING = 1, GDNI_CARRY_STATES = 2, GDNI_MOST_CARRIED_HEADS = 48 };
@@ -60,6 +66,9 @@ int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
 
 /* Blocks of block_dv value columns that all heads of a sequence have: what CTAs of the recurrence share out. */
 int64_t gdni_spec_parts(const struct gdni_spec *spec, const struct gdni_problem *problem);
+
+/* CTAs of the recurrence that one such block has. */
+int32_t gdni_spec_ctas_of_part(const struct gdni_spec *spec);
 
 /* CTAs of a prefill call on a GPU of num_sms (conv: conv_launch.h). GDN_E_INVALID when the grid passes a CUDA limit. */
 gdn_status gdni_spec_grid(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens,

@@ -13,14 +13,16 @@ static int64_t round_up(int64_t x, int64_t to)
 }
 
 /* CTAs that make images: the SMs that the recurrence leaves idle, and no fewer than keep it fed; no more than there is work. */
-static int32_t num_producers(int64_t recurrence_ctas, int32_t ctas_per_producer, int num_sms, int64_t images)
+static int32_t num_producers(int64_t recurrence_ctas, const struct gdni_spec *spec, int num_sms, int64_t images)
 {
-    enum { GROUPS = 2 };
+    const int64_t at_once = spec->kernel == GDNI_KERNEL_PREFILL_SPLIT ? 2 : 1; /* images of a CTA */
+    const int32_t ctas_per_producer = spec->params.ctas_per_producer;
     const int64_t busy = recurrence_ctas < num_sms ? recurrence_ctas : num_sms;
     int64_t n = num_sms - busy;
     if (n < busy / ctas_per_producer) n = busy / ctas_per_producer;
-    if (n > (images + GROUPS - 1) / GROUPS) n = (images + GROUPS - 1) / GROUPS;
-    return (int32_t)(n > 1 ? n : 1);
+    if (n > (images + at_once - 1) / at_once) n = (images + at_once - 1) / at_once;
+    if (n < 1) n = 1;
+    return (int32_t)(gdni_spec_ctas_of_part(spec) == 2 ? (n + 1) / 2 * 2 : n); /* clusters of two */
 }
 
 enum { ALIGNMENT = 256 };
@@ -104,14 +106,14 @@ static void workspace_of_images(struct gdni_workspace *out, const struct gdni_sp
     out->images_offset = (size_t)round_up((1 + images) * 4, ALIGNMENT);
     out->size = out->images_offset + (size_t)(images * gdni_prefill_image_bytes(spec));
     out->num_producers =
-        num_producers(num_seqs * gdni_spec_parts(spec, problem), spec->params.ctas_per_producer, num_sms, images);
+        num_producers(num_seqs * gdni_spec_parts(spec, problem) * gdni_spec_ctas_of_part(spec), spec, num_sms, images);
 }
 
 void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
                        int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
     memset(out, 0, sizeof *out);
-    if (spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
+    if (gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_producers)
         workspace_of_images(out, spec, problem, num_sms, num_tokens, num_seqs);
     else if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
         workspace_of_items(out, spec, problem, num_sms, num_tokens, num_seqs);

@@ -176,8 +176,8 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_json_text(sb, "arch", v->program->arch);
     const char *reason = "";
     gdni_kernel_choose(&v->plan->problem, v->plan->arch, &reason);
-    if (v->spec->kernel == GDNI_KERNEL_PREFILL_SPLIT)
-        reason = "few (sequence, head) pairs: T and P are made by CTAs of their own, on SMs that had nothing to do";
+    if (gdni_kernel_info((enum gdni_kernel)v->spec->kernel)->has_producers)
+        reason = "few (sequence, head) pairs: what needs no state is made by CTAs of their own, on SMs that had nothing to do";
     gdni_sb_json_text(sb, "kernel_reason", reason);
     if (v->plan->problem.op == GDNI_OP_PREFILL)
         gdni_sb_json_text(sb, "partition_reason", gdni_partition_reason(v->spec, &v->plan->problem));

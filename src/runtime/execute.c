@@ -97,11 +97,16 @@ struct call {
     const uint32_t *grid; /* NULL: as gdni_spec_grid() says */
 };
 
+static const struct gdni_kernel_info *kernel_of(const gdn_plan *plan, int variant)
+{
+    return gdni_kernel_info((enum gdni_kernel)plan->specs[variant].kernel);
+}
+
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_devptr workspace)
 {
     struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .workspace = workspace };
     int few = gdni_plan_variant_of_few(plan, num_tokens, num_seqs);
-    if (few >= 0 && !workspace && plan->specs[few].kernel == GDNI_KERNEL_PREFILL_SPLIT) few = -1;
+    if (few >= 0 && !workspace && kernel_of(plan, few)->has_producers) few = -1;
     c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
     if (workspace)
         gdni_workspace_of(&c.needs, &plan->specs[c.variant], &plan->problem, gdni_plan_num_sms(plan), num_tokens,
@@ -298,7 +303,7 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     const struct call call = make_call(plan, a.num_tokens, a.num_seqs, workspace);
     struct gdni_prefill_params params = prefill_params(&plan->problem, &a, &call);
     GDN_TRY(find_device(plan, &loaded));
-    if (plan->specs[call.variant].kernel == GDNI_KERNEL_PREFILL_HOPPER)
+    if (kernel_of(plan, call.variant)->has_maps)
         return launch_hopper(plan, loaded, &call, &params, stream);
     return launch(plan, loaded, &call, &params, stream);
 }

@@ -72,7 +72,7 @@ static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
     struct gdni_params usual = *params;
     struct gdni_spec spec, usual_spec;
     GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, params));
-    const bool few = spec.kernel == GDNI_KERNEL_PREFILL_SPLIT;
+    const bool few = gdni_kernel_info((enum gdni_kernel)spec.kernel)->has_producers;
     if (few) gdni_params_heuristic(&usual, &plan->problem, plan->arch, plan->target.num_sms, last);
     GDN_TRY(gdni_spec_build(&usual_spec, &plan->problem, plan->arch, &usual));
     const int given = variant_of_spec(plan, &spec), other = few ? variant_of_spec(plan, &usual_spec) : given;

@@ -51,8 +51,7 @@ bool gdni_tuning_same_problem(const struct gdni_tuning_key *a, const struct gdni
 
 int32_t gdni_tuning_kernel(const struct gdni_tuning_key *key, const struct gdni_params *params)
 {
-    const bool split = key->kernel != GDNI_KERNEL_CONV1D_QKV && params->cta_kinds == 2;
-    return split ? (int32_t)GDNI_KERNEL_PREFILL_SPLIT : key->kernel;
+    return (int32_t)gdni_kernel_with(key->kernel, params);
 }
 
 /* What no descriptor has, whatever the library: an entry that nothing would ever ask for is a mistake of the file. */
@@ -75,7 +74,7 @@ gdn_status gdni_tuning_entry_check(const struct gdni_tuning_entry *entry, const 
     const int32_t kernel = gdni_tuning_kernel(&entry->key, &entry->params);
     GDN_TRY(check_key(&entry->key, arch));
     GDN_TRY(gdni_params_check(&entry->params, kernel));
-    if (kernel == GDNI_KERNEL_PREFILL_SPLIT && entry->key.slot.seq_class == GDNI_ANY_SEQS)
+    if (gdni_kernel_info((enum gdni_kernel)kernel)->has_producers && entry->key.slot.seq_class == GDNI_ANY_SEQS)
         return GDN_FAIL(GDN_E_INVALID,
                         "parameter cta_kinds is 2 and \"seqs\" is 0: calls of any number of sequences may "
                         "have no workspace, and it needs one");

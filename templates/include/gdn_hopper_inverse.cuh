@@ -198,6 +198,38 @@ __device__ __forceinline__ void make_t(u32 l_tile, u32 t_tile, u32 table)
     }
 }
 
+/*
+ * The lower left of (I + L)^-1 diag(beta) in place of -A_1^-1 L_10: that times A_0^-1 diag(beta_0), which stands above it.
+ */
+__device__ __forceinline__ void complete_t(u32 t_tile)
+{
+    const BlockLane t = block_lane(t_tile);
+    float x[2][2][2][4] = {};
+    u32 b00[4], b10[4], b11[4], a[2][2][4];
+    load_block_b(b00, t, 0, 0);
+    load_block_b(b10, t, 1, 0);
+    load_block_b(b11, t, 1, 1);
+#pragma unroll
+    for (int I = 0; I < 2; ++I)
+#pragma unroll
+        for (int J = 0; J < 2; ++J)
+            ldmatrix_x4(a[I][J], (t.a ^ (J << 5)) + 2048 * (I + 2));
+#pragma unroll
+    for (int I = 0; I < 2; ++I) {
+        mma_block(x[I][0], a[I][0], b00);
+        mma_block(x[I][1], a[I][1], b11);
+        mma_block(x[I][0], a[I][1], b10);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int I = 0; I < 2; ++I)
+#pragma unroll
+        for (int J = 0; J < 2; ++J) {
+            pack_block(a[I][J], x[I][J]);
+            put_block(t, I + 2, J, a[I][J]);
+        }
+}
+
 /* ---- T that is kept ------------------------------------------------------------------------------------------------ */
 
 /* Blocks of T on and below the diagonal, row by row, as they lie in a tile and where they are kept: 16 bytes a lane each. */
@@ -236,6 +268,13 @@ __device__ __forceinline__ void fetch_t(const prefill_params &p, u32 table, u32 
     cp_async_wait<0>();
 }
 
+/* Of a warp, by one lane, in a checked build too. */
+__device__ __forceinline__ void arrive_once(u32 barrier)
+{
+    __syncwarp();
+    if (lane_id() == 0) mbar_arrive(barrier);
+}
+
 /* ---- The role ------------------------------------------------------------------------------------------------------ */
 
 /* T of each chunk: made of its L, or, of one that was kept, fetched. */
@@ -256,10 +295,17 @@ __device__ __forceinline__ void inverse_role(const prefill_params &p)
         } else {
             __syncwarp();
             make_t(l_tile, t_tile, table);
+            if constexpr (spec::IMAGES) {
+                __syncwarp();
+                complete_t(t_tile);
+            }
         }
         async_proxy_fence();
         mbar_arrive_warp(bar(L_EMPTY + slot), lane_id());
         if (spec::CARRIES && rarely(flags & CHUNK_KEEPS_T)) keep_t(p, table, t_tile);
-        mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
+        if constexpr (spec::IMAGES)
+            arrive_once(bar(T_FULL + slot));
+        else
+            mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
     }
 }

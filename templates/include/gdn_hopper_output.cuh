@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "gdn_hopper_copies.cuh"
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_queue.cuh"
@@ -12,22 +13,11 @@
 #include "gdn_sequence.cuh"
 #include "gdn_tile.cuh"
 
-/* The first rows of a 64-column half of O, by one warp. */
-__device__ __forceinline__ void store_rows(u32 tile, u16 *to, i64 stride, int rows, int lane)
-{
-    for (int i = lane; i < rows * 8; i += 32) {
-        const int row = i >> 3, piece = i & 7;
-        *(uint4 *)(to + row * stride + 8 * piece) = load_shared_16(tile + row * 128 + ((piece ^ (row & 7)) << 4));
-    }
-}
-
 /* O tiles to memory. The proxy fence stands here, past the barrier, and not in the state warps, which have no time for it. */
 __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
 {
     u32 parity = 0;
-    if constexpr (spec::ZERO_PADDING) /* while there is nothing else to do; of any (n, head) each CTA's share */
-        for (int index = blockIdx.x; index < max(p.num_seqs, 1) * p.num_heads; index += gridDim.x)
-            zero_padding<D>(p, index / p.num_heads, index % p.num_heads, 0, lane, 32);
+    zero_share(p, lane); /* while there is nothing else to do */
     for (int number = 0;; ++number) {
         const Item item = published(p, number);
         if (item.n < 0) break;

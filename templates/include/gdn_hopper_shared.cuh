@@ -74,7 +74,7 @@ constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
 constexpr int END = ORDER_AT + MOST_SORTED;
 static_assert(KEEPER_AT + 4 * ITEM_SLOTS <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
-static_assert(spec::SMEM_BYTES == END, "host and device agree on shared memory");
+static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
 __device__ constexpr u32 key_step(int s)
@@ -110,7 +110,8 @@ enum {
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
     CARRIED = ITEM_LEFT + ITEM_SLOTS,   /* the rings of tiles are the tile warp's again */
-    NUM_BARRIERS
+    NUM_BARRIERS,
+    T_FULL = ITEM_FULL /* of two kinds of CTAs, which have no items: T, two chunks in turn */
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
 
@@ -124,12 +125,13 @@ __device__ __forceinline__ u32 bar(int index)
 
 __device__ __forceinline__ void init_barriers()
 {
+    constexpr int USERS = spec::IMAGES ? 1 : STATE_WARPS; /* who gives tiles back: there it is the export warp */
 #pragma unroll /* their counts as constants: worked out by one thread they took longer than the instructions */
     for (int i = 0; i < NUM_BARRIERS; ++i) {
         int warps = 1;                                /* the one that loads; O_EMPTY: that stores */
-        if (i >= K_EMPTY && i < TP_FULL) warps = STATE_WARPS;
-        if (i >= TP_FULL && i < TP_EMPTY) warps = 5; /* aux warps, the inverse warp */
-        if (i >= TP_EMPTY && i < O_FULL) warps = STATE_WARPS;
+        if (i >= K_EMPTY && i < TP_FULL) warps = USERS;
+        if (i >= TP_FULL && i < TP_EMPTY) warps = spec::IMAGES ? 4 : 5; /* aux warps, the inverse warp */
+        if (i >= TP_EMPTY && i < O_FULL) warps = USERS;
         if (i >= O_FULL && i < O_EMPTY) warps = 4;              /* one state warpgroup's warps */
         if (i >= L_FULL && i < L_EMPTY) warps = 4;              /* aux warps */
         if (i >= ITEM_DONE && i < TAIL) warps = STATE_WARPS;

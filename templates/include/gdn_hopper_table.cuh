@@ -20,7 +20,7 @@ constexpr bool BETA_IN_T = spec::IO_BF16;
  * 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of every 16, have these four side by side: see pair_at().
  */
 enum {
-    DECAY_IN = 0,    /* e; beta e where beta is not in T; by pairs */
+    DECAY_IN = 0,    /* e; beta e where beta is in W; by pairs */
     DECAY_OUT = 256, /* d; by pairs */
     BETA = 512,      /* by pairs */
     BAND_LOG = 768,    /* c_i - c of the first token of i's band of 16 */
@@ -30,7 +30,7 @@ enum {
     DECAY_ALL = 1472,  /* e_63 */
     /* fp16 bits: |W| up to which V' and d V' stay in range, 0: scale whatever it is; above them see LIMIT_BELOW */
     W_LIMIT = 1476,
-    BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
+    BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0; of an image: see there */
     FLAGS = 1484,
     CHECKPOINT = 1488, /* row of the list, where the flag says so */
     KEPT_T = 1492,     /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "gdn_hopper_copies.cuh"
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_queue.cuh"
@@ -13,11 +14,6 @@
 #include "gdn_tile.cuh"
 
 constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the next one is taken */
-
-/* A tile's place in its tensor map. */
-struct TileAt {
-    int token, half, head, batch;
-};
 
 /*
  * What the tile warp needs of an item, a course: in shared memory, since its registers are wanted for finding the next one.
@@ -43,15 +39,6 @@ __device__ __forceinline__ void set_course(const prefill_params &p, const Item &
                  ends_inside(p, item) && !transition ? (u32)(item.index + index_step(p)) : (u32)-1);
 }
 
-/* Rows from `rows` on of a tile of so many bytes become zeros. */
-template <int BYTES> __device__ __forceinline__ void clear_rest(u32 tile, int rows, int lane)
-{
-    for (int i = rows * 8 + lane; i < C * 8; i += 32) {
-        store_shared(tile + 16 * i, 0, 0, 0, 0);
-        if (BYTES > HALF) store_shared(tile + HALF + 16 * i, 0, 0, 0, 0);
-    }
-}
-
 struct Tiles {
     TileAt q, k, v;
 };
@@ -64,34 +51,6 @@ __device__ __forceinline__ Tiles tiles_of(u32 course, int step)
     return { { token, 0, (int)load_shared_u32(course + COURSE_Q), batch },
              { token, 0, (int)load_shared_u32(course + COURSE_K), batch },
              { token, v % PARTS, v / PARTS, batch } };
-}
-
-/* The maps come while the first item is looked for; a call without tokens has none. By one lane. */
-__device__ __forceinline__ void prefetch_maps(const prefill_params &p)
-{
-    tma_prefetch_map(&p.k_map);
-    tma_prefetch_map(&p.q_map);
-    tma_prefetch_map(&p.v_map);
-    tma_prefetch_map(&p.o_map);
-}
-
-/* By one lane. */
-__device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, const TileAt &from)
-{
-    tma_load(to, map, bar, from.token, from.half, from.head, from.batch);
-}
-
-/* A barrier's only tile, or the first of them: BYTES in all. */
-template <int BYTES>
-__device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
-{
-    if (lane == 0) {
-        mbar_arrive_expect(full, BYTES);
-        load_tile(to, map, full, from);
-    } else if (ARRIVALS_PER_WARP == 32) {
-        mbar_arrive(full);
-    }
-    __syncwarp();
 }
 
 /* A sequence's last chunk: what TMA brings past its end is another's, and a NaN there must not spread. */

@@ -44,14 +44,20 @@ __device__ __forceinline__ u64 descriptor(u32 low)
     return (u64)0x40000040u << 32 | low;
 }
 
+/* In a cluster an address says above bit 24 whose it is, which is no part of a descriptor. */
+__device__ __forceinline__ u32 matrix_address(u32 address)
+{
+    return (spec::CLUSTERS ? address & 0x3ffffu : address) >> 4;
+}
+
 __device__ __forceinline__ u32 k_major(u32 address)
 {
-    return address >> 4 | 1u << 16;
+    return matrix_address(address) | 1u << 16;
 }
 
 __device__ __forceinline__ u32 mn_major(u32 address, u32 next_half)
 {
-    return address >> 4 | next_half >> 4 << 16;
+    return matrix_address(address) | next_half >> 4 << 16;
 }
 
 /* ---- 8 x 8 blocks of 16-bit elements ---- */
@@ -123,7 +129,27 @@ __device__ __forceinline__ void tma_prefetch_map(const void *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* To L2, a hint: address and size are multiples of 16. */
+/* This thread's and, by a barrier, others' accesses to any memory, before what asynchronous copies read or write later. */
+__device__ __forceinline__ void async_proxy_fence_all()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* ---- Copies without a map; addresses and sizes are multiples of 16 ---- */
+
+__device__ __forceinline__ void bulk_load(u32 to, const void *from, u32 bytes, u32 bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+
+__device__ __forceinline__ void bulk_store(void *to, u32 from, u32 bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
+
+/* To L2, a hint. */
 __device__ __forceinline__ void bulk_prefetch(const void *from, u32 bytes)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
@@ -144,6 +170,53 @@ template <int PENDING> __device__ __forceinline__ void bulk_wait_read()
 template <int PENDING> __device__ __forceinline__ void bulk_wait()
 {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/* ---- Clusters: CTAs that reach each other's shared memory ---- */
+
+__device__ __forceinline__ u32 cluster_rank()
+{
+    u32 rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+/* All threads of the cluster meet; what they wrote before is visible behind it. */
+__device__ __forceinline__ void cluster_sync()
+{
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* What this CTA has at an address, of the CTA of that rank. */
+__device__ __forceinline__ u32 address_in(u32 address, u32 rank)
+{
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+__device__ __forceinline__ u32 load_cluster(u32 from)
+{
+    u32 x;
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+    return x;
+}
+
+/* From this CTA's shared memory to another one's, where the bytes arrive at a barrier. */
+__device__ __forceinline__ void bulk_copy_cluster(u32 to, u32 from, u32 bytes, u32 bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "r"(from), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+
+/* At another CTA's barrier. */
+__device__ __forceinline__ void mbar_arrive_cluster(u32 bar)
+{
+    dawdle();
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
 /* ---- Warps ---- */

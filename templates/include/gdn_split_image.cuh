@@ -5,6 +5,7 @@
 #pragma once
 
 #include "gdn_chunk_tp.cuh"
+#include "gdn_images.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_sequence.cuh"
@@ -63,46 +64,10 @@ struct Image {
     }
 };
 
-/*
- * Images lie by rows: sequence n begins at row first_token / C + n, which leaves it ceil(len / C) rows whatever the lengths, so
- * that nobody needs a prefix sum over the sequences.
- */
-__device__ __forceinline__ i64 first_row(const prefill_params &p, int seq)
-{
-    const i64 token = p.cu_seqlens ? load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, seq) : seq * p.uniform_len;
-    return token / C + seq;
-}
-
-/* A sequence and a state head. */
-struct Work : Sequence {
-    int seq, head;
-    int chunks;
-};
-
-__device__ __forceinline__ Work make_work(const prefill_params &p, int seq, int head)
-{
-    Work w;
-    (Sequence &)w = find_sequence(p, seq);
-    w.seq = seq;
-    w.head = head;
-    w.chunks = w.len / C + (w.len % C != 0); /* not (len + C - 1) / C: len may be near 2^31 */
-    return w;
-}
-
 /* A head's columns of q, k or v at a sequence's first row. */
 #define SOURCE(x, w)                                                                                                   \
     ((const u16 *)p.x + row_offset(w, head_of((w).head, p.x##_div, p.x##_mod), p.x##_batch_stride, p.x##_token_stride, \
                                    p.x##_head_stride))
-
-__device__ __forceinline__ i64 image_index(const prefill_params &p, int head, i64 row)
-{
-    return head * p.image_rows + row;
-}
-
-__device__ __forceinline__ u32 *image_flag(const prefill_params &p, i64 index)
-{
-    return p.control + 1 + index;
-}
 
 __device__ __forceinline__ u8 *image_at(const prefill_params &p, i64 index)
 {

@@ -67,58 +67,6 @@ struct Group {
     }
 };
 
-/* The last sequence that begins at or before a row; -1: none. One round of loads for each factor 32 of num_seqs. */
-__device__ __forceinline__ int sequence_of_row(const prefill_params &p, u32 row, int lane)
-{
-    int low = 0, count = p.num_seqs;
-    for (;;) {
-        const int step = (count + 31) / 32, at = lane * step;
-        const u32 before = __ballot_sync(~0u, at < count && first_row(p, low + at) <= row);
-        if (before == 0) return -1;
-        const int last = 31 - __clz(before);
-        low += last * step;
-        count = min(step, count - last * step);
-        if (step == 1) return low;
-    }
-}
-
-/* One chunk of one head. */
-struct Item {
-    Work work;
-    int chunk;
-    u32 row;
-};
-
-/*
- * Deals items: the rows are cut into as many spans as there are sequences, and spans advance together, all heads of a row one
- * after the other. With equal lengths, that is chunk by chunk. 32 bits count items: each has an image in memory.
- */
-struct Deal {
-    u32 rows, span, count, number, step; /* number: of the next item to look at */
-
-    __device__ __forceinline__ Deal(const prefill_params &p, u32 first, u32 step)
-        : rows((u32)first_row(p, p.num_seqs)), number(first), step(step)
-    {
-        span = (rows + p.num_seqs - 1) / p.num_seqs;
-        count = span * p.num_seqs * p.num_heads;
-    }
-    /* The next item that is a chunk; false behind the last. */
-    __device__ __forceinline__ bool next(Item &item, const prefill_params &p, int lane)
-    {
-        while (number < count) {
-            const u32 n = number / p.num_heads, head = number % p.num_heads;
-            number += step;
-            item.row = n % p.num_seqs * span + n / p.num_seqs;
-            const int seq = item.row < rows ? sequence_of_row(p, item.row, lane) : -1;
-            if (seq < 0) continue;
-            item.work = make_work(p, seq, (int)head);
-            item.chunk = (int)(item.row - first_row(p, seq));
-            if (!item.work.inert && item.chunk < item.work.chunks) return true;
-        }
-        return false;
-    }
-};
-
 /* The feeding warps of a group: operands and gates of its items, one ahead of the other warps. feeder: 0 or 1. */
 __device__ __forceinline__ void feeder_role(const prefill_params &p, const Group &group, int ticket, int feeder,
                                             int lane)

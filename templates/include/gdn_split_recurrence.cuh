@@ -132,21 +132,6 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Work &
 
 /* ---- Load warps -------------------------------------------------------------------------------------------------- */
 
-/* Waits for a chunk's image, asking for 32 chunks at a time; returns up to which chunk all are there. */
-__device__ __forceinline__ int wait_images(const prefill_params &p, i64 first, int chunk, int chunks, int lane)
-{
-    for (;;) {
-        const bool there = chunk + lane < chunks && peek(image_flag(p, first + chunk + lane)) != 0;
-        const u32 missing = ~__ballot_sync(~0u, there);
-        if (!(missing & 1)) {
-            acquire(); /* of every lane, of which each saw its own flag */
-            __syncwarp();
-            return missing == 0 ? chunk + 32 : chunk + __ffs(missing) - 1;
-        }
-        __nanosleep(40);
-    }
-}
-
 /*
  * cp.async.cg reads through L2, where the producers' stores are once their flag is seen; wait_images() stands before the copies
  * in program order, of the same lane or by its __syncwarp().
@@ -164,7 +149,7 @@ __device__ __forceinline__ void load_role(const prefill_params &p, const Work &w
     constexpr int ROWS = C / WARPS;
     const int row0 = warp * ROWS;
     const u16 *q = SOURCE(q, w), *k = SOURCE(k, w), *v = SOURCE(v, w) + column0;
-    const i64 first = image_index(p, w.head, first_row(p, w.seq));
+    const i64 first = image_index(p, w.head, first_image_row(p, w.seq));
     Ring<STAGES> fill = { 0, 1 };
     Ring<Q_STAGES> q_fill = { 0, 1 };
     int ready = 0;

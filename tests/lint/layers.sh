@@ -107,6 +107,10 @@ unaware gdn_hopper_forgetting.cuh gdn_hopper_items.cuh
 unaware gdn_hopper_cuts.cuh gdn_hopper_queue.cuh
 unaware gdn_hopper_aux.cuh gdn_hopper_items.cuh gdn_hopper_state.cuh
 unaware gdn_hopper_state.cuh gdn_hopper_items.cuh gdn_hopper_aux.cuh
+unaware gdn_hopper_factors.cuh gdn_hopper_rows.cuh gdn_images.cuh
+unaware gdn_hopper_producer.cuh gdn_hopper_rows.cuh gdn_hopper_ring.cuh
+unaware gdn_hopper_chain.cuh gdn_hopper_items.cuh gdn_hopper_factors.cuh
+unaware gdn_hopper_readout.cuh gdn_hopper_items.cuh gdn_hopper_factors.cuh
 unaware gdn_split_producer.cuh gdn_split_shared.cuh
 
 # An example or a benchmark that names one of the library's own folders reaches behind the public header.

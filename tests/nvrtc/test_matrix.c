@@ -295,8 +295,11 @@ static void hopper_one(const struct pairwise_row *row)
                                          GDN_PREFILL_QK_L2NORM,
                                          GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING };
     static const struct {
-        int32_t block_dv, carry;
-    } kinds[] = { { 128, GDNI_CARRY_NOTHING }, { 64, GDNI_CARRY_NOTHING }, { 128, GDNI_CARRY_STATES } };
+        int32_t kernel, block_dv, carry;
+    } kinds[] = { { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_NOTHING },
+                  { GDNI_KERNEL_PREFILL_HOPPER, 64, GDNI_CARRY_NOTHING },
+                  { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_STATES },
+                  { GDNI_KERNEL_PREFILL_HOPPER_SPLIT, 64, 0 } };
     const int *l = row->level;
     gdn_prefill_desc d = test_prefill_desc();
     d.head_dim_qk = d.head_dim_v = 128;
@@ -314,13 +317,14 @@ static void hopper_one(const struct pairwise_row *row)
     char what[200];
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    gdni_params_heuristic(&params, &p, arch, 132, 4);
+    gdni_params_initial(&params, kinds[l[7]].kernel);
     params.block_dv = kinds[l[7]].block_dv, params.carry = kinds[l[7]].carry;
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
-    cr_assert_eq(spec.kernel, GDNI_KERNEL_PREFILL_HOPPER);
+    cr_assert_eq(spec.kernel, kinds[l[7]].kernel);
     snprintf(what, sizeof what,
-             "gdn_prefill_hopper %s %s state=%s gate=%d/%s beta=%d/%s flags=%x index=%d block_dv=%d carry=%d",
-             gdni_dtype_name(spec.io_type), l[1] ? "vk" : "kv", gdni_dtype_name(spec.state_type), spec.gate,
+             "%s %s %s state=%s gate=%d/%s beta=%d/%s flags=%x index=%d block_dv=%d carry=%d",
+             gdni_kernel_info((enum gdni_kernel)spec.kernel)->name, gdni_dtype_name(spec.io_type), l[1] ? "vk" : "kv",
+             gdni_dtype_name(spec.state_type), spec.gate,
              gdni_dtype_name(spec.gate_type), spec.beta, gdni_dtype_name(spec.beta_type), d.flags, spec.slot_type,
              spec.params.block_dv, spec.params.carry);
     check(&spec, what);
@@ -328,7 +332,7 @@ static void hopper_one(const struct pairwise_row *row)
 
 Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
 {
-    static const int levels[] = { 2, 2, 3, 5, 5, 6, 2, 3 };
+    static const int levels[] = { 2, 2, 3, 5, 5, 6, 2, 4 };
     run_matrix(levels, 8, NULL, hopper_one);
 }
 
@@ -343,12 +347,11 @@ static struct gdni_spec wait_spec(int kernel, uint32_t flags)
     d.flags = flags | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING;
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    p.generic = kernel != GDNI_KERNEL_PREFILL_HOPPER;
+    const bool hopper = gdni_kernel_info((enum gdni_kernel)kernel)->has_maps;
+    p.generic = !hopper;
     struct gdni_params params = prefill_params(kernel == GDNI_KERNEL_PREFILL_SPLIT, 2);
-    if (kernel == GDNI_KERNEL_PREFILL_HOPPER) {
-        gdni_params_initial(&params, kernel);
-        params.carry = GDNI_CARRY_STATES; /* with all code that there is */
-    }
+    if (hopper) gdni_params_initial(&params, kernel);
+    if (kernel == GDNI_KERNEL_PREFILL_HOPPER) params.carry = GDNI_CARRY_STATES; /* with all code that there is */
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(spec.kernel, kernel);
     return spec;
@@ -375,7 +378,8 @@ static int count(const char *text, const char *word)
 /* In the text, which follows the source up to there: set-up of shared memory, then the wait. */
 Test(matrix, a_programmatic_launch_waits_once_before_it_touches_global_memory)
 {
-    static const int kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT, GDNI_KERNEL_PREFILL_HOPPER };
+    static const int kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT, GDNI_KERNEL_PREFILL_HOPPER,
+                                   GDNI_KERNEL_PREFILL_HOPPER_SPLIT };
     static const char *const touches[] = { "ld.global", "ld.relaxed", "st.global", "st.release", "atom.", "cp.async" };
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; ++i) {
         const struct gdni_spec plain = wait_spec(kernels[i], 0);

@@ -471,7 +471,7 @@ Test(execute, a_launch_behind_a_memset_is_a_plain_one)
     gdn_prefill_args a = fake_prefill_args();
     a.num_tokens = 500, a.num_seqs = 1;
     const struct fake_launch split = run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, &a, true, 500);
-    cr_expect_str_eq(split.kernel, "gdn_prefill_split");
+    cr_expect_str_eq(split.kernel, "gdn_prefill_hopper_split");
     cr_expect_not(split.programmatic);
     cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 1);
     a.num_tokens = 65536, a.num_seqs = 40;

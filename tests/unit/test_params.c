@@ -170,11 +170,12 @@ Test(heuristic, no_plan_asks_for_more_than_512_MiB_of_workspace)
 
 Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
 {
-    const struct gdni_problem p = few_heads(16);
+    struct gdni_problem p = few_heads(16);
     const struct gdni_arch *arch = NULL;
     struct gdni_params params;
     struct gdni_spec spec;
     struct gdni_workspace w;
+    p.generic = 1;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, GDNI_KERNEL_PREFILL_SPLIT);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
@@ -191,6 +192,28 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     spec.params.ctas_per_producer = 2;
     gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
     cr_expect_eq(w.num_producers, 66, "a parameter says how many a producer feeds");
+}
+
+Test(workspace, of_two_kinds_on_hopper_has_pairs_of_ctas_and_larger_images)
+{
+    const struct gdni_problem p = few_heads(16);
+    const struct gdni_arch *arch = NULL;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    struct gdni_workspace w;
+    uint32_t grid[3];
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER_SPLIT);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
+    cr_expect_eq(w.size, 1280 + 18u * 16 * (64 * 128 * 2 + 64 * 64 * 2 + 1536), "X, P T and a gate table");
+    cr_expect_eq(w.num_producers, 34, "a quarter of 132 busy SMs, in whole clusters");
+    gdni_workspace_of(&w, &spec, &p, 132, 4096, 1);
+    cr_expect_eq(w.num_producers, 132 - 64, "the SMs that two CTAs for each of 32 halves leave");
+    gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1);
+    cr_expect_eq(w.num_producers, 3 * 16, "no more than there are images, one at a time");
+    cr_assert_eq(gdni_spec_grid(&spec, &p, 4096, 1, 132, grid), GDN_OK);
+    cr_expect_eq(grid[0], 64u, "beside the producers");
 }
 
 static struct gdni_spec hopper_spec(void)
@@ -283,7 +306,7 @@ Test(params, the_hash_of_the_space_is_this_one)
 {
     char hash[GDNI_SPACE_HEX];
     gdni_space_hash(hash);
-    cr_expect_str_eq(hash, "8078548cf8359de1");
+    cr_expect_str_eq(hash, "7491166ce7d01822");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -407,18 +430,20 @@ Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
 {
     static const struct {
         const char *why;
-        int32_t heads, bucket, seq_class, block_dv;
+        int32_t heads, bucket, seq_class, block_dv, cta_kinds;
     } wanted[] = {
-        { "128 items of up to 4 chunks", 64, 0, 0, 64 },
-        { "of up to 16", 64, 1, 0, 64 },
-        { "132 are as many as SMs", 66, 1, 0, 64 },
-        { "134 would be two waves", 67, 1, 0, 0 },
-        { "256 would be two waves", 64, 1, 1, 0 },
-        { "two sequences of 32 heads", 32, 1, 1, 64 },
-        { "64 chunks are cut", 64, 2, 0, 0 },
-        { "16 pairs of up to 16 chunks", 16, 1, 0, 64 },
-        { "fewer are for two kinds of CTAs", 15, 1, 0, 32 },
-        { "32 x 2 items of up to 4 chunks", 2, 2, 5, 64 },
+        { "128 items of up to 4 chunks", 64, 0, 0, 64, 1 },
+        { "of up to 16", 64, 1, 0, 64, 1 },
+        { "132 are as many as SMs", 66, 1, 0, 64, 1 },
+        { "134 would be two waves", 67, 1, 0, 0, 0 },
+        { "256 would be two waves", 64, 1, 1, 0, 0 },
+        { "two sequences of 32 heads", 32, 1, 1, 64, 1 },
+        { "64 chunks are cut", 64, 2, 0, 0, 0 },
+        { "16 pairs of up to 8 chunks", 8, 1, 1, 64, 1 },
+        { "16 chunks are for two kinds of CTAs", 16, 1, 0, 64, 2 },
+        { "and 8 of fewer pairs", 7, 1, 1, 64, 2 },
+        { "25 pairs leave too few SMs to the producers", 25, 1, 0, 64, 1 },
+        { "32 x 2 items of up to 4 chunks", 2, 2, 5, 64, 1 },
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
@@ -427,6 +452,7 @@ Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
         struct gdni_params params = { 0 };
         const bool own = gdni_params_heuristic_few(&params, &p, arch, 132, wanted[i].bucket, wanted[i].seq_class);
         cr_expect_eq(own ? params.block_dv : 0, wanted[i].block_dv, "%s: %d", wanted[i].why, params.block_dv);
+        cr_expect_eq(own ? params.cta_kinds : 0, wanted[i].cta_kinds, "%s: %d", wanted[i].why, params.cta_kinds);
         p.generic = 1;
         if (gdni_params_heuristic_few(&params, &p, arch, 132, wanted[i].bucket, wanted[i].seq_class))
             cr_expect_eq(params.cta_kinds, 2, "%s: the generic kernel has no other width", wanted[i].why);
@@ -496,13 +522,13 @@ static int32_t partition_at(const struct gdni_params *list, int count, const str
     return -1;
 }
 
-/* 16 heads, up to 1024 tokens: halves, and whole sequences because the model would cut the largest calls, not those of 512. */
+/* 32 heads, up to 1024 tokens: halves, and whole sequences because the model would cut the largest calls, not those of 512. */
 Test(params, a_tuners_first_candidate_is_what_plans_of_the_slot_take_however_short_the_timed_call)
 {
     struct gdni_params out[GDNI_MAX_CANDIDATES], plans;
     const struct gdni_arch *arch = NULL;
     const struct gdni_slot slot = { 1, 0 };
-    struct gdni_problem p = few_heads(16);
+    struct gdni_problem p = few_heads(32);
     p.max_tokens = 1024, p.max_seqs = 1;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     cr_assert(gdni_params_heuristic_few(&plans, &p, arch, H200_SMS, slot.bucket, slot.seq_class));
@@ -569,7 +595,7 @@ static struct gdni_spec spec_with(int32_t kernel, const struct gdni_params *para
     const struct gdni_arch *arch = NULL;
     struct gdni_spec spec;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
-    p.generic = kernel != GDNI_KERNEL_PREFILL_HOPPER;
+    p.generic = !gdni_kernel_info((enum gdni_kernel)kernel)->has_maps;
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, params), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(spec.kernel, kernel);
     return spec;

@@ -35,7 +35,7 @@ static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks, int32_
         params.carry = block_dv ? GDNI_CARRY_NOTHING : GDNI_CARRY_STATES;
     }
     if (block_dv) params.block_dv = block_dv;
-    p.generic = kernel == GDNI_KERNEL_PREFILL_GENERIC;
+    p.generic = !gdni_kernel_info((enum gdni_kernel)kernel)->has_maps;
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(spec.kernel, kernel);
     return spec;
@@ -277,9 +277,10 @@ Test(partition, whole_sequences_are_never_cut_and_need_no_room_for_it)
 
 Test(partition, other_kernels_cut_nothing)
 {
-    static const int32_t kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT };
+    static const int32_t kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT,
+                                       GDNI_KERNEL_PREFILL_HOPPER_SPLIT };
     const struct gdni_problem p = problem_of(16);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 3; ++i) {
         const struct gdni_spec spec = spec_of(kernels[i], 0, 0);
         struct gdni_workspace w;
         cr_expect_not(gdni_partition_possible(&spec, 1 << 20));
@@ -293,7 +294,7 @@ Test(partition, other_kernels_cut_nothing)
 /* Whatever is cut, the usual one, but with code that carries states where pairs are few. */
 Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
 {
-    enum { SPLIT = GDNI_KERNEL_PREFILL_SPLIT, HOPPER = GDNI_KERNEL_PREFILL_HOPPER };
+    enum { SPLIT = GDNI_KERNEL_PREFILL_HOPPER_SPLIT, HOPPER = GDNI_KERNEL_PREFILL_HOPPER };
     enum { NOTHING = GDNI_CARRY_NOTHING, STATES = GDNI_CARRY_STATES };
     static const struct {
         int32_t heads, bucket, seq_class;
@@ -301,11 +302,14 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         int32_t kernel, block_dv, carry;
     } wanted[] = {
         { 16, 0, 0, true, HOPPER, 64, NOTHING }, /* 4 chunks */
-        { 16, 1, 0, true, HOPPER, 64, NOTHING }, /* 16 chunks of 16 pairs */
-        { 15, 1, 0, true, SPLIT, 32, 0 },        /* of fewer */
+        { 16, 1, 0, true, SPLIT, 64, 0 },        /* 16 chunks */
+        { 8, 1, 1, true, HOPPER, 64, NOTHING },  /* 8 chunks of 16 pairs */
+        { 7, 1, 1, true, SPLIT, 64, 0 },         /* of fewer */
         { 2, 1, 2, true, HOPPER, 64, NOTHING },  /* 4 x 4 chunks */
-        { 2, 1, 1, true, SPLIT, 16, 0 },         /* 2 x 8 chunks */
-        { 16, 2, 0, true, HOPPER, 128, STATES }, /* 64 chunks */
+        { 2, 1, 1, true, SPLIT, 64, 0 },         /* 2 x 8 chunks */
+        { 12, 2, 0, true, SPLIT, 64, 0 },        /* 64 chunks */
+        { 24, 2, 0, true, SPLIT, 64, 0 },
+        { 11, 2, 0, true, HOPPER, 128, STATES },
         { 16, 3, 0, true, HOPPER, 128, STATES },
         { 8, 3, 1, true, HOPPER, 128, STATES },
         { 16, 5, 0, true, HOPPER, 128, STATES },
@@ -313,7 +317,7 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         { 44, 5, 0, true, HOPPER, 128, STATES },
         { 45, 5, 0, false, 0, 0, 0 },
         { 16, 5, 2, false, 0, 0, 0 }, /* 64 pairs */
-        { 1, 2, 2, true, SPLIT, 16, 0 }, /* 4 x 16 chunks */
+        { 1, 2, 2, true, SPLIT, 64, 0 }, /* 4 x 16 chunks */
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);

@@ -77,6 +77,21 @@ Test(golden, prefill_f16_128_halves_sm_90a)
     expect_golden("prefill_f16_128_halves_sm_90a", &spec);
 }
 
+/* In two kinds of CTAs. */
+Test(golden, prefill_bf16_128_two_kinds_sm_90a)
+{
+    const gdn_prefill_desc d = test_prefill_desc();
+    struct gdni_problem p;
+    struct gdni_params params;
+    struct gdni_spec spec;
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER_SPLIT);
+    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    expect_golden("prefill_bf16_128_two_kinds_sm_90a", &spec);
+}
+
 Test(golden, prefill_bf16_128_sm_80)
 {
     const gdn_prefill_desc d = test_prefill_desc();

@@ -1,0 +1,71 @@
+/*
+ * gdn_hopper_copies.cuh - K, Q and V tiles from memory by TMA, rows of O to it. Must not know: items, who waits for a tile.
+ */
+#pragma once
+
+#include "gdn_hopper_shared.cuh"
+#include "gdn_params.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_sequence.cuh"
+#include "gdn_tile.cuh"
+#include "gdn_types.cuh"
+
+/* A tile's place in its tensor map. */
+struct TileAt {
+    int token, half, head, batch;
+};
+
+/* The maps come while the first item is looked for; a call without tokens has none. By one lane. */
+__device__ __forceinline__ void prefetch_maps(const prefill_params &p)
+{
+    tma_prefetch_map(&p.k_map);
+    tma_prefetch_map(&p.q_map);
+    tma_prefetch_map(&p.v_map);
+    tma_prefetch_map(&p.o_map);
+}
+
+/* By one lane. */
+__device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, const TileAt &from)
+{
+    tma_load(to, map, bar, from.token, from.half, from.head, from.batch);
+}
+
+/* A barrier's only tile, or the first of them: BYTES in all. */
+template <int BYTES>
+__device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
+{
+    if (lane == 0) {
+        mbar_arrive_expect(full, BYTES);
+        load_tile(to, map, full, from);
+    } else if (ARRIVALS_PER_WARP == 32) {
+        mbar_arrive(full);
+    }
+    __syncwarp();
+}
+
+/* Rows from `rows` on of a tile of so many bytes become zeros. */
+template <int BYTES> __device__ __forceinline__ void clear_rest(u32 tile, int rows, int lane)
+{
+    for (int i = rows * 8 + lane; i < C * 8; i += 32) {
+        store_shared(tile + 16 * i, 0, 0, 0, 0);
+        if (BYTES > HALF) store_shared(tile + HALF + 16 * i, 0, 0, 0, 0);
+    }
+}
+
+/* The first rows of a 64-column half of O, by one warp. */
+__device__ __forceinline__ void store_rows(u32 tile, u16 *to, i64 stride, int rows, int lane)
+{
+    for (int i = lane; i < rows * 8; i += 32) {
+        const int row = i >> 3, piece = i & 7;
+        *(uint4 *)(to + row * stride + 8 * piece) = load_shared_16(tile + row * 128 + ((piece ^ (row & 7)) << 4));
+    }
+}
+
+/* This CTA's share of the rows of o that no sequence has, if they are to be zeros: of any (n, head). By one warp. */
+__device__ __forceinline__ void zero_share(const prefill_params &p, int lane)
+{
+    if constexpr (spec::ZERO_PADDING)
+        for (int index = blockIdx.x; index < max(p.num_seqs, 1) * p.num_heads; index += gridDim.x)
+            zero_padding<D>(p, index / p.num_heads, index % p.num_heads, 0, lane, 32);
+}

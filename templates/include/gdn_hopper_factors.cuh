@@ -1,0 +1,261 @@
+/*
+ * gdn_hopper_factors.cuh - the two aux warpgroups of a CTA that makes images, chunks in turn: L, P, and with T, which the
+ * inverse warp makes of L, the two factors by which W goes straight into state and output:
+ *
+ *     X = T^T diag(d) K       S <- e_63 S + X^T W          P T       O = scale (e Q S + (P T) W)
+ *
+ * Must not know: states, which chunk it is.
+ */
+#pragma once
+
+#include "gdn_hopper_aux.cuh"
+#include "gdn_hopper_blocks.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_hopper_table.cuh"
+#include "gdn_ptx.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_tile.cuh"
+#include "gdn_types.cuh"
+#include "gdn_warp.cuh"
+
+/* One X where others have V, one behind what others have. */
+constexpr int X_AT = (END + 1023) / 1024 * 1024;
+constexpr int LARGEST_AT = SCALE_AT; /* [warpgroup][band] float */
+static_assert(V_STAGES * V_TILE >= TILE && X_AT + TILE <= spec::SMEM_BYTES, "X fits");
+
+__device__ __forceinline__ u32 x_tile_of(int slot)
+{
+    return at(slot == 0 ? V_AT : X_AT);
+}
+
+/* The power of two at or below a positive float; 1 for zero, inf and NaN. */
+__device__ __forceinline__ float power_below(float x)
+{
+    const u32 e = __float_as_uint(x) >> 23;
+    return e == 0 || e >= 254 ? 1.0f : __uint_as_float(e << 23);
+}
+
+__device__ __forceinline__ float warp_largest(float x)
+{
+    return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(x)));
+}
+
+/* By all warps of a group, each with its own largest: that of all. */
+__device__ __forceinline__ float group_largest(float mine, int slot, int band)
+{
+    const u32 all_at = at(LARGEST_AT) + 16 * slot;
+    if (lane_id() == 0) store_shared(all_at + 4 * band, __float_as_uint(mine));
+    bar_sync(BAR_AUX + slot, GROUP);
+    const float4 all = load_shared_float4(all_at);
+    return fmaxf(fmaxf(all.x, all.y), fmaxf(all.z, all.w));
+}
+
+/* A table by pairs, bytes from its start. */
+__device__ __forceinline__ u32 token_at(u32 token)
+{
+    return pair_at(token / 2) + 4 * (token % 2);
+}
+
+/*
+ * The K tile of a chunk, which nobody of this group multiplies any more, becomes diag(d) K / size in fp16, whatever the I/O
+ * type; the size, a power of two, comes back. A thread has the pieces of 16 bytes of four rows, of either half.
+ */
+__device__ __forceinline__ float decay_keys(u32 k_tile, u32 table, int slot, int band)
+{
+    const u32 thread = threadIdx.x % GROUP;
+    uint4 piece[8];
+    float d[4], largest = 0.0f;
+#pragma unroll
+    for (int q = 0; q < 4; ++q)
+        d[q] = load_shared_float(table + DECAY_OUT + token_at(thread / 8 + 16 * q));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        piece[i] = load_shared_16(k_tile + (i / 4) * HALF + (thread + GROUP * (i % 4)) * 16);
+        const u32 x[4] = { piece[i].x, piece[i].y, piece[i].z, piece[i].w };
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            largest = fmaxf(largest, fmaxf(fabsf(io_lo(x[j])), fabsf(io_hi(x[j]))) * d[i % 4]);
+    }
+    const float size = power_below(group_largest(warp_largest(largest), slot, band));
+    const float inverse_size = __uint_as_float((254u << 23) - __float_as_uint(size));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const u32 x[4] = { piece[i].x, piece[i].y, piece[i].z, piece[i].w };
+        const float f = d[i % 4] * inverse_size;
+        u32 y[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            y[j] = pack_f16x2(io_lo(x[j]) * f, io_hi(x[j]) * f);
+        store_shared(k_tile + (i / 4) * HALF + (thread + GROUP * (i % 4)) * 16, y[0], y[1], y[2], y[3]);
+    }
+    async_proxy_fence();
+    bar_sync(BAR_AUX + slot, GROUP);
+    return size;
+}
+
+/* Operand A of this band's rows of T^T; blocks above T's diagonal are zeros. */
+__device__ __forceinline__ void load_transposed_t(u32 (&a)[4][4], u32 t_tile, int band)
+{
+    const BlockLane at = block_lane(t_tile);
+#pragma unroll
+    for (int I = 0; I < 4; ++I)
+        ldmatrix_x4_trans(a[I], (at.b ^ (band << 5)) + 2048 * I);
+}
+
+/* Operand A of this band's rows of P. */
+__device__ __forceinline__ void load_scores(u32 (&a)[4][4], u32 p_tile, int band)
+{
+    const BlockLane at = block_lane(p_tile);
+#pragma unroll
+    for (int J = 0; J < 4; ++J)
+        ldmatrix_x4(a[J], (at.a ^ (J << 5)) + 2048 * band);
+}
+
+/* x (64 x 128) = T^T (diag(d) K), y (64 x 64) = P T. */
+__device__ __forceinline__ void issue_factors(float (&x)[64], float (&y)[32], const u32 (&a)[4][4], const u32 (&scores)[4][4],
+                                              u32 k_tile, u32 t_tile)
+{
+    const u32 kb = mn_major(k_tile, HALF), tb = mn_major(t_tile, SQUARE);
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        x[i] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 32; ++i)
+        y[i] = 0.0f;
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 4; ++s)
+        wgmma_rs_n128_f16_mn(x, a[s], descriptor(kb + s * (2048 >> 4)), s > 0);
+#pragma unroll
+    for (int s = 0; s < 4; ++s)
+        wgmma_rs_n64_f16_mn(y, scores[s], descriptor(tb + s * (2048 >> 4)), s > 0);
+    wgmma_commit();
+}
+
+/* This band's rows g and g + 8 of a 64-column half of X, times lo and hi, as fp16. */
+__device__ __forceinline__ void store_x(const float *x, u32 half, float lo, float hi, int band)
+{
+    const BlockLane at = block_lane(half);
+#pragma unroll
+    for (int J = 0; J < 4; ++J) {
+        const float *y = &x[8 * J];
+        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band, pack_f16x2(y[0] * lo, y[1] * lo), pack_f16x2(y[2] * hi, y[3] * hi),
+                    pack_f16x2(y[4] * lo, y[5] * lo), pack_f16x2(y[6] * hi, y[7] * hi));
+    }
+}
+
+/* This band's rows of P T, columns times beta where that is not in T, and times a factor. */
+__device__ __forceinline__ void store_scores(const float (&x)[32], u32 tile, u32 table, float factor, int band)
+{
+    const BlockLane at = block_lane(tile);
+#pragma unroll
+    for (int J = 0; J < 4; ++J) {
+        if (J > band) break;
+        const float *y = &x[8 * J];
+        float4 b = { 1.0f, 1.0f, 1.0f, 1.0f };
+        if constexpr (!BETA_IN_T) b = gates_of_16(table + BETA, J);
+        b.x *= factor, b.y *= factor, b.z *= factor, b.w *= factor;
+        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band, pack_f16x2(y[0] * b.x, y[1] * b.y), pack_f16x2(y[2] * b.x, y[3] * b.y),
+                    pack_f16x2(y[4] * b.z, y[5] * b.w), pack_f16x2(y[6] * b.z, y[7] * b.w));
+    }
+}
+
+/* beta of this band's tokens g and g + 8, where that is not in T. */
+__device__ __forceinline__ float2 betas_of_rows(u32 table, int band)
+{
+    if constexpr (BETA_IN_T) return { 1.0f, 1.0f };
+    const u32 from = table + BETA + row_beta(band, lane_id() >> 2);
+    return { load_shared_float(from), load_shared_float(from + 8) };
+}
+
+/* What W is made with: V times size, of which the table's BETA_SCALE tells, and K S times e size. By this band's tokens. */
+__device__ __forceinline__ void fold_size(u32 table, float size, int band)
+{
+    const int lane = lane_id();
+    const u32 e = table + DECAY_IN + row_beta(band, lane & 7) + (lane & 8);
+    if (band == 0 && lane == 0) store_shared(table + BETA_SCALE, __float_as_uint(size));
+    if (lane < 16) store_shared(e, __float_as_uint(load_shared_float(e) * size));
+    __syncwarp();
+}
+
+/*
+ * X and P T of a chunk, whose T and P are there, and of which decay_keys() has been; both with beta, which is rounded with
+ * them if it was not with T. W takes a power of two from them, so that X is fp16 whatever the length of keys: 1 while its
+ * largest entry is in [2^-6, 2^8), beta apart.
+ */
+__device__ __forceinline__ void make_factors(const Clock &c, u32 t_tile, u32 p_tile, float size, int band)
+{
+    const int slot = c.n & 1;
+    const u32 table = c.table(), x_tile = x_tile_of(slot);
+    const float beta = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
+    float x[64], y[32], largest = 0.0f;
+    u32 a[4][4], scores[4][4];
+    load_transposed_t(a, t_tile, band);
+    load_scores(scores, p_tile, band);
+    issue_factors(x, y, a, scores, c.k(), t_tile);
+    wgmma_wait<0>();
+    settled(x);
+    settled(y);
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        largest = fmaxf(largest, fabsf(x[i]));
+    const float most = group_largest(warp_largest(largest) * size * beta, slot, band);
+    const float common = most >= 0.015625f && most < 256.0f ? 1.0f : power_below(most);
+    const float inverse_common = __uint_as_float((254u << 23) - __float_as_uint(common));
+    const float2 of_rows = betas_of_rows(table, band);
+    const float factor = size * inverse_common * beta, lo = of_rows.x * factor, hi = of_rows.y * factor;
+    store_x(&x[0], x_tile, lo, hi, band);
+    store_x(&x[32], x_tile + HALF, lo, hi, band);
+    store_scores(y, p_tile, table, inverse_common * beta, band);
+    fold_size(table, common, band);
+}
+
+/* Blocks of T and P above the diagonal, which are never written again. A band of each. */
+__device__ __forceinline__ void clear_bands(u32 t_tile, u32 p_tile, int band)
+{
+    for (int i = lane_id(); i < SQUARE / 4 / 16; i += 32) {
+        store_shared(t_tile + band * (SQUARE / 4) + 16 * i, 0, 0, 0, 0);
+        store_shared(p_tile + band * (SQUARE / 4) + 16 * i, 0, 0, 0, 0);
+    }
+    async_proxy_fence(); /* T's are operands from its first chunk on */
+}
+
+/* The role; slot: the warpgroup's, of every other chunk; band: the warp's 16 rows. */
+__device__ __forceinline__ void factor_role(const prefill_params &p, int slot, int band)
+{
+    float x[32];
+    const u32 t_tile = at(T_AT) + slot * SQUARE, p_tile = at(P_AT) + slot * SQUARE;
+    Clock c = clock_at(slot);
+    clear_bands(t_tile, p_tile, band);
+    for (;; c.advance(), c.advance()) {
+        const u32 table = c.table();
+        mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
+        if (load_shared_u32(table + FLAGS) & CHUNK_END) break;
+        issue_gram(x, c.k(), c.k());
+        const DiagonalGates gates = diagonal_gates(table, band);
+        mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
+        wgmma_wait<0>();
+        settled(x);
+        if constexpr (spec::QK_L2NORM) {
+            share_key_norms(c, diagonal_block(x, band), band);
+            bar_sync(BAR_AUX + slot, GROUP);
+        }
+        store_l(x, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, key_norms(c.n),
+                band);
+        mbar_arrive_warp(bar(L_FULL + slot), lane_id());
+        issue_gram(x, c.q(), c.k());
+        mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1); /* the last X and P T have been read */
+        wgmma_wait<0>();
+        settled(x);
+        float2 r = { 1.0f, 1.0f };
+        if constexpr (spec::QK_L2NORM) r = query_norms(c, band);
+        store_p(x, gates, p_tile, table, key_norms(c.n), band, p.p_scale * r.x, p.p_scale * r.y);
+        const float size = decay_keys(c.k(), table, slot, band); /* while T is made; P of this band is stored behind it */
+        mbar_wait(bar(T_FULL + slot), c.parity2());
+        make_factors(c, t_tile, p_tile, size, band);
+        async_proxy_fence();
+        mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
+    }
+    mbar_arrive_warp(bar(L_FULL + slot), lane_id()); /* whose inverter looks there for the end */
+}

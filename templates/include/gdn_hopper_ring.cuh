@@ -1,0 +1,117 @@
+/*
+ * gdn_hopper_ring.cuh - a pair of CTAs of the recurrence: where all lies in the shared memory of either, their barriers,
+ * which slot a chunk has. Must not know: what is computed.
+ */
+#pragma once
+
+#include "gdn_hopper_images.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_ptx_mbar.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_types.cuh"
+
+/* Of a cluster: who has S, and who makes O. */
+enum { CHAIN_RANK = 0, READOUT_RANK = 1 };
+
+constexpr int RING = 4; /* chunks of what is loaded and handed over; of O two */
+/* W as operand A, 16 bytes of each k-step a thread; and two powers of two a thread, of S's rows and of W's. */
+constexpr int FRAGMENT = GROUP * 16, W_STEPS = C / 16, SCALES_AT = W_STEPS * FRAGMENT, HANDED_BYTES = SCALES_AT + GROUP * 16;
+
+/* Slot of chunk n, and the parity of its use. */
+__device__ __forceinline__ int slot4(int n)
+{
+    return n % RING;
+}
+__device__ __forceinline__ u32 parity4(int n)
+{
+    return n / RING & 1;
+}
+__device__ __forceinline__ int slot2(int n)
+{
+    return n & 1;
+}
+__device__ __forceinline__ u32 parity2(int n)
+{
+    return n >> 1 & 1;
+}
+
+namespace chain {
+
+constexpr int K = 0, X = K + RING * TILE, V = X + RING * TILE, HANDED = V + RING * HALF, TABLE = HANDED + RING * HANDED_BYTES,
+              BARRIERS = TABLE + RING * GATE, END = BARRIERS + 256;
+/*
+ * PUT: a chunk's W is to be handed over; TAKEN: the readout has it. READY: all that a chunk waits for is there, told by one
+ * warp that looks for it; looking takes from who computes. TAIL: see clear_tail().
+ */
+enum { FULL = 0, X_FULL = FULL + RING, EMPTY = X_FULL + RING, PUT = EMPTY + RING, TAKEN = PUT + RING, READY = TAKEN + RING };
+enum { TAIL = READY + RING, NUM_BARRIERS };
+
+__device__ __forceinline__ u32 bar(int index)
+{
+    return at(BARRIERS) + 8 * index;
+}
+
+} /* namespace chain */
+
+namespace readout {
+
+constexpr int Q = 0, X = Q + RING * TILE, PT = X + RING * TILE, O = PT + RING * SQUARE, HANDED = O + 2 * HALF,
+              TABLE = HANDED + RING * HANDED_BYTES, BARRIERS = TABLE + RING * GATE, END = BARRIERS + 256;
+/* READY: as of a chain; what was handed over, the inputs, and room for O. */
+enum { FULL = 0, EMPTY = FULL + RING, HANDED_FULL = EMPTY + RING, READY = HANDED_FULL + RING, O_FULL = READY + RING };
+enum { O_EMPTY = O_FULL + 2, TAIL = O_EMPTY + 2, NUM_BARRIERS };
+
+__device__ __forceinline__ u32 bar(int index)
+{
+    return at(BARRIERS) + 8 * index;
+}
+
+} /* namespace readout */
+
+static_assert(8 * chain::NUM_BARRIERS <= 256 && 8 * readout::NUM_BARRIERS <= 256, "barriers fit");
+static_assert(STATE_GROUPS == 1 && chain::END <= spec::SMEM_BYTES && readout::END <= spec::SMEM_BYTES, "host and device agree");
+
+/* FULL: a warp for what comes from an input, one for what comes from an image. */
+__device__ __forceinline__ void init_chain_barriers()
+{
+#pragma unroll
+    for (int i = 0; i < chain::NUM_BARRIERS; ++i) {
+        const int warps = i < chain::X_FULL ? 2 : i < chain::EMPTY || i >= chain::READY ? 1 : 4;
+        mbar_init(chain::bar(i), i == chain::TAIL ? 1 : warps * ARRIVALS_PER_WARP);
+    }
+    mbar_init_fence();
+}
+
+__device__ __forceinline__ void init_readout_barriers()
+{
+#pragma unroll
+    for (int i = 0; i < readout::NUM_BARRIERS; ++i) {
+        const bool empty = i >= readout::EMPTY && i < readout::HANDED_FULL,
+                   o_full = i >= readout::O_FULL && i < readout::O_EMPTY;
+        const int warps = i < readout::EMPTY ? 2 : empty || o_full ? 4 : 1;
+        mbar_init(readout::bar(i), i == readout::TAIL ? 1 : warps * ARRIVALS_PER_WARP);
+    }
+    mbar_init_fence();
+}
+
+/* A warp that loads arrives, and so many bytes will. */
+__device__ __forceinline__ void expect_bytes(u32 barrier, u32 bytes, int lane)
+{
+    if (lane == 0)
+        mbar_arrive_expect(barrier, bytes);
+    else if (ARRIVALS_PER_WARP == 32)
+        mbar_arrive(barrier);
+    __syncwarp();
+}
+
+__device__ __forceinline__ void arrive_at(u32 barrier)
+{
+    mbar_arrive_warp(barrier, lane_id());
+}
+
+/* At the other CTA's barrier. */
+__device__ __forceinline__ void arrive_there(u32 barrier)
+{
+    __syncwarp();
+    if (ARRIVALS_PER_WARP == 32 || lane_id() == 0) mbar_arrive_cluster(barrier);
+}
