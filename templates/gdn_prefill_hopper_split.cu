@@ -3,16 +3,16 @@
  * depend on the state is made by CTAs of its own. The formulas are those of gdn_prefill_hopper.cu, whose parts it shares, but
  * for where T stands, and with that what is rounded.
  *
- * One launch, two kinds of CTAs of three warpgroups, by ticket:
+ * One launch, two kinds of CTAs of three warpgroups, in clusters of two, by the cluster's ticket:
  *
  *     producers      the first num_producers tickets: K and Q by TMA, gate tables, L, P and T, as in the other kernel; of these
  *                    X = T^T diag(d) K and P T, which with the table are a chunk's and head's image in the workspace, announced
  *                    by a flag. Chunks are dealt round robin, early ones of every sequence first. A producer waits for no
  *                    other CTA.
- *     recurrence     one (sequence, head, half of its value columns) each: K, Q and V by TMA, images by bulk copies. One
- *                    warpgroup has S^T in registers,
+ *     recurrence     a cluster for each (sequence, head, half of its value columns): K, Q and V by TMA, images by bulk copies,
+ *                    S^T in registers. One CTA has the chain of products,
  *                        W = V - e K S        S <- e_63 S + X^T W
- *                    and hands S and W to another one, O = scale (e Q S + (P T) W)
+ *                    and hands W to the other, which does the same to an S of its own: O = scale (e Q S + (P T) W)
  *
  * A CTA waits for flags of producers only, and those hold lower tickets: they run or have run, whatever the number of CTAs that
  * the device holds at a time. The grid is a bound; the sequences are read on the device.
