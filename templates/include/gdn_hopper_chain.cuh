@@ -14,11 +14,11 @@
 #include "gdn_tile.cuh"
 #include "gdn_warp.cuh"
 
-/* What a chunk is made with: V^T of this lane's columns and its factor, e of its tokens, the whole decay. */
+/* What a chunk is made with: V^T of this lane's columns, e of its tokens, what X is divided by, the whole decay. */
 struct Ahead {
     u32 v[4][4];
     float4 e[4];
-    float factor, decay;
+    float size, decay;
 };
 
 /* Of a chunk that is there. */
@@ -29,16 +29,16 @@ __device__ __forceinline__ void fetch(Ahead &to, int n, int warp)
 #pragma unroll
     for (int m = 0; m < 4; ++m)
         to.e[m] = gates_of_16(table + DECAY_IN, m);
-    to.factor = load_shared_float(table + BETA_SCALE);
+    to.size = load_shared_float(table + SIZE_X);
     to.decay = load_shared_float(table + DECAY_ALL);
 }
 
-__device__ __forceinline__ void scale_values(float (&x)[32], const Ahead &from)
+__device__ __forceinline__ void unpack_values(float (&x)[32], const Ahead &from)
 {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-        x[2 * i] = io_lo(from.v[i / 4][i % 4]) * from.factor;
-        x[2 * i + 1] = io_hi(from.v[i / 4][i % 4]) * from.factor;
+        x[2 * i] = io_lo(from.v[i / 4][i % 4]);
+        x[2 * i + 1] = io_hi(from.v[i / 4][i % 4]);
     }
 }
 
@@ -97,10 +97,15 @@ __device__ __forceinline__ float2 scaled_keys(float (&x)[32], u32 (&packed)[8][4
     return s;
 }
 
-/* The rare way to W as operand A: rows are divided by the powers of two that come back. */
-__device__ __forceinline__ float2 pack_scaled(u32 (&packed)[4][4], float (&W)[32])
+/*
+ * The rare way to W as operand A: rows are divided by the powers of two that come back. S is divided by these times X's size,
+ * which are kept above 2^-100.
+ */
+__device__ __forceinline__ float2 pack_scaled(u32 (&packed)[4][4], float (&W)[32], float size)
 {
-    const float2 s = scales_of_rows(row_max(W));
+    const float least = 7.888609052210118e-31f * inverse(size); /* 2^-100 */
+    float2 s = scales_of_rows(row_max(W));
+    s = { fmaxf(s.x, least), fmaxf(s.y, least) };
     scale_rows(W, inverse(s.x), inverse(s.y));
     pack_f16_rows(packed, W);
     return s;
@@ -148,6 +153,7 @@ __device__ __forceinline__ void chain_chunk(float (&S)[64], float (&v)[32], Ahea
     float W[32];
     u32 packed[8][4], w[4][4];
     float2 s = { 1.0f, 1.0f }, r = { 1.0f, 1.0f };
+    const float size = ahead.size;
     const u32 k_tile = at(chain::K) + slot4(n) * TILE;
     pack_io_rows(packed, S);
     issue_keys(W, packed, k_tile);
@@ -161,17 +167,17 @@ __device__ __forceinline__ void chain_chunk(float (&S)[64], float (&v)[32], Ahea
     }
     residual(W, v, ahead);
     pack_f16_rows(w, W);
-    const bool scaled = !__all_sync(~0u, in_range(w));
+    const bool fits = __all_sync(~0u, in_range(w)), scaled = !fits || size != 1.0f;
     if (rarely(scaled)) {
-        r = pack_scaled(w, W);
-        scale_rows(S, inverse(r.x), inverse(r.y));
+        if (!fits) r = pack_scaled(w, W, size);
+        scale_rows(S, inverse(r.x * size), inverse(r.y * size));
     }
     put_residual(w, s, r, n);
     if (!last) fetch(ahead, n + 1, warp);
     issue_update(S, w, at(chain::X) + slot4(n) * TILE);
-    if (!last) scale_values(v, ahead);
+    if (!last) unpack_values(v, ahead);
     wgmma_wait<0>();
     settled(S);
     arrive_at(chain::bar(chain::EMPTY + slot4(n)));
-    if (rarely(scaled)) scale_rows(S, r.x, r.y);
+    if (rarely(scaled)) scale_rows(S, r.x * size, r.y * size);
 }

@@ -29,6 +29,21 @@ __device__ __forceinline__ u32 x_tile_of(int slot)
     return at(slot == 0 ? V_AT : X_AT);
 }
 
+/* What is smaller or larger than this is not taken out of X and P T: products of two sizes have to be floats. */
+constexpr float LEAST_SIZE = 5.421010862427522e-20f, MOST_SIZE = 16777216.0f; /* 2^-64, 2^24 */
+
+__device__ __forceinline__ float inverse_of(float power_of_two)
+{
+    return __uint_as_float((254u << 23) - __float_as_uint(power_of_two));
+}
+
+template <int N> __device__ __forceinline__ void scale_rows_of(float (&x)[N], float lo, float hi)
+{
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        x[i] *= i & 2 ? hi : lo;
+}
+
 /* The power of two at or below a positive float; 1 for zero, inf and NaN. */
 __device__ __forceinline__ float power_below(float x)
 {
@@ -59,26 +74,31 @@ __device__ __forceinline__ u32 token_at(u32 token)
 
 /*
  * The K tile of a chunk, which nobody of this group multiplies any more, becomes diag(d) K / size in fp16, whatever the I/O
- * type; the size, a power of two, comes back. A thread has the pieces of 16 bytes of four rows, of either half.
+ * type; the size, a power of two, comes back: the largest is just within fp16, so that what has decayed by up to 2^-28 keeps
+ * its bits. Tokens without beta, whose rows of T^T are zeros, do not count. A thread has the pieces of 16 bytes of four rows,
+ * of either half.
  */
 __device__ __forceinline__ float decay_keys(u32 k_tile, u32 table, int slot, int band)
 {
     const u32 thread = threadIdx.x % GROUP;
     uint4 piece[8];
-    float d[4], largest = 0.0f;
+    float d[4], counted[4], largest = 0.0f;
 #pragma unroll
-    for (int q = 0; q < 4; ++q)
-        d[q] = load_shared_float(table + DECAY_OUT + token_at(thread / 8 + 16 * q));
+    for (int q = 0; q < 4; ++q) {
+        const u32 token = token_at(thread / 8 + 16 * q);
+        d[q] = load_shared_float(table + DECAY_OUT + token);
+        counted[q] = load_shared_float(table + BETA + token) != 0.0f ? d[q] : 0.0f;
+    }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         piece[i] = load_shared_16(k_tile + (i / 4) * HALF + (thread + GROUP * (i % 4)) * 16);
         const u32 x[4] = { piece[i].x, piece[i].y, piece[i].z, piece[i].w };
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-            largest = fmaxf(largest, fmaxf(fabsf(io_lo(x[j])), fabsf(io_hi(x[j]))) * d[i % 4]);
+            largest = fmaxf(largest, fmaxf(fabsf(io_lo(x[j])), fabsf(io_hi(x[j]))) * counted[i % 4]);
     }
-    const float size = power_below(group_largest(warp_largest(largest), slot, band));
-    const float inverse_size = __uint_as_float((254u << 23) - __float_as_uint(size));
+    const float size = power_below(group_largest(warp_largest(largest), slot, band)) * (1.0f / 8192);
+    const float inverse_size = inverse_of(size);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         const u32 x[4] = { piece[i].x, piece[i].y, piece[i].z, piece[i].w };
@@ -133,63 +153,68 @@ __device__ __forceinline__ void issue_factors(float (&x)[64], float (&y)[32], co
     wgmma_commit();
 }
 
-/* This band's rows g and g + 8 of a 64-column half of X, times lo and hi, as fp16. */
-__device__ __forceinline__ void store_x(const float *x, u32 half, float lo, float hi, int band)
-{
-    const BlockLane at = block_lane(half);
-#pragma unroll
-    for (int J = 0; J < 4; ++J) {
-        const float *y = &x[8 * J];
-        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band, pack_f16x2(y[0] * lo, y[1] * lo), pack_f16x2(y[2] * hi, y[3] * hi),
-                    pack_f16x2(y[4] * lo, y[5] * lo), pack_f16x2(y[6] * hi, y[7] * hi));
-    }
-}
-
-/* This band's rows of P T, columns times beta where that is not in T, and times a factor. */
-__device__ __forceinline__ void store_scores(const float (&x)[32], u32 tile, u32 table, float factor, int band)
+/* This band's rows of 64 columns times a factor, as fp16; 16-column blocks up to `last`. */
+__device__ __forceinline__ void store_factor(const float *x, u32 tile, float factor, int band, int last)
 {
     const BlockLane at = block_lane(tile);
 #pragma unroll
     for (int J = 0; J < 4; ++J) {
-        if (J > band) break;
+        if (J > last) break;
         const float *y = &x[8 * J];
-        float4 b = { 1.0f, 1.0f, 1.0f, 1.0f };
-        if constexpr (!BETA_IN_T) b = gates_of_16(table + BETA, J);
-        b.x *= factor, b.y *= factor, b.z *= factor, b.w *= factor;
-        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band, pack_f16x2(y[0] * b.x, y[1] * b.y), pack_f16x2(y[2] * b.x, y[3] * b.y),
-                    pack_f16x2(y[4] * b.z, y[5] * b.w), pack_f16x2(y[6] * b.z, y[7] * b.w));
+        stmatrix_x4((at.a ^ (J << 5)) + 2048 * band, pack_f16x2(y[0] * factor, y[1] * factor),
+                    pack_f16x2(y[2] * factor, y[3] * factor), pack_f16x2(y[4] * factor, y[5] * factor),
+                    pack_f16x2(y[6] * factor, y[7] * factor));
     }
 }
 
-/* beta of this band's tokens g and g + 8, where that is not in T. */
-__device__ __forceinline__ float2 betas_of_rows(u32 table, int band)
+/* Rows of X and columns of P T times beta, in fp32, where that is not in T. */
+__device__ __forceinline__ void multiply_by_beta(float (&x)[64], float (&y)[32], u32 table, int band)
 {
-    if constexpr (BETA_IN_T) return { 1.0f, 1.0f };
-    const u32 from = table + BETA + row_beta(band, lane_id() >> 2);
-    return { load_shared_float(from), load_shared_float(from + 8) };
+    if constexpr (BETA_IN_T) return;
+    const u32 rows = table + BETA + row_beta(band, lane_id() >> 2);
+    scale_rows_of(x, load_shared_float(rows), load_shared_float(rows + 8));
+#pragma unroll
+    for (int J = 0; J < 4; ++J) {
+        const float4 b = gates_of_16(table + BETA, J);
+        float *const z = &y[8 * J];
+        z[0] *= b.x, z[1] *= b.y, z[2] *= b.x, z[3] *= b.y;
+        z[4] *= b.z, z[5] *= b.w, z[6] *= b.z, z[7] *= b.w;
+    }
 }
 
-/* What W is made with: V times size, of which the table's BETA_SCALE tells, and K S times e size. By this band's tokens. */
-__device__ __forceinline__ void fold_size(u32 table, float size, int band)
+template <int N> __device__ __forceinline__ float largest_of(const float (&x)[N])
+{
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        largest = fmaxf(largest, fabsf(x[i]));
+    return warp_largest(largest);
+}
+
+/* What X and P T are divided by: S and O take it back. Of P T in e of Q S, too. By this band's tokens. */
+__device__ __forceinline__ void store_sizes(u32 table, float of_x, float of_scores, int band)
 {
     const int lane = lane_id();
-    const u32 e = table + DECAY_IN + row_beta(band, lane & 7) + (lane & 8);
-    if (band == 0 && lane == 0) store_shared(table + BETA_SCALE, __float_as_uint(size));
-    if (lane < 16) store_shared(e, __float_as_uint(load_shared_float(e) * size));
+    const u32 e = table + DECAY_IN_Q + row_beta(band, lane & 7) + (lane & 8);
+    if (band == 0 && lane == 0) {
+        store_shared(table + SIZE_X, __float_as_uint(of_x));
+        store_shared(table + SIZE_SCORES, __float_as_uint(of_scores));
+    }
+    if (lane < 16) store_shared(e, __float_as_uint(load_shared_float(e) * inverse_of(of_scores)));
     __syncwarp();
 }
 
 /*
- * X and P T of a chunk, whose T and P are there, and of which decay_keys() has been; both with beta, which is rounded with
- * them if it was not with T. W takes a power of two from them, so that X is fp16 whatever the length of keys: 1 while its
- * largest entry is in [2^-6, 2^8), beta apart.
+ * X and P T of a chunk, whose T and P are there, and of which decay_keys() has been. Either is divided by a power of two, P T
+ * to come to [1, 2), X only if its largest entry is not in [2^-6, 2^8), since that costs the chain: fp16 then, whatever
+ * length keys have, however little is left of them at the chunk's end, and whatever beta is.
  */
 __device__ __forceinline__ void make_factors(const Clock &c, u32 t_tile, u32 p_tile, float size, int band)
 {
     const int slot = c.n & 1;
     const u32 table = c.table(), x_tile = x_tile_of(slot);
     const float beta = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
-    float x[64], y[32], largest = 0.0f;
+    float x[64], y[32];
     u32 a[4][4], scores[4][4];
     load_transposed_t(a, t_tile, band);
     load_scores(scores, p_tile, band);
@@ -197,18 +222,15 @@ __device__ __forceinline__ void make_factors(const Clock &c, u32 t_tile, u32 p_t
     wgmma_wait<0>();
     settled(x);
     settled(y);
-#pragma unroll
-    for (int i = 0; i < 64; ++i)
-        largest = fmaxf(largest, fabsf(x[i]));
-    const float most = group_largest(warp_largest(largest) * size * beta, slot, band);
-    const float common = most >= 0.015625f && most < 256.0f ? 1.0f : power_below(most);
-    const float inverse_common = __uint_as_float((254u << 23) - __float_as_uint(common));
-    const float2 of_rows = betas_of_rows(table, band);
-    const float factor = size * inverse_common * beta, lo = of_rows.x * factor, hi = of_rows.y * factor;
-    store_x(&x[0], x_tile, lo, hi, band);
-    store_x(&x[32], x_tile + HALF, lo, hi, band);
-    store_scores(y, p_tile, table, inverse_common * beta, band);
-    fold_size(table, common, band);
+    multiply_by_beta(x, y, table, band);
+    const float most = group_largest(largest_of(x) * size * beta, slot, band);
+    const float of_x = most >= 0.015625f && most < 256.0f ? 1.0f : fminf(fmaxf(power_below(most), LEAST_SIZE), MOST_SIZE);
+    bar_sync(BAR_AUX + slot, GROUP); /* all have read it */
+    const float of_scores = fmaxf(power_below(group_largest(largest_of(y) * beta, slot, band)), LEAST_SIZE);
+    store_factor(x, x_tile, size * inverse_of(of_x) * beta, band, 3);
+    store_factor(x + 32, x_tile + HALF, size * inverse_of(of_x) * beta, band, 3);
+    store_factor(y, p_tile, inverse_of(of_scores) * beta, band, band);
+    store_sizes(table, of_x, of_scores, band);
 }
 
 /* Blocks of T and P above the diagonal, which are never written again. A band of each. */

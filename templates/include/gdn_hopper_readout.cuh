@@ -42,12 +42,14 @@ __device__ __forceinline__ void readout_chunk(float (&S)[64], int n, float late_
     float4 e[4];
     u32 a[8][4], w[4][4];
     const u32 table = at(readout::TABLE) + slot4(n) * GATE;
-    const float decay = load_shared_float(table + DECAY_ALL);
+    const float decay = load_shared_float(table + DECAY_ALL), size = load_shared_float(table + SIZE_X),
+                size_of_scores = load_shared_float(table + SIZE_SCORES);
 #pragma unroll
     for (int m = 0; m < 4; ++m)
         e[m] = gates_of_16(table + DECAY_IN_Q, m);
     const float4 scales = take_residual(w, n);
-    const bool scaled = __any_sync(~0u, scales.x != 1.0f || scales.y != 1.0f || scales.z != 1.0f || scales.w != 1.0f);
+    const bool unlike = scales.x != 1.0f || scales.y != 1.0f || scales.z != 1.0f || scales.w != 1.0f;
+    const bool scaled = size != 1.0f || __any_sync(~0u, unlike);
     pack_io_rows(a, S);
     if (rarely(scaled)) pack_state(a, S, { scales.x, scales.y });
     issue_keys(O, a, at(readout::Q) + slot4(n) * TILE);
@@ -60,14 +62,15 @@ __device__ __forceinline__ void readout_chunk(float (&S)[64], int n, float late_
         scale_tokens(O, e[m], m);
     if (rarely(scaled)) {
         scale_rows(O, scales.x * inverse(scales.z), scales.y * inverse(scales.w));
-        scale_rows(S, inverse(scales.z), inverse(scales.w));
+        scale_rows(S, inverse(scales.z * size), inverse(scales.w * size));
     }
     issue_update(S, w, at(readout::X) + slot4(n) * TILE);
     issue_scores(O, w, at(readout::PT) + slot4(n) * SQUARE);
     wgmma_wait<0>();
     settled(S);
     settled(O);
-    if (rarely(scaled)) scale_rows(S, scales.z, scales.w);
+    if (rarely(scaled)) scale_rows(S, scales.z * size, scales.w * size);
+    late_scale *= size_of_scores;
     scale_rows(O, scales.z * late_scale, scales.w * late_scale);
     put_output(O, at(readout::O) + slot2(n) * HALF, warp);
     arrive_at(readout::bar(readout::EMPTY + slot4(n)));

@@ -52,6 +52,7 @@ __device__ __forceinline__ void chain_load_role(const prefill_params &p, const S
         const int rows = rows_of(w, n);
         const u32 to = rows == C ? full : chain::bar(chain::TAIL);
         mbar_wait(chain::bar(chain::EMPTY + slot4(n)), parity4(n) ^ 1);
+        __syncwarp(); /* all have looked before a phase can follow */
         if (lane == 0) {
             mbar_arrive_expect(to, TILE + HALF);
             load_tile(k_tile, &p.k_map, to, k);
@@ -104,6 +105,7 @@ __device__ __forceinline__ void hand_over_role(const Strip &w, int lane)
 {
     for (int n = 0; n < w.chunks; ++n) {
         mbar_wait(chain::bar(chain::PUT + slot4(n)), parity4(n));
+        __syncwarp(); /* what lane 0 now lets happen may complete the next phase */
         if (lane == 0) {
             async_proxy_fence();
             bulk_copy_cluster(address_in(at(readout::HANDED) + slot4(n) * HANDED_BYTES, READOUT_RANK),
@@ -140,7 +142,7 @@ __device__ __forceinline__ void chain_role(const prefill_params &p, const Strip 
     if (w.chunks > 0) {
         mbar_wait(chain::bar(chain::FULL), 0);
         fetch(ahead, 0, warp);
-        scale_values(v, ahead);
+        unpack_values(v, ahead);
     }
     for (int n = 0; n < w.chunks; ++n) {
         mbar_wait(chain::bar(chain::READY + slot4(n)), parity4(n));
@@ -167,6 +169,7 @@ __device__ __forceinline__ void readout_load_role(const prefill_params &p, const
         const int rows = rows_of(w, n);
         const u32 to = rows == C ? full : readout::bar(readout::TAIL);
         mbar_wait(readout::bar(readout::EMPTY + slot4(n)), parity4(n) ^ 1);
+        __syncwarp();
         if (lane == 0) {
             mbar_arrive_expect(to, TILE);
             load_tile(q_tile, &p.q_map, to, q);

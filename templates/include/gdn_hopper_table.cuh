@@ -30,12 +30,14 @@ enum {
     DECAY_ALL = 1472,  /* e_63 */
     /* fp16 bits: |W| up to which V' and d V' stay in range, 0: scale whatever it is; above them see LIMIT_BELOW */
     W_LIMIT = 1476,
-    BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0; of an image: see there */
+    BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
     FLAGS = 1484,
     CHECKPOINT = 1488, /* row of the list, where the flag says so */
     KEPT_T = 1492,     /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
     KEYS_NORMED = 1496 /* a barrier: e, d and W_LIMIT have what in-kernel norms of keys make of them */
 };
+/* Of an image, which has no use for what else is there: what its X and its P T are divided by, powers of two. */
+constexpr int SIZE_X = BETA_SCALE, SIZE_SCORES = W_LIMIT;
 /* FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. Above them the number of the CTA's item, modulo what fits. */
 enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
 enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, ITEM_SHIFT = 8 };

@@ -180,6 +180,17 @@ static void k_one_hot(struct gdn_case *c, struct rng *rng, double a, double b)
     }
 }
 
+/* Random directions of length b; of every 64 tokens those from the a-th on are zeros. */
+static void k_silent(struct gdn_case *c, struct rng *rng, double a, double b)
+{
+    const struct rows r = k_rows(c);
+    fill_rows(&r, rng, draw_normal, 1, b);
+    for (int64_t row = 0; row < r.tokens * r.heads; ++row) {
+        const double x[MAX_DIM] = { 0 };
+        if (row / r.heads % 64 >= (int64_t)a) put(&r, row, x);
+    }
+}
+
 /* Random directions, lengths uniform in [a, b). */
 static void k_any_length(struct gdn_case *c, struct rng *rng, double a, double b)
 {
@@ -529,6 +540,10 @@ const struct gdn_family gdn_families[] = {
       RANDOM_QK, RANDOM_V, DECAY, BETA, 1, 0, true, GDN_FAMILY_BOTH },
     { "v_beyond_fp16", "|v| above 65504",
       RANDOM_QK, { v_normal, 1e5, 0 }, DECAY, BETA, 1, 0, false, GDN_FAMILY_BF16 },
+    { "small_beta", "beta of 10^-5 to 10^-3, and no initial state: all there is is small beside v",
+      RANDOM_QK, RANDOM_V, DECAY, { beta_uniform, 1e-5, 1e-3 }, 0, DEFAULT_SCALE },
+    { "silent_ends", "ten of 64 keys are zero, and what was before them is e^-20 of itself behind them",
+      { q_normal, 1, 1 }, { k_silent, 54, 1 }, RANDOM_V, { g_constant, -2, 0 }, BETA, 1, 0, false, GDN_FAMILY_BF16 },
     V_TIMES("v_2^-40", 0x1p-40, GDN_FAMILY_BF16),
     V_TIMES("v_2^-20", 0x1p-20, GDN_FAMILY_BF16),
     V_TIMES("v_2^20", 0x1p20, GDN_FAMILY_BF16),
