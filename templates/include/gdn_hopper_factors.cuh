@@ -31,6 +31,7 @@ __device__ __forceinline__ u32 x_tile_of(int slot)
 
 /* What is smaller or larger than this is not taken out of X and P T: products of two sizes have to be floats. */
 constexpr float LEAST_SIZE = 5.421010862427522e-20f, MOST_SIZE = 16777216.0f; /* 2^-64, 2^24 */
+constexpr float LEAST_OF_KEYS = 7.888609052210118e-31f; /* 2^-100: its inverse is a float */
 
 __device__ __forceinline__ float inverse_of(float power_of_two)
 {
@@ -97,7 +98,7 @@ __device__ __forceinline__ float decay_keys(u32 k_tile, u32 table, int slot, int
         for (int j = 0; j < 4; ++j)
             largest = fmaxf(largest, fmaxf(fabsf(io_lo(x[j])), fabsf(io_hi(x[j]))) * counted[i % 4]);
     }
-    const float size = power_below(group_largest(warp_largest(largest), slot, band)) * (1.0f / 8192);
+    const float size = fmaxf(power_below(group_largest(warp_largest(largest), slot, band)) * (1.0f / 8192), LEAST_OF_KEYS);
     const float inverse_size = inverse_of(size);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
