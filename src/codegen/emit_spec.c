@@ -44,7 +44,6 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "AUX_REGISTERS", spec->aux_registers);
     const bool images = gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_producers;
     flag(sb, "IMAGES", images);
-    flag(sb, "CLUSTERS", images);
     constant(sb, "IMAGE_BYTES", images ? gdni_prefill_image_bytes(spec) : 0);
     flag(sb, "CARRIES", spec->params.carry == GDNI_CARRY_STATES);
     constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);

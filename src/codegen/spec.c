@@ -26,17 +26,11 @@ static const char *const split_headers[] = {
 };
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
+#define HOPPER_HEADERS                                                                                                 \
+    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_norms.cuh", "gdn_warp.cuh",            \
+        "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh", "gdn_flags.cuh"
 static const char *const hopper_headers[] = {
-    "gdn_types.cuh",
-    "gdn_sequence.cuh",
-    "gdn_gates.cuh",
-    "gdn_state.cuh",
-    "gdn_norms.cuh",
-    "gdn_warp.cuh",
-    "gdn_ptx_mbar.cuh",
-    "gdn_ptx_sm90.cuh",
-    "gdn_tile.cuh",
-    "gdn_flags.cuh",
+    HOPPER_HEADERS,
     "gdn_hopper_table.cuh",
     "gdn_hopper_shared.cuh",
     "gdn_hopper_decays.cuh",
@@ -60,16 +54,7 @@ static const char *const hopper_headers[] = {
     NULL,
 };
 static const char *const hopper_split_headers[] = {
-    "gdn_types.cuh",
-    "gdn_sequence.cuh",
-    "gdn_gates.cuh",
-    "gdn_state.cuh",
-    "gdn_norms.cuh",
-    "gdn_warp.cuh",
-    "gdn_ptx_mbar.cuh",
-    "gdn_ptx_sm90.cuh",
-    "gdn_tile.cuh",
-    "gdn_flags.cuh",
+    HOPPER_HEADERS,
     "gdn_images.cuh",
     "gdn_hopper_table.cuh",
     "gdn_hopper_shared.cuh",

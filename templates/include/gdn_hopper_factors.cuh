@@ -33,11 +33,6 @@ __device__ __forceinline__ u32 x_tile_of(int slot)
 constexpr float LEAST_SIZE = 5.421010862427522e-20f, MOST_SIZE = 16777216.0f; /* 2^-64, 2^24 */
 constexpr float LEAST_OF_KEYS = 7.888609052210118e-31f; /* 2^-100: its inverse is a float */
 
-__device__ __forceinline__ float inverse_of(float power_of_two)
-{
-    return __uint_as_float((254u << 23) - __float_as_uint(power_of_two));
-}
-
 template <int N> __device__ __forceinline__ void scale_rows_of(float (&x)[N], float lo, float hi)
 {
 #pragma unroll
@@ -99,7 +94,7 @@ __device__ __forceinline__ float decay_keys(u32 k_tile, u32 table, int slot, int
             largest = fmaxf(largest, fmaxf(fabsf(io_lo(x[j])), fabsf(io_hi(x[j]))) * counted[i % 4]);
     }
     const float size = fmaxf(power_below(group_largest(warp_largest(largest), slot, band)) * (1.0f / 8192), LEAST_OF_KEYS);
-    const float inverse_size = inverse_of(size);
+    const float inverse_size = inverse(size);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         const u32 x[4] = { piece[i].x, piece[i].y, piece[i].z, piece[i].w };
@@ -201,7 +196,7 @@ __device__ __forceinline__ void store_sizes(u32 table, float of_x, float of_scor
         store_shared(table + SIZE_X, __float_as_uint(of_x));
         store_shared(table + SIZE_SCORES, __float_as_uint(of_scores));
     }
-    if (lane < 16) store_shared(e, __float_as_uint(load_shared_float(e) * inverse_of(of_scores)));
+    if (lane < 16) store_shared(e, __float_as_uint(load_shared_float(e) * inverse(of_scores)));
     __syncwarp();
 }
 
@@ -228,9 +223,9 @@ __device__ __forceinline__ void make_factors(const Clock &c, u32 t_tile, u32 p_t
     const float of_x = most >= 0.015625f && most < 256.0f ? 1.0f : fminf(fmaxf(power_below(most), LEAST_SIZE), MOST_SIZE);
     bar_sync(BAR_AUX + slot, GROUP); /* all have read it */
     const float of_scores = fmaxf(power_below(group_largest(largest_of(y) * beta, slot, band)), LEAST_SIZE);
-    store_factor(x, x_tile, size * inverse_of(of_x) * beta, band, 3);
-    store_factor(x + 32, x_tile + HALF, size * inverse_of(of_x) * beta, band, 3);
-    store_factor(y, p_tile, inverse_of(of_scores) * beta, band, band);
+    store_factor(x, x_tile, size * inverse(of_x) * beta, band, 3);
+    store_factor(x + 32, x_tile + HALF, size * inverse(of_x) * beta, band, 3);
+    store_factor(y, p_tile, inverse(of_scores) * beta, band, band);
     store_sizes(table, of_x, of_scores, band);
 }
 

@@ -69,3 +69,7 @@ __device__ __forceinline__ float power_of_two(int exponent)
 {
     return __uint_as_float((u32)(127 + exponent) << 23);
 }
+__device__ __forceinline__ float inverse(float power_of_two)
+{
+    return __uint_as_float((254u << 23) - __float_as_uint(power_of_two));
+}
