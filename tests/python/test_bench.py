@@ -294,6 +294,13 @@ class Report(unittest.TestCase):
                 text=True,
             )
             self.assertIn("no row matches", done.stderr)
+            done = subprocess.run(
+                [sys.executable, str(support.TOP / "bench/repeat.py"), "--rows", "conv1d_qkv"],
+                env=env,
+                capture_output=True,
+                text=True,
+            )
+            self.assertIn("no row of prefill matches", done.stderr)
 
 
 class Sources(unittest.TestCase):
