@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "gdn_hopper_blocks.cuh"
 #include "gdn_hopper_ring.cuh"
 #include "gdn_hopper_rows.cuh"
 #include "gdn_hopper_table.cuh"
@@ -14,40 +15,75 @@
 #include "gdn_tile.cuh"
 #include "gdn_warp.cuh"
 
-/* What a chunk is made with: V^T of this lane's columns, e of its tokens, what X is divided by, the whole decay. */
-struct Ahead {
-    u32 v[4][4];
+/* What a chunk is made with: e of this lane's tokens, what X is divided by, the whole decay. */
+struct Gates {
     float4 e[4];
     float size, decay;
 };
 
-/* Of a chunk that is there. */
-__device__ __forceinline__ void fetch(Ahead &to, int n, int warp)
+/* The same of the next one, and V^T of this lane's columns. */
+struct Ahead {
+    u32 v[4][4];
+    Gates gates;
+};
+
+/* A sequence's S, and a chunk as far as it is made. */
+struct Chain {
+    float S[64], v[32], W[32];
+    Gates now;
+    Ahead next;
+    bool keys; /* this warp's rows of S were in range, K S is right, and S has decayed */
+};
+
+/*
+ * Where a lane finds its part in slot 0 of what lies in shared memory. Kept in registers, which a compiler would not do of its
+ * own: it makes an address where that is needed, and there all wait for it. table is the same to all lanes, but a compiler does
+ * not know: it would have what is loaded there in a uniform register, and the next instruction wait for that.
+ */
+struct Places {
+    u32 values, gates, table, handed, flag, lane;
+
+    __device__ __forceinline__ explicit Places(int warp)
+        : values(kept(at(chain::V) + values_at(warp))),
+          gates(kept(at(chain::TABLE) + DECAY_IN + pair_at(lane_id() & 3))),
+          table(at(chain::TABLE) + (kept(lane_id()) ^ lane_id())),
+          handed(kept(at(chain::HANDED) + 16 * (threadIdx.x % GROUP))),
+          flag(kept(at(chain::HANDED) + SCALED_AT + 4 * warp)), lane(kept(lane_id()))
+    {
+    }
+};
+
+/* Of a chunk that is there; behind the last one, of none, for nobody. */
+__device__ __forceinline__ void fetch(Ahead &to, const Places &from, u32 slot)
 {
-    const u32 table = at(chain::TABLE) + slot4(n) * GATE;
-    load_values(to.v, at(chain::V) + slot4(n) * HALF, warp);
+    const u32 v = from.values + slot * HALF, e = from.gates + slot * GATE, table = from.table + slot * GATE;
 #pragma unroll
     for (int m = 0; m < 4; ++m)
-        to.e[m] = gates_of_16(table + DECAY_IN, m);
-    to.size = load_shared_float(table + SIZE_X);
-    to.decay = load_shared_float(table + DECAY_ALL);
+        ldmatrix_x4_trans(to.v[m], v + 2048 * m);
+#pragma unroll
+    for (int m = 0; m < 4; ++m)
+        to.gates.e[m] = load_shared_float4(e + 64 * m);
+    to.gates.size = load_shared_float(table + SIZE_X);
+    to.gates.decay = load_shared_float(table + DECAY_ALL);
 }
 
-__device__ __forceinline__ void unpack_values(float (&x)[32], const Ahead &from)
+/* The next chunk's become the chunk's. */
+__device__ __forceinline__ void advance(float (&v)[32], Gates &now, const Ahead &next)
 {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-        x[2 * i] = io_lo(from.v[i / 4][i % 4]);
-        x[2 * i + 1] = io_hi(from.v[i / 4][i % 4]);
+        v[2 * i] = io_lo(next.v[i / 4][i % 4]);
+        v[2 * i + 1] = io_hi(next.v[i / 4][i % 4]);
     }
+    now = next.gates;
 }
 
 /* W^T = V^T - e (K S)^T, in place of K S. */
-__device__ __forceinline__ void residual(float (&x)[32], const float (&v)[32], const Ahead &from)
+__device__ __forceinline__ void residual(float (&x)[32], const float (&v)[32], const float4 (&gates)[4])
 {
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
-        const float4 &e = from.e[i / 8];
+        const float4 &e = gates[i / 8];
         const float f = i / 4 % 2 == 0 ? (i % 2 == 0 ? e.x : e.y) : (i % 2 == 0 ? e.z : e.w);
         x[i] = v[i] - f * x[i];
     }
@@ -77,23 +113,27 @@ __device__ __forceinline__ float2 scales_of_rows(float2 largest)
     return { row_scale(quad_max(largest.x)), row_scale(quad_max(largest.y)) };
 }
 
-/* S^T as operand A, rows divided by powers of two. */
-__device__ __forceinline__ void pack_state(u32 (&packed)[8][4], float (&S)[64], float2 s)
+/* The rare way to K S, of a warp alone: rows of S^T are scaled into fp16's range by the powers of two that come back. */
+__device__ __forceinline__ float2 scaled_keys(float (&x)[32], const float (&S)[64], u32 k_tile)
 {
-    scale_rows(S, inverse(s.x), inverse(s.y));
-    pack_io_rows(packed, S);
-    scale_rows(S, s.x, s.y);
-}
-
-/* The rare way to K S, rows of S^T scaled into fp16's range. */
-__device__ __forceinline__ float2 scaled_keys(float (&x)[32], u32 (&packed)[8][4], float (&S)[64], u32 k_tile)
-{
-    const float2 s = scales_of_rows(row_max(S));
-    pack_state(packed, S, s);
-    issue_keys(x, packed, k_tile);
-    wgmma_wait<0>();
-    settled(x);
-    scale_rows(x, s.x, s.y);
+    const float2 s = scales_of_rows(row_max(S)), f = { inverse(s.x), inverse(s.y) };
+    const BlockLane at = block_lane(k_tile);
+#pragma unroll
+    for (int I = 0; I < 4; ++I) {
+        float block[2][4] = {};
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            const float *const y = &S[8 * k];
+            const u32 a[4] = { pack_io(y[0] * f.x, y[1] * f.x), pack_io(y[2] * f.y, y[3] * f.y),
+                               pack_io(y[4] * f.x, y[5] * f.x), pack_io(y[6] * f.y, y[7] * f.y) };
+            u32 b[4];
+            ldmatrix_x4(b, (at.b ^ ((k & 3) << 5)) + (k >> 2) * HALF + 2048 * I);
+            mma_block(block, a, b);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            x[8 * I + i] = block[i >> 2][i & 3] * (i & 2 ? s.y : s.x);
+    }
     return s;
 }
 
@@ -111,10 +151,15 @@ __device__ __forceinline__ float2 pack_scaled(u32 (&packed)[4][4], float (&W)[32
     return s;
 }
 
-/* S^T += W^T X */
-__device__ __forceinline__ void issue_update(float (&S)[64], const u32 (&W)[4][4], u32 x_tile)
+/* X as operand B, of which issue_update() takes the steps. */
+__device__ __forceinline__ u32 update_operand(u32 x_tile)
 {
-    const u32 b = mn_major(x_tile, HALF);
+    return mn_major(x_tile, HALF);
+}
+
+/* S^T += W^T X */
+__device__ __forceinline__ void issue_update(float (&S)[64], const u32 (&W)[4][4], u32 b)
+{
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < 4; ++s)
@@ -122,18 +167,12 @@ __device__ __forceinline__ void issue_update(float (&S)[64], const u32 (&W)[4][4
     wgmma_commit();
 }
 
-/*
- * For the readout: k-steps in the order of threads, and what this thread's two rows of S and W were divided by. Who hands it
- * over fences: these warps have no time for it.
- */
-__device__ __forceinline__ void put_residual(const u32 (&w)[4][4], float2 s, float2 r, int n)
+/* For the readout. Who hands it over fences: these warps have no time for it. */
+__device__ __forceinline__ void put_residual(const u32 (&w)[4][4], u32 to)
 {
-    const u32 to = at(chain::HANDED) + slot4(n) * HANDED_BYTES + 16 * (threadIdx.x % GROUP);
 #pragma unroll
-    for (int i = 0; i < W_STEPS; ++i)
+    for (int i = 0; i < 4; ++i)
         store_shared(to + i * FRAGMENT, w[i][0], w[i][1], w[i][2], w[i][3]);
-    store_shared(to + SCALES_AT, __float_as_uint(s.x), __float_as_uint(s.y), __float_as_uint(r.x), __float_as_uint(r.y));
-    arrive_at(chain::bar(chain::PUT + slot4(n)));
 }
 
 __device__ __forceinline__ void decay_state(float (&S)[64], float decay)
@@ -143,41 +182,77 @@ __device__ __forceinline__ void decay_state(float (&S)[64], float decay)
         S[i] *= decay;
 }
 
+/* Addresses of a chunk. x: X as operand B; full: the barriers of its slot, from FULL on. */
+struct Turn {
+    u32 k_tile, x, full, handed, flag, put;
+
+    __device__ __forceinline__ Turn(const Places &places, int n)
+        : k_tile(at(chain::K) + slot4(n) * TILE), x(update_operand(at(chain::X) + slot4(n) * TILE)),
+          full(chain::bar(slot4(n))), handed(places.handed + handed_slot(n) * HANDED_BYTES),
+          flag(places.flag + handed_slot(n) * HANDED_BYTES), put(chain::bar(chain::PUT + handed_slot(n)))
+    {
+        asm volatile("" : "+r"(x), "+r"(handed), "+r"(flag), "+r"(full), "+r"(put)); /* made here: see Places */
+    }
+};
+
 /*
- * Chunk n, which is ready, of which `ahead` and v are there; leaves those of the next one, if there is one. Behind the issue
- * of a product an access to shared memory waits until the product is done, arithmetic does not: so loads, stores and arrivals
- * stand between the products, and what is computed from them in a product's time.
+ * W of chunk n, whose K is there, and v and gates; false if W or S of some warp, or X, is not to be taken as it is. zeros: S
+ * is. Behind the issue of a product an access to shared memory waits until the product is done, arithmetic does not: so loads,
+ * stores and arrivals stand between the products, and what is computed from them in a product's time.
  */
-__device__ __forceinline__ void chain_chunk(float (&S)[64], float (&v)[32], Ahead &ahead, int n, bool last, int warp)
+__device__ __forceinline__ bool make_residual(Chain &c, u32 (&w)[4][4], const Places &places, const Turn &t, int n,
+                                              bool zeros)
 {
-    float W[32];
-    u32 packed[8][4], w[4][4];
+    u32 packed[8][4];
+    const bool is_ready = mbar_peek(t.full + 8 * chain::READY, parity4(n));
+    pack_io_rows(packed, c.S);
+    if (rarely(!is_ready)) mbar_wait(t.full + 8 * chain::READY, parity4(n));
+    issue_keys(c.W, packed, t.k_tile);
+    c.keys = spec::IO_BF16 || __all_sync(~0u, zeros | in_range(packed));
+    const bool decays = __any_sync(~0u, c.now.decay != 1.0f); /* as a branch it stays in the product's time */
+    if (c.keys && decays) decay_state(c.S, c.now.decay);
+    wgmma_wait<0>();
+    settled(c.W);
+    fetch(c.next, places, slot4(n + 1));
+    residual(c.W, c.v, c.now.e);
+    pack_f16_rows(w, c.W);
+    put_residual(w, t.handed);
+    if (places.lane == 0) store_shared(t.flag, 0u);
+    const bool usual = bar_all(BAR_VOTE, GROUP, c.keys & (c.now.size == 1.0f) & in_range(w));
+    return __any_sync(~0u, usual); /* of all lanes alike, which a compiler does not know of a barrier */
+}
+
+/* S <- S + X^T W, of what decayed; the next chunk is the chunk. */
+__device__ __forceinline__ void update_state(Chain &c, const u32 (&w)[4][4], const Places &places, const Turn &t)
+{
+    mbar_arrive_warp(t.put, places.lane);
+    issue_update(c.S, w, t.x);
+    advance(c.v, c.now, c.next);
+    wgmma_wait<0>();
+    settled(c.S);
+    mbar_arrive_warp(t.full + 8 * chain::EMPTY, places.lane);
+}
+
+/*
+ * The same of a chunk that cannot be taken as it is: K S anew where S was not in range, W by powers of two where that is not, S
+ * by these times X's size.
+ */
+__device__ __forceinline__ void update_scaled(Chain &c, u32 (&w)[4][4], const Places &places, const Turn &t)
+{
     float2 s = { 1.0f, 1.0f }, r = { 1.0f, 1.0f };
-    const float size = ahead.size;
-    const u32 k_tile = at(chain::K) + slot4(n) * TILE;
-    pack_io_rows(packed, S);
-    issue_keys(W, packed, k_tile);
-    const bool usual = spec::IO_BF16 || bar_all(BAR_VOTE, GROUP, in_range(packed));
-    if (usual) decay_state(S, ahead.decay);
-    wgmma_wait<0>();
-    settled(W);
-    if (rarely(!usual)) {
-        s = scaled_keys(W, packed, S, k_tile);
-        decay_state(S, ahead.decay);
+    const float size = c.now.size;
+    if (!c.keys) {
+        s = scaled_keys(c.W, c.S, t.k_tile);
+        residual(c.W, c.v, c.now.e);
+        decay_state(c.S, c.now.decay);
+        pack_f16_rows(w, c.W);
     }
-    residual(W, v, ahead);
-    pack_f16_rows(w, W);
-    const bool fits = __all_sync(~0u, in_range(w)), scaled = !fits || size != 1.0f;
-    if (rarely(scaled)) {
-        if (!fits) r = pack_scaled(w, W, size);
-        scale_rows(S, inverse(r.x * size), inverse(r.y * size));
-    }
-    put_residual(w, s, r, n);
-    if (!last) fetch(ahead, n + 1, warp);
-    issue_update(S, w, at(chain::X) + slot4(n) * TILE);
-    if (!last) unpack_values(v, ahead);
-    wgmma_wait<0>();
-    settled(S);
-    arrive_at(chain::bar(chain::EMPTY + slot4(n)));
-    if (rarely(scaled)) scale_rows(S, r.x * size, r.y * size);
+    if (!__all_sync(~0u, in_range(w))) r = pack_scaled(w, c.W, size);
+    put_residual(w, t.handed);
+    store_shared(t.handed + SCALES_AT, __float_as_uint(s.x), __float_as_uint(s.y), __float_as_uint(r.x),
+                 __float_as_uint(r.y));
+    if (places.lane == 0) store_shared(t.flag, 1u);
+    scale_rows(c.S, inverse(r.x * size), inverse(r.y * size));
+    update_state(c, w, places, t);
+    scale_rows(c.S, r.x * size, r.y * size);
 }

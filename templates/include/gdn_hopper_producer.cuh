@@ -99,30 +99,51 @@ __device__ __forceinline__ void image_table_role(const prefill_params &p, int ti
     }
 }
 
-/* Hands chunks over, and all of their slots back as soon as they have been read. */
+/* A chunk's image to memory; of one thread, as one group of its copies. */
+__device__ __forceinline__ void store_image(const prefill_params &p, i64 index, const Clock &c)
+{
+    u8 *const image = image_at(p, index);
+    async_proxy_fence();
+    bulk_store(image + IMAGE_TABLE, c.table(), TABLE_BYTES);
+    bulk_store(image, x_tile_of(c.n & 1), TILE);
+    bulk_store(image + IMAGE_PT, at(P_AT) + (c.n & 1) * SQUARE, SQUARE);
+    bulk_commit();
+}
+
+/* Of the thread that stores images: announces one, if there is one, once no more than PENDING later ones are on their way. */
+template <int PENDING> __device__ __forceinline__ void announce(const prefill_params &p, i64 index)
+{
+    if (index < 0) return;
+    bulk_wait<PENDING>();
+    signal(image_flag(p, index), 1);
+}
+
+/*
+ * Hands chunks over, and all of their slots back as soon as they have been read. An image takes longer to be in memory: it is
+ * announced once the next one is on its way, or, where that is not made yet, before it is waited for.
+ */
 __device__ __forceinline__ void export_role(const prefill_params &p, int lane)
 {
+    i64 stored = -1; /* and not announced */
     for (Clock c = { 0, 0, 0 };; c.advance()) {
         mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         if (load_shared_u32(c.table() + FLAGS) & CHUNK_END) break;
         const i64 index = load_shared_u32(c.table() + IMAGE_INDEX);
+        if (!__all_sync(~0u, mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2()))) {
+            if (lane == 0) announce<0>(p, stored);
+            stored = -1;
+        }
         mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
         if (lane == 0) {
-            u8 *const image = image_at(p, index);
-            async_proxy_fence();
-            bulk_store(image + IMAGE_TABLE, c.table(), TABLE_BYTES);
-            bulk_store(image, x_tile_of(c.n & 1), TILE);
-            bulk_store(image + IMAGE_PT, at(P_AT) + (c.n & 1) * SQUARE, SQUARE);
-            bulk_commit();
+            store_image(p, index, c);
+            announce<1>(p, stored);
             bulk_wait_read<0>();
         }
+        stored = index;
         mbar_arrive_warp(bar(K_EMPTY + (c.n & 3)), lane);
         mbar_arrive_warp(bar(Q_EMPTY + c.q_slot), lane);
         mbar_arrive_warp(bar(GATE_EMPTY + (c.n & 3)), lane);
         mbar_arrive_warp(bar(TP_EMPTY + (c.n & 1)), lane);
-        if (lane == 0) {
-            bulk_wait<0>();
-            signal(image_flag(p, index), 1);
-        }
     }
+    if (lane == 0) announce<0>(p, stored);
 }

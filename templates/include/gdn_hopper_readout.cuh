@@ -1,6 +1,7 @@
 /*
- * gdn_hopper_readout.cuh - O = scale (e Q S + (P T) W) of each chunk, by a CTA beside the one that makes W, with an S of its
- * own: the same products of the same operands, so the same bits. Must not know: how W is made, sequences.
+ * gdn_hopper_readout.cuh - O = scale (e Q S + (P T) W) of each chunk, by a CTA beside the one that makes W. One warpgroup has
+ * an S of its own, by the same products of the same operands, so with the same bits, and hands it as operand A to the other,
+ * which makes O. Must not know: how W is made, sequences.
  */
 #pragma once
 
@@ -12,67 +13,127 @@
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_tile.cuh"
 
-/* What was handed over: W as operand A, and what this thread's two rows of S (x, y) and of W (z, w) are divided by. */
-__device__ __forceinline__ float4 take_residual(u32 (&w)[4][4], int n)
+/* Four u32 of each k-step, as they lie in the order of threads. */
+template <int STEPS> __device__ __forceinline__ void load_fragments(u32 (&a)[STEPS][4], u32 from)
 {
-    const u32 from = at(readout::HANDED) + slot4(n) * HANDED_BYTES + 16 * (threadIdx.x % GROUP);
 #pragma unroll
-    for (int i = 0; i < W_STEPS; ++i) {
+    for (int i = 0; i < STEPS; ++i) {
         const uint4 v = load_shared_16(from + i * FRAGMENT);
-        w[i][0] = v.x, w[i][1] = v.y, w[i][2] = v.z, w[i][3] = v.w;
+        a[i][0] = v.x, a[i][1] = v.y, a[i][2] = v.z, a[i][3] = v.w;
     }
-    return load_shared_float4(from + SCALES_AT);
 }
 
-/* O^T += W^T (P T)^T */
-__device__ __forceinline__ void issue_scores(float (&O)[32], const u32 (&W)[4][4], u32 pt_tile)
+/* W as operand A, and what this thread's two rows of S (x, y) and of W (z, w) are divided by. Whether by anything. */
+__device__ __forceinline__ bool take_residual(u32 (&w)[4][4], float4 &scales, int n, int warp)
+{
+    const u32 from = at(readout::HANDED) + handed_slot(n) * HANDED_BYTES, own = from + 16 * (threadIdx.x % GROUP);
+    const bool scaled = load_shared_u32(from + SCALED_AT + 4 * warp) != 0;
+    load_fragments(w, own);
+    scales = { 1.0f, 1.0f, 1.0f, 1.0f };
+    if (rarely(scaled)) scales = load_shared_float4(own + SCALES_AT);
+    return scaled;
+}
+
+/* That a warp has what was handed over. */
+__device__ __forceinline__ void arrive_taken(int n)
+{
+    arrive_there(address_in(chain::bar(chain::TAKEN + handed_slot(n)), CHAIN_RANK));
+}
+
+/* ---- S ---------------------------------------------------------------------------------------------------------------- */
+
+/* S^T as operand A, rows divided by powers of two. */
+__device__ __forceinline__ void pack_state(u32 (&packed)[8][4], float (&S)[64], float2 s)
+{
+    scale_rows(S, inverse(s.x), inverse(s.y));
+    pack_io_rows(packed, S);
+    scale_rows(S, s.x, s.y);
+}
+
+/* The same, to the other warpgroup. */
+__device__ __forceinline__ void put_state(const u32 (&a)[8][4])
+{
+    const u32 to = at(readout::STATE) + 16 * (threadIdx.x % GROUP);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+        store_shared(to + i * FRAGMENT, a[i][0], a[i][1], a[i][2], a[i][3]);
+    arrive_at(readout::bar(readout::STATE_FULL));
+}
+
+/* S of chunk n, which is ready, becomes that of the next one: as the chain has it. See chain_chunk(). */
+__device__ __forceinline__ void follow_chunk(float (&S)[64], int n, int warp)
+{
+    u32 a[8][4], w[4][4];
+    float4 scales;
+    const int slot = slot4(n);
+    const u32 table = at(readout::TABLE) + slot * GATE;
+    const float decay = load_shared_float(table + DECAY_ALL), size = load_shared_float(table + SIZE_X);
+    const bool scaled = take_residual(w, scales, n, warp);
+    const float2 r = { scales.z * size, scales.w * size };
+    pack_io_rows(a, S);
+    if (rarely(scaled)) pack_state(a, S, { scales.x, scales.y });
+    put_state(a);
+    arrive_taken(n);
+    decay_state(S, decay);
+    if (rarely(scaled)) scale_rows(S, inverse(r.x), inverse(r.y));
+    issue_update(S, w, update_operand(at(readout::X) + slot * TILE));
+    wgmma_wait<0>();
+    settled(S);
+    arrive_at(readout::bar(readout::EMPTY + slot));
+    if (rarely(scaled)) scale_rows(S, r.x, r.y);
+}
+
+/* ---- O ---------------------------------------------------------------------------------------------------------------- */
+
+/* x = W^T (P T)^T */
+__device__ __forceinline__ void issue_scores(float (&x)[32], const u32 (&W)[4][4], u32 pt_tile)
 {
     const u32 b = k_major(pt_tile);
+    clear(x);
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < 4; ++s)
-        wgmma_rs_n64_f16(O, W[s], descriptor(b + 2 * s), 1);
+        wgmma_rs_n64_f16(x, W[s], descriptor(b + 2 * s), s > 0);
     wgmma_commit();
 }
 
-/* Chunk n, which is ready. What is loaded is asked for before the first product: see chain_chunk(). */
-__device__ __forceinline__ void readout_chunk(float (&S)[64], int n, float late_scale, int warp)
+/* O += x, of rows that were divided by lo and hi. */
+__device__ __forceinline__ void add_rows(float (&O)[32], const float (&x)[32], float lo, float hi)
 {
-    float O[32];
-    float4 e[4];
+#pragma unroll
+    for (int i = 0; i < 32; ++i)
+        O[i] += x[i] * (i & 2 ? hi : lo);
+}
+
+/* Chunk n, of which S is there, and so all else. */
+__device__ __forceinline__ void readout_chunk(int n, float late_scale, int warp)
+{
+    float O[32], x[32];
+    float4 e[4], scales;
     u32 a[8][4], w[4][4];
-    const u32 table = at(readout::TABLE) + slot4(n) * GATE;
-    const float decay = load_shared_float(table + DECAY_ALL), size = load_shared_float(table + SIZE_X),
-                size_of_scores = load_shared_float(table + SIZE_SCORES);
+    const int slot = slot4(n);
+    const u32 table = at(readout::TABLE) + slot * GATE;
+    load_fragments(a, at(readout::STATE) + 16 * (threadIdx.x % GROUP));
+    take_residual(w, scales, n, warp);
+    const float scale = late_scale * load_shared_float(table + SIZE_SCORES);
 #pragma unroll
     for (int m = 0; m < 4; ++m)
         e[m] = gates_of_16(table + DECAY_IN_Q, m);
-    const float4 scales = take_residual(w, n);
-    const bool unlike = scales.x != 1.0f || scales.y != 1.0f || scales.z != 1.0f || scales.w != 1.0f;
-    const bool scaled = size != 1.0f || __any_sync(~0u, unlike);
-    pack_io_rows(a, S);
-    if (rarely(scaled)) pack_state(a, S, { scales.x, scales.y });
-    issue_keys(O, a, at(readout::Q) + slot4(n) * TILE);
-    decay_state(S, decay);
-    wgmma_wait<0>();
+    arrive_at(readout::bar(readout::STATE_EMPTY));
+    arrive_taken(n);
+    issue_keys(O, a, at(readout::Q) + slot * TILE);
+    issue_scores(x, w, at(readout::PT) + slot * SQUARE);
+    wgmma_wait<1>();
     settled(O);
-    arrive_there(address_in(chain::bar(chain::TAKEN + slot4(n)), CHAIN_RANK));
 #pragma unroll
     for (int m = 0; m < 4; ++m)
         scale_tokens(O, e[m], m);
-    if (rarely(scaled)) {
-        scale_rows(O, scales.x * inverse(scales.z), scales.y * inverse(scales.w));
-        scale_rows(S, inverse(scales.z * size), inverse(scales.w * size));
-    }
-    issue_update(S, w, at(readout::X) + slot4(n) * TILE);
-    issue_scores(O, w, at(readout::PT) + slot4(n) * SQUARE);
+    scale_rows(O, scales.x * scale, scales.y * scale);
     wgmma_wait<0>();
-    settled(S);
-    settled(O);
-    if (rarely(scaled)) scale_rows(S, scales.z * size, scales.w * size);
-    late_scale *= size_of_scores;
-    scale_rows(O, scales.z * late_scale, scales.w * late_scale);
-    put_output(O, at(readout::O) + slot2(n) * HALF, warp);
-    arrive_at(readout::bar(readout::EMPTY + slot4(n)));
-    arrive_at(readout::bar(readout::O_FULL + slot2(n)));
+    settled(x);
+    arrive_at(readout::bar(readout::EMPTY + slot));
+    add_rows(O, x, scales.z * scale, scales.w * scale);
+    mbar_wait(readout::bar(readout::O_EMPTY), n & 1 ^ 1);
+    put_output(O, at(readout::O), warp);
+    arrive_at(readout::bar(readout::O_FULL));
 }

@@ -39,6 +39,33 @@ template <int BYTES> __device__ __forceinline__ void clear_tail(u32 tile, u32 ta
     async_proxy_fence();
 }
 
+/*
+ * Of a strip's images, up to which chunk they are there; what is loaded after it may be these. Flags are seen by plain loads,
+ * images come by others, hence the fence.
+ */
+struct Images {
+    i64 first;
+    int ready;
+
+    __device__ __forceinline__ Images(const prefill_params &p, const Strip &w)
+        : first(image_index(p, w.head, first_image_row(p, w.seq))), ready(0)
+    {
+    }
+    __device__ __forceinline__ void wait(const prefill_params &p, const Strip &w, int n, int lane)
+    {
+        if (n < ready) return;
+        ready = wait_images(p, first, n, w.chunks, lane);
+        async_proxy_fence_all();
+    }
+    /* A look takes as long as a chunk: this one, behind the loads of chunk n, is in time for the next but one. */
+    __device__ __forceinline__ void look_ahead(const prefill_params &p, const Strip &w, int n, int lane)
+    {
+        if (ready == w.chunks || ready > n + 2) return;
+        ready = look_for_images(p, first, ready, w.chunks, lane);
+        async_proxy_fence_all();
+    }
+};
+
 /* ---- The CTA that has S ---------------------------------------------------------------------------------------------- */
 
 /* K and V of all chunks. */
@@ -72,30 +99,32 @@ __device__ __forceinline__ void chain_load_role(const prefill_params &p, const S
 /* Tables and X of all chunks, once they are there. */
 __device__ __forceinline__ void chain_image_role(const prefill_params &p, const Strip &w, int lane)
 {
-    const i64 first = image_index(p, w.head, first_image_row(p, w.seq));
-    for (int n = 0, ready = 0; n < w.chunks; ++n) {
-        const u8 *const image = image_at(p, first + n);
+    Images images(p, w);
+    for (int n = 0; n < w.chunks; ++n) {
+        const u8 *const image = image_at(p, images.first + n);
         const u32 full = chain::bar(chain::FULL + slot4(n)), x_full = chain::bar(chain::X_FULL + slot4(n));
-        if (n >= ready) {
-            ready = wait_images(p, first, n, w.chunks, lane);
-            async_proxy_fence_all(); /* flags are seen by plain loads */
-        }
+        images.wait(p, w, n, lane);
         mbar_wait(chain::bar(chain::EMPTY + slot4(n)), parity4(n) ^ 1);
         expect_bytes(full, TABLE_BYTES, lane);
         if (lane == 0) bulk_load(at(chain::TABLE) + slot4(n) * GATE, image + IMAGE_TABLE, TABLE_BYTES, full);
         expect_bytes(x_full, TILE, lane);
         if (lane == 0) bulk_load(at(chain::X) + slot4(n) * TILE, image, TILE, x_full);
         __syncwarp();
+        images.look_ahead(p, w, n, lane);
     }
 }
 
-/* Says when a chunk is ready: its X, the next one's K, V and table, and room to put its W. */
+/*
+ * Says when a chunk is ready: its X, the next one's K, V and table, and room to put its W. Every phase is waited for, the first
+ * one too, which nobody is told of here: a wait for the one that follows would not see that it has not begun.
+ */
 __device__ __forceinline__ void chain_ready_role(const Strip &w, int lane)
 {
+    if (w.chunks > 0) mbar_wait(chain::bar(chain::FULL), 0);
     for (int n = 0; n < w.chunks; ++n) {
         mbar_wait(chain::bar(chain::X_FULL + slot4(n)), parity4(n));
         if (n + 1 < w.chunks) mbar_wait(chain::bar(chain::FULL + slot4(n + 1)), parity4(n + 1));
-        mbar_wait(chain::bar(chain::TAKEN + slot4(n)), parity4(n) ^ 1);
+        mbar_wait(chain::bar(chain::TAKEN + handed_slot(n)), handed_parity(n) ^ 1);
         mbar_arrive_warp(chain::bar(chain::READY + slot4(n)), lane);
     }
 }
@@ -104,13 +133,13 @@ __device__ __forceinline__ void chain_ready_role(const Strip &w, int lane)
 __device__ __forceinline__ void hand_over_role(const Strip &w, int lane)
 {
     for (int n = 0; n < w.chunks; ++n) {
-        mbar_wait(chain::bar(chain::PUT + slot4(n)), parity4(n));
+        mbar_wait(chain::bar(chain::PUT + handed_slot(n)), handed_parity(n));
         __syncwarp(); /* what lane 0 now lets happen may complete the next phase */
         if (lane == 0) {
             async_proxy_fence();
-            bulk_copy_cluster(address_in(at(readout::HANDED) + slot4(n) * HANDED_BYTES, READOUT_RANK),
-                              at(chain::HANDED) + slot4(n) * HANDED_BYTES, HANDED_BYTES,
-                              address_in(readout::bar(readout::HANDED_FULL + slot4(n)), READOUT_RANK));
+            bulk_copy_cluster(address_in(at(readout::HANDED) + handed_slot(n) * HANDED_BYTES, READOUT_RANK),
+                              at(chain::HANDED) + handed_slot(n) * HANDED_BYTES, HANDED_BYTES,
+                              address_in(readout::bar(readout::HANDED_FULL + handed_slot(n)), READOUT_RANK));
         }
         __syncwarp();
     }
@@ -129,34 +158,48 @@ __device__ __forceinline__ void begin_state(float (&S)[64], const prefill_params
     if (!w.from_zeros) load_state(S, initial_state(p, w.from, w.head), row_of(w, warp));
 }
 
+/* States that are asked for after chunk n. None is stored before the readout has loaded the one that it starts from. */
+__device__ __forceinline__ void keep_states(const float (&S)[64], Checkpoints &checkpoint, const prefill_params &p,
+                                            const Strip &w, int n, int warp)
+{
+    if constexpr (!spec::CHECKPOINTS) return;
+    if (n == 0) mbar_wait(chain::bar(chain::TAKEN), 0);
+    for (; checkpoint.chunk == n + 1; checkpoint.advance(p, w, w.seq))
+        save_state(S, final_state(p, checkpoint.line, w.head), row_of(w, warp));
+}
+
 /*
  * A state is stored once the readout has loaded the one that it starts from, which may lie at the same place. At the end it has
- * also taken the last W: until then this CTA's shared memory has to be there for it to say so.
+ * also taken the last W: until then this CTA's shared memory has to be there for it to say so. What is rare stands behind the
+ * usual chunks' loop: in it, branches over it cost a usual chunk a fifth of its time.
  */
 __device__ __forceinline__ void chain_role(const prefill_params &p, const Strip &w, int warp)
 {
-    float S[64], v[32];
-    Ahead ahead;
-    begin_state(S, p, w, warp);
+    Chain c;
+    u32 residual[4][4];
+    const Places places(warp);
+    begin_state(c.S, p, w, warp);
     Checkpoints checkpoint(p, w, w.seq);
     if (w.chunks > 0) {
         mbar_wait(chain::bar(chain::FULL), 0);
-        fetch(ahead, 0, warp);
-        unpack_values(v, ahead);
+        fetch(c.next, places, 0);
+        advance(c.v, c.now, c.next);
     }
     for (int n = 0; n < w.chunks; ++n) {
-        mbar_wait(chain::bar(chain::READY + slot4(n)), parity4(n));
-        chain_chunk(S, v, ahead, n, n == w.chunks - 1, warp);
-        if constexpr (spec::CHECKPOINTS) {
-            if (n == 0) mbar_wait(chain::bar(chain::TAKEN), 0);
-            for (; checkpoint.chunk == n + 1; checkpoint.advance(p, w, w.seq))
-                save_state(S, final_state(p, checkpoint.line, w.head), row_of(w, warp));
+        for (; n < w.chunks; ++n) {
+            const Turn turn(places, n);
+            if (!make_residual(c, residual, places, turn, n, n == 0 && w.from_zeros)) break;
+            update_state(c, residual, places, turn);
+            keep_states(c.S, checkpoint, p, w, n, warp);
         }
+        if (n == w.chunks) break;
+        update_scaled(c, residual, places, Turn(places, n));
+        keep_states(c.S, checkpoint, p, w, n, warp);
     }
-    for (int n = max(w.chunks - RING, 0); n < w.chunks; ++n)
-        mbar_wait(chain::bar(chain::TAKEN + slot4(n)), parity4(n));
+    for (int n = max(w.chunks - HANDED_RING, 0); n < w.chunks; ++n)
+        mbar_wait(chain::bar(chain::TAKEN + handed_slot(n)), handed_parity(n));
     const Sequence again = find_sequence(p, w.seq); /* not kept all the while */
-    if (p.final_state) save_state(S, final_state(p, again.to, w.head), row_of(w, warp));
+    if (p.final_state) save_state(c.S, final_state(p, again.to, w.head), row_of(w, warp));
 }
 
 /* ---- The CTA that makes O --------------------------------------------------------------------------------------------- */
@@ -187,14 +230,11 @@ __device__ __forceinline__ void readout_load_role(const prefill_params &p, const
 /* Images of all chunks, once they are there. */
 __device__ __forceinline__ void readout_image_role(const prefill_params &p, const Strip &w, int lane)
 {
-    const i64 first = image_index(p, w.head, first_image_row(p, w.seq));
-    for (int n = 0, ready = 0; n < w.chunks; ++n) {
-        const u8 *const image = image_at(p, first + n);
+    Images images(p, w);
+    for (int n = 0; n < w.chunks; ++n) {
+        const u8 *const image = image_at(p, images.first + n);
         const u32 full = readout::bar(readout::FULL + slot4(n));
-        if (n >= ready) {
-            ready = wait_images(p, first, n, w.chunks, lane);
-            async_proxy_fence_all();
-        }
+        images.wait(p, w, n, lane);
         mbar_wait(readout::bar(readout::EMPTY + slot4(n)), parity4(n) ^ 1);
         expect_bytes(full, TILE + SQUARE + TABLE_BYTES, lane);
         if (lane == 0) {
@@ -203,6 +243,7 @@ __device__ __forceinline__ void readout_image_role(const prefill_params &p, cons
             bulk_load(at(readout::PT) + slot4(n) * SQUARE, image + IMAGE_PT, SQUARE, full);
         }
         __syncwarp();
+        images.look_ahead(p, w, n, lane);
     }
 }
 
@@ -212,25 +253,34 @@ __device__ __forceinline__ void readout_image_role(const prefill_params &p, cons
  */
 __device__ __forceinline__ void readout_ready_role(const Strip &w, int lane)
 {
-    for (int n = 0; n < min(w.chunks, RING); ++n)
-        expect_bytes(readout::bar(readout::HANDED_FULL + slot4(n)), HANDED_BYTES, lane);
+    for (int n = 0; n < min(w.chunks, HANDED_RING); ++n)
+        expect_bytes(readout::bar(readout::HANDED_FULL + handed_slot(n)), HANDED_BYTES, lane);
     for (int n = 0; n < w.chunks; ++n) {
         mbar_wait(readout::bar(readout::FULL + slot4(n)), parity4(n));
-        mbar_wait(readout::bar(readout::O_EMPTY + slot2(n)), parity2(n) ^ 1);
-        mbar_wait(readout::bar(readout::HANDED_FULL + slot4(n)), parity4(n));
+        mbar_wait(readout::bar(readout::STATE_EMPTY), n & 1 ^ 1);
+        mbar_wait(readout::bar(readout::HANDED_FULL + handed_slot(n)), handed_parity(n));
         __syncwarp(); /* all have looked before a phase can follow */
-        if (n + RING < w.chunks) expect_bytes(readout::bar(readout::HANDED_FULL + slot4(n)), HANDED_BYTES, lane);
+        if (n + HANDED_RING < w.chunks)
+            expect_bytes(readout::bar(readout::HANDED_FULL + handed_slot(n)), HANDED_BYTES, lane);
         mbar_arrive_warp(readout::bar(readout::READY + slot4(n)), lane);
     }
 }
 
-__device__ __forceinline__ void readout_role(const prefill_params &p, const Strip &w, int warp)
+__device__ __forceinline__ void follow_role(const prefill_params &p, const Strip &w, int warp)
 {
     float S[64];
     if (w.chunks > 0) begin_state(S, p, w, warp);
     for (int n = 0; n < w.chunks; ++n) {
         mbar_wait(readout::bar(readout::READY + slot4(n)), parity4(n));
-        readout_chunk(S, n, p.late_scale, warp);
+        follow_chunk(S, n, warp);
+    }
+}
+
+__device__ __forceinline__ void readout_role(const prefill_params &p, const Strip &w, int warp)
+{
+    for (int n = 0; n < w.chunks; ++n) {
+        mbar_wait(readout::bar(readout::STATE_FULL), n & 1);
+        readout_chunk(n, p.late_scale, warp);
     }
 }
 
@@ -238,8 +288,8 @@ __device__ __forceinline__ void readout_role(const prefill_params &p, const Stri
 __device__ __forceinline__ void store_role(const prefill_params &p, const Strip &w, int lane)
 {
     for (int n = 0; n < w.chunks; ++n) {
-        const u32 tile = at(readout::O) + slot2(n) * HALF;
-        mbar_wait(readout::bar(readout::O_FULL + slot2(n)), parity2(n));
+        const u32 tile = at(readout::O);
+        mbar_wait(readout::bar(readout::O_FULL), n & 1);
         if (rows_of(w, n) < C) {
             store_rows(tile,
                        (u16 *)p.o + row_offset(w, w.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) +
@@ -251,6 +301,6 @@ __device__ __forceinline__ void store_role(const prefill_params &p, const Strip 
             bulk_commit();
             bulk_wait_read<0>();
         }
-        arrive_at(readout::bar(readout::O_EMPTY + slot2(n)));
+        arrive_at(readout::bar(readout::O_EMPTY));
     }
 }

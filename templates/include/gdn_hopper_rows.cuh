@@ -165,11 +165,17 @@ __device__ __forceinline__ void issue_keys(float (&x)[32], const u32 (&S)[8][4],
     wgmma_commit();
 }
 
+/* Where in a tile of 64 columns this lane has its row of this warp's 16, of the first 16 tokens; others are 2048 on. */
+__device__ __forceinline__ u32 values_at(int warp)
+{
+    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
+    return ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
+}
+
 /* V^T of this warp's 16 columns of the V tile, as accumulators lie. */
 __device__ __forceinline__ void load_values(u32 (&v)[4][4], u32 v_tile, int warp)
 {
-    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
-    const u32 from = v_tile + ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
+    const u32 from = v_tile + values_at(warp);
 #pragma unroll
     for (int m16 = 0; m16 < 4; ++m16)
         ldmatrix_x4_trans(v[m16], from + 2048 * m16);
@@ -216,8 +222,7 @@ __device__ __forceinline__ void decay_output(float (&O)[32], u32 table)
 __device__ __forceinline__ void put_output(const float (&O)[32], u32 tile, int warp)
 {
     asm volatile("" : "+r"(warp)); /* the address is made again: load_values()'s would be kept */
-    const int lane = lane_id(), m = lane >> 3, r = lane & 7;
-    const u32 to = tile + ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
+    const u32 to = tile + values_at(warp);
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
         const float *o = &O[8 * n];

@@ -98,17 +98,21 @@ struct Deal {
     }
 };
 
-/* Waits for a chunk's image, asking for 32 chunks at a time; returns up to which chunk all are there. */
+/* Looks for 32 chunks' images; returns up to which chunk all are there. */
+__device__ __forceinline__ int look_for_images(const prefill_params &p, i64 first, int chunk, int chunks, int lane)
+{
+    const bool there = chunk + lane < chunks && peek_acquire(image_flag(p, first + chunk + lane)) != 0;
+    const u32 missing = ~__ballot_sync(~0u, there);
+    __syncwarp(); /* of every lane, of which each saw its own flag */
+    return missing == 0 ? chunk + 32 : chunk + __ffs(missing) - 1;
+}
+
+/* The same, until a chunk's image is there. */
 __device__ __forceinline__ int wait_images(const prefill_params &p, i64 first, int chunk, int chunks, int lane)
 {
     for (;;) {
-        const bool there = chunk + lane < chunks && peek(image_flag(p, first + chunk + lane)) != 0;
-        const u32 missing = ~__ballot_sync(~0u, there);
-        if (!(missing & 1)) {
-            acquire(); /* of every lane, of which each saw its own flag */
-            __syncwarp();
-            return missing == 0 ? chunk + 32 : chunk + __ffs(missing) - 1;
-        }
+        const int ready = look_for_images(p, first, chunk, chunks, lane);
+        if (ready > chunk) return ready;
         __nanosleep(40);
     }
 }

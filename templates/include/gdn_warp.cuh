@@ -1,9 +1,15 @@
 /*
- * gdn_warp.cuh - sums and maxima over the lanes of a warp, or of the four that have one row of a fragment.
+ * gdn_warp.cuh - sums and maxima over the lanes of a warp, or of the four that have one row of a fragment; what a lane keeps.
  */
 #pragma once
 
 #include "gdn_types.cuh"
+
+/* x, which a compiler then has in a register rather than makes it anew where it is needed. */
+__device__ __forceinline__ u32 kept(u32 x)
+{
+    return __shfl_xor_sync(~0u, x, 0);
+}
 
 /* In all lanes. */
 __device__ __forceinline__ float warp_sum(float x)

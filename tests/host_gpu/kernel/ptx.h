@@ -518,7 +518,7 @@ template <Text T, class Tuple> inline void memory(Tuple &&x)
         maybe_yield(2);
         *get<0>(x) = get<1>(x);
         maybe_yield(2);
-    } else if constexpr (T.is("ld.relaxed.gpu.global.u32 %0, [%1];")) {
+    } else if constexpr (T.is("ld.relaxed.gpu.global.u32 %0, [%1];") || T.is("ld.acquire.gpu.global.u32 %0, [%1];")) {
         yield();
         get<0>(x) = *get<1>(x);
     } else if constexpr (T.is("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;")) {
