@@ -56,13 +56,11 @@ struct Places {
 /* Of a chunk that is there; behind the last one, of none, for nobody. */
 __device__ __forceinline__ void fetch(Ahead &to, const Places &from, u32 slot)
 {
-    const u32 v = from.values + slot * HALF, e = from.gates + slot * GATE, table = from.table + slot * GATE;
+    const u32 e = from.gates + slot * GATE, table = from.table + slot * GATE;
+    load_values(to.v, from.values + slot * HALF);
 #pragma unroll
     for (int m = 0; m < 4; ++m)
-        ldmatrix_x4_trans(to.v[m], v + 2048 * m);
-#pragma unroll
-    for (int m = 0; m < 4; ++m)
-        to.gates.e[m] = load_shared_float4(e + 64 * m);
+        to.gates.e[m] = load_shared_float4(e + pair_at(8 * m));
     to.gates.size = load_shared_float(table + SIZE_X);
     to.gates.decay = load_shared_float(table + DECAY_ALL);
 }
@@ -167,14 +165,6 @@ __device__ __forceinline__ void issue_update(float (&S)[64], const u32 (&W)[4][4
     wgmma_commit();
 }
 
-/* For the readout. Who hands it over fences: these warps have no time for it. */
-__device__ __forceinline__ void put_residual(const u32 (&w)[4][4], u32 to)
-{
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-        store_shared(to + i * FRAGMENT, w[i][0], w[i][1], w[i][2], w[i][3]);
-}
-
 __device__ __forceinline__ void decay_state(float (&S)[64], float decay)
 {
 #pragma unroll
@@ -216,7 +206,7 @@ __device__ __forceinline__ bool make_residual(Chain &c, u32 (&w)[4][4], const Pl
     fetch(c.next, places, slot4(n + 1));
     residual(c.W, c.v, c.now.e);
     pack_f16_rows(w, c.W);
-    put_residual(w, t.handed);
+    store_fragments(w, t.handed); /* who hands it over fences: these warps have no time for it */
     if (places.lane == 0) store_shared(t.flag, 0u);
     const bool usual = bar_all(BAR_VOTE, GROUP, c.keys & (c.now.size == 1.0f) & in_range(w));
     return __any_sync(~0u, usual); /* of all lanes alike, which a compiler does not know of a barrier */
@@ -248,7 +238,7 @@ __device__ __forceinline__ void update_scaled(Chain &c, u32 (&w)[4][4], const Pl
         pack_f16_rows(w, c.W);
     }
     if (!__all_sync(~0u, in_range(w))) r = pack_scaled(w, c.W, size);
-    put_residual(w, t.handed);
+    store_fragments(w, t.handed);
     store_shared(t.handed + SCALES_AT, __float_as_uint(s.x), __float_as_uint(s.y), __float_as_uint(r.x),
                  __float_as_uint(r.y));
     if (places.lane == 0) store_shared(t.flag, 1u);

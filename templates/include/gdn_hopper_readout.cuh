@@ -13,16 +13,6 @@
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_tile.cuh"
 
-/* Four u32 of each k-step, as they lie in the order of threads. */
-template <int STEPS> __device__ __forceinline__ void load_fragments(u32 (&a)[STEPS][4], u32 from)
-{
-#pragma unroll
-    for (int i = 0; i < STEPS; ++i) {
-        const uint4 v = load_shared_16(from + i * FRAGMENT);
-        a[i][0] = v.x, a[i][1] = v.y, a[i][2] = v.z, a[i][3] = v.w;
-    }
-}
-
 /* W as operand A, and what this thread's two rows of S (x, y) and of W (z, w) are divided by. Whether by anything. */
 __device__ __forceinline__ bool take_residual(u32 (&w)[4][4], float4 &scales, int n, int warp)
 {
@@ -53,14 +43,11 @@ __device__ __forceinline__ void pack_state(u32 (&packed)[8][4], float (&S)[64], 
 /* The same, to the other warpgroup. */
 __device__ __forceinline__ void put_state(const u32 (&a)[8][4])
 {
-    const u32 to = at(readout::STATE) + 16 * (threadIdx.x % GROUP);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-        store_shared(to + i * FRAGMENT, a[i][0], a[i][1], a[i][2], a[i][3]);
+    store_fragments(a, at(readout::STATE) + 16 * (threadIdx.x % GROUP));
     arrive_at(readout::bar(readout::STATE_FULL));
 }
 
-/* S of chunk n, which is ready, becomes that of the next one: as the chain has it. See chain_chunk(). */
+/* S of chunk n, which is ready, becomes that of the next one: as the chain has it. See make_residual(). */
 __device__ __forceinline__ void follow_chunk(float (&S)[64], int n, int warp)
 {
     u32 a[8][4], w[4][4];

@@ -8,6 +8,7 @@
 #include "gdn_hopper_shared.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
+#include "gdn_tile.cuh"
 #include "gdn_types.cuh"
 
 /* Of a cluster: who has S, and who makes O. */
@@ -21,6 +22,23 @@ constexpr int RING = 4, HANDED_RING = 3; /* chunks of what is loaded, and of wha
 constexpr int FRAGMENT = GROUP * 16, SCALED_AT = C / 16 * FRAGMENT, SCALES_AT = SCALED_AT + 16,
               HANDED_BYTES = SCALES_AT + GROUP * 16;
 constexpr int STATE_BYTES = 8 * FRAGMENT; /* S as operand A */
+
+/* A thread's part of an operand A, 16 bytes of each k-step, to and from where it is handed over. */
+template <int STEPS> __device__ __forceinline__ void store_fragments(const u32 (&a)[STEPS][4], u32 to)
+{
+#pragma unroll
+    for (int i = 0; i < STEPS; ++i)
+        store_shared(to + i * FRAGMENT, a[i][0], a[i][1], a[i][2], a[i][3]);
+}
+
+template <int STEPS> __device__ __forceinline__ void load_fragments(u32 (&a)[STEPS][4], u32 from)
+{
+#pragma unroll
+    for (int i = 0; i < STEPS; ++i) {
+        const uint4 v = load_shared_16(from + i * FRAGMENT);
+        a[i][0] = v.x, a[i][1] = v.y, a[i][2] = v.z, a[i][3] = v.w;
+    }
+}
 
 /* Slot of chunk n, and the parity of its use. */
 __device__ __forceinline__ u32 slot4(u32 n)

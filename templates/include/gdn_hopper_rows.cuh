@@ -172,10 +172,9 @@ __device__ __forceinline__ u32 values_at(int warp)
     return ((m >> 1) * 8 + r) * 128 + (u32)((2 * warp + (m & 1)) ^ r) * 16;
 }
 
-/* V^T of this warp's 16 columns of the V tile, as accumulators lie. */
-__device__ __forceinline__ void load_values(u32 (&v)[4][4], u32 v_tile, int warp)
+/* V^T of a warp's 16 columns of a V tile, as accumulators lie; from: the tile and values_at(). */
+__device__ __forceinline__ void load_values(u32 (&v)[4][4], u32 from)
 {
-    const u32 from = v_tile + values_at(warp);
 #pragma unroll
     for (int m16 = 0; m16 < 4; ++m16)
         ldmatrix_x4_trans(v[m16], from + 2048 * m16);
@@ -221,7 +220,7 @@ __device__ __forceinline__ void decay_output(float (&O)[32], u32 table)
 /* O^T of this warp's 16 value columns to its warpgroup's half tile, token-major. */
 __device__ __forceinline__ void put_output(const float (&O)[32], u32 tile, int warp)
 {
-    asm volatile("" : "+r"(warp)); /* the address is made again: load_values()'s would be kept */
+    asm volatile("" : "+r"(warp)); /* the address is made again: what values were loaded by would be kept */
     const u32 to = tile + values_at(warp);
 #pragma unroll
     for (int n = 0; n < 4; ++n) {

@@ -168,7 +168,7 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
     settled(st.O);
     scale_rows(st.O, s.x, s.y);
     u32 v[4][4];
-    load_values(v, c.v() + place.group * HALF, place.warp);
+    load_values(v, c.v() + place.group * HALF + values_at(place.warp));
     residual(st.O, v, table);
     arrive_warp(V_EMPTY + (c.n & 1));
     const float2 m = row_max(st.O);
@@ -272,7 +272,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     for (int i = 0; i < 64; ++i)
         st.S[i] *= decay;
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
-    load_values(v, c.v() + place.group * HALF, place.warp); /* while K S runs: shared memory takes its time */
+    load_values(v, c.v() + place.group * HALF + values_at(place.warp)); /* while K S runs: shared memory takes its time */
     if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
     const u32 limits = load_shared_u32(table + W_LIMIT); /* late it would hold up Q S */
     const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());

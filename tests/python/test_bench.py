@@ -287,20 +287,13 @@ class Report(unittest.TestCase):
                 done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn("1x32768_16 fp16 decay", done.stdout)
-            done = subprocess.run(
-                [sys.executable, str(support.TOP / "bench/run.py"), "--rows", "no such row"],
-                env=env,
-                capture_output=True,
-                text=True,
-            )
-            self.assertIn("no row matches", done.stderr)
-            done = subprocess.run(
-                [sys.executable, str(support.TOP / "bench/repeat.py"), "--rows", "conv1d_qkv"],
-                env=env,
-                capture_output=True,
-                text=True,
-            )
-            self.assertIn("no row of prefill matches", done.stderr)
+            for program, rows_text, sentence in (
+                ("run.py", "no such row", "no row matches"),
+                ("repeat.py", "conv1d_qkv", "no row of prefill matches"),
+            ):
+                command = [sys.executable, str(support.TOP / "bench" / program), "--rows", rows_text]
+                done = subprocess.run(command, env=env, capture_output=True, text=True)
+                self.assertIn(sentence, done.stderr)
 
 
 class Sources(unittest.TestCase):
