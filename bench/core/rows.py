@@ -251,6 +251,8 @@ LISTED = (
     gdn([32768], 4, 16, "bf16", "mixed", "table", (0.402, 0.24)),
     gdn([32768], 4, 4, "fp16", "decay", "table"),
     gdn([32768], 4, 4, "fp16", "zero", "table"),
+    gdn([32768], 4, 4, "fp16", "mixed", "table"),
+    gdn([32768], 8, 8, "fp16", "mixed", "table"),
     gdn([32768], 64, 64, "bf16", "decay", "table"),
     gdn([32768], 64, 64, "bf16", "zero", "table"),
     gdn([1024], 16, 64, "bf16", "decay", "table hopper small", (0.053, 0.038)),

@@ -50,6 +50,7 @@ static const char *const hopper_headers[] = {
     "gdn_hopper_state.cuh",
     "gdn_hopper_links.cuh",
     "gdn_hopper_transitions.cuh",
+    "gdn_hopper_carry.cuh",
     "gdn_hopper_walk.cuh",
     NULL,
 };

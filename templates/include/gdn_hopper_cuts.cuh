@@ -26,10 +26,11 @@
  * of pairs that decay or are carried never what is guessed.
  */
 constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 2.0f;
-constexpr float STEP = 1.5f, TAKE = 1.0f; /* in chunks: of a state through a transition; of taking an item */
+constexpr float STEP = 0.6f, CARRY = 2.5f; /* in chunks: of a state past a partition, and of carrying at all */
+constexpr float TAKE = 1.0f; /* of taking an item */
 constexpr float MANY_REPLAYED = 16.0f; /* chunks by gates; fewer stay what each boundary's own gates say, to e^-14 */
 constexpr int SHORTEST = 4;               /* chunks of a partition */
-constexpr float FORGETTING_RUN = 1.3f;    /* a chunk of runs that replay many, by one of carried runs: measured */
+constexpr float FORGETTING_RUN = 0.95f;    /* a chunk of runs that replay many, by one of carried runs: measured */
 /* A word's upper half: chunks that the pair's partitions replay, or CARRIED_PAIR in their place; and FORGETS. */
 constexpr u32 FORGETS = 0x8000, CARRIED_PAIR = FORGETS - 1;
 constexpr u32 NO_PAIR = 0xff;
@@ -84,7 +85,7 @@ __device__ __forceinline__ float replay_time(float chunks, float replayed, float
 __device__ __forceinline__ float carry_time(float chunks, float n)
 {
     n = fmaxf(fminf(n, sqrtf(CARRY_RUNS / STEP * chunks) - FIRST_LENGTHS), 1.0f);
-    return __fdividef(CARRY_RUNS * chunks, n + FIRST_LENGTHS) + STEP * n;
+    return __fdividef(CARRY_RUNS * chunks, n + FIRST_LENGTHS) + STEP * n + CARRY;
 }
 
 /*
@@ -143,14 +144,14 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p)
 
 /*
  * How many CTAs a pair takes, to be done in `time`, or nearly so. Carried, n of them cut it in m = n + FIRST_LENGTHS
- * lengths, and CARRY_RUNS chunks / m + STEP n is `time`, the smaller root of two, or the least that there is.
+ * lengths, and CARRY_RUNS chunks / m + STEP n + CARRY is `time`, the smaller root of two, or the least that there is.
  */
 __device__ __forceinline__ float ctas_of(float chunks, float replayed, float time)
 {
     if (chunks <= time) return 1.0f;
     float n = __fdividef(chunks - replayed, fmaxf(time - replayed - TAKE, (float)SHORTEST)), most = chunks;
     if (replayed < 0.0f) {
-        const float c = 4.0f * STEP * CARRY_RUNS * chunks, b = fmaxf(time + STEP * FIRST_LENGTHS, sqrtf(c));
+        const float c = 4.0f * STEP * CARRY_RUNS * chunks, b = fmaxf(time - CARRY + STEP * FIRST_LENGTHS, sqrtf(c));
         n = __fdividef(c, 2.0f * STEP * (b + sqrtf(fmaxf(b * b - c, 0.0f)))) - FIRST_LENGTHS;
         most = chunks - SHORTEST * FIRST_LENGTHS;
     }

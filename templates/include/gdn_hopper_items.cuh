@@ -57,6 +57,12 @@ __device__ __forceinline__ bool by_gates()
     return spec::CARRIES && load_shared_u32(at(LISTS_AT) + BY_GATES) != 0;
 }
 
+/* How many items there are, where by_gates() is known. */
+__device__ __forceinline__ int items_of(const prefill_params &p)
+{
+    return by_gates() ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items;
+}
+
 /* From a partition's index to that of the next one of its sequence. */
 __device__ __forceinline__ int index_step(const prefill_params &p)
 {
@@ -90,18 +96,22 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  *
  * Carrying. A partition takes the state S before it to M S + N, linear in S: N, its addend, is what comes of zeros, and M, its
  * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M
- * if the same holds for the one after it, and sets the partition itself aside until all tickets are taken. Its initial state is
- * then made from the last state before it that somebody ended with, by the N and M between. Nobody waits for an item that is
- * set aside.
+ * if the same holds for the one after it, and sets the partition itself aside until all tickets are taken. The states before
+ * all that is set aside of a pair are then made from the last one that somebody ended with, by the N and M between, by those
+ * who have it (gdn_hopper_carry.cuh). Nobody waits for an item that is set aside.
  *
  * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
  * whatever the lengths; an item is a row and a part. Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS
- * of each item: for each state warpgroup how far the link to the partition before it is, and its transition; LATER's list. At
- * the link, in p.images, lies a state or the addend of the partition before it, and the transition of the one behind it.
+ * of each item: for each state warpgroup how far the link to the partition before it is, and its transition; LATER's list; what
+ * its state comes from; of a run's first one, how far its blocks are. At the link, in p.images, lies a state or the addend of
+ * the partition before it, and the transition of the one behind it.
  */
 enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
 enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_NEXT = 3 };
 enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 4 }; /* the first two + state warpgroup */
+enum { WORD_KIND = 5, WORD_BLOCKS = 6, WORD_CARRIED = 7 };   /* the last two: blocks that are taken, that are there */
+/* Where states are carried: a partition starts from a state or a guess, or is set aside, as its sequence's last one. */
+enum { KIND_STARTS = 1, KIND_CARRIED = 2, KIND_CARRIED_LAST = 3 };
 /* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */
 enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
 constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */

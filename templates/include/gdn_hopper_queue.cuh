@@ -113,6 +113,15 @@ __device__ __forceinline__ int next_index(const prefill_params &p, int index, in
     return __shfl_sync(~0u, index, 0);
 }
 
+/* By whoever takes it. */
+__device__ __forceinline__ void tell_kind(const prefill_params &p, const Item &item, bool starts, int lane)
+{
+    if (lane == 0)
+        add_to(item_word(p, item.index, WORD_KIND),
+               (u32)(starts ? KIND_STARTS : ends_inside(p, item) ? KIND_CARRIED : KIND_CARRIED_LAST));
+    __syncwarp();
+}
+
 /* Set aside for when no ticket is left. By a warp. */
 __device__ __forceinline__ void set_aside(const prefill_params &p, int index, int lane)
 {
@@ -170,7 +179,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
 #pragma unroll 1
     for (bool follows = following >= 0; p.num_seqs > 0;) {
         index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
-        const bool tickets = index < (by_gates() ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items);
+        const bool tickets = index < items_of(p);
         if (!tickets) index = take_set_aside(p, lane);
         if (index < 0) break;
         item.index = index;
@@ -181,8 +190,9 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         ticketless = -1;
         if (item.begin >= item.end || elsewhere) continue;
         item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
+        const int replayed = item.begin == 0 ? 0 : replayed_by(p, item, lane);
+        if (carries(p) && !follows) tell_kind(p, item, item.begin == 0 || replayed > 0, lane);
         if (item.begin == 0) return item;
-        const int replayed = replayed_by(p, item, lane);
         if (follows) {
             if (follow_up(item, p, last, replayed > 0, lane)) return item;
             follows = false;

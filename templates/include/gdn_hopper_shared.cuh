@@ -85,9 +85,9 @@ __device__ constexpr u32 key_step(int s)
 static_assert(KEYS_NORMED % 8 == 0 && GATE_AT + KEYS_NORMED + 8 <= KEPT_AT, "before what lies in the rest");
 /*
  * LISTS_AT, words: heads of lists through control words (gdn_hopper_queue.cuh), 0: empty; START_CARRIED's items, by index + 1.
- * How many partitions there are by gates, 0: they are all of one length. What the tile warp next waits for at CARRIED.
+ * How many partitions there are by gates, 0: they are all of one length. The state warps': take_block() (gdn_hopper_carry.cuh).
  */
-enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, CARRIED_PARITY = 12 };
+enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, BLOCK_TICKET = 12 };
 
 /* ---- Barriers ------------------------------------------------------------------------------------------------------ */
 
@@ -109,8 +109,7 @@ enum {
     TAIL = ITEM_DONE + 2,    /* a tail chunk's tiles, before their rest is cleared */
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
-    CARRIED = ITEM_LEFT + ITEM_SLOTS,   /* the rings of tiles are the tile warp's again */
-    NUM_BARRIERS,
+    NUM_BARRIERS = ITEM_LEFT + ITEM_SLOTS,
     T_FULL = ITEM_FULL /* of two kinds of CTAs, which have no items: T, two chunks in turn */
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
@@ -136,8 +135,7 @@ __device__ __forceinline__ void init_barriers()
         if (i >= L_FULL && i < L_EMPTY) warps = 4;              /* aux warps */
         if (i >= ITEM_DONE && i < TAIL) warps = STATE_WARPS;
         const int lanes = i < V_FULL ? 32 : 0;                  /* the gate warp's, each for its tokens */
-        if (i == CARRIED) warps = STATE_WARPS;
-        mbar_init(bar(i), i >= TAIL && i < CARRIED ? 1 : warps * ARRIVALS_PER_WARP + lanes);
+        mbar_init(bar(i), i >= TAIL ? 1 : warps * ARRIVALS_PER_WARP + lanes);
     }
 #pragma unroll
     for (int i = 0; spec::QK_L2NORM && i < GATE_STAGES; ++i)

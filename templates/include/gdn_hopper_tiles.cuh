@@ -155,15 +155,6 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             ++number;
             known = false;
             step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
-            if (spec::CARRIES && rarely((int)load_shared_u32(entry_of(number) + ITEM_START) == START_CARRIED)) {
-                if (v_waits) load_v(p, n - 1, lane); /* of the item before: only then its state is made, and the next one's */
-                v_waits = false;
-                const u32 parity = load_shared_u32(at(LISTS_AT) + CARRIED_PARITY);
-                mbar_wait(bar(CARRIED), parity);
-                __syncwarp();
-                if (lane == 0) store_shared(at(LISTS_AT) + CARRIED_PARITY, parity ^ 1);
-                __syncwarp();
-            }
         }
     }
     mbar_wait(bar(K_EMPTY + (n & 3)), n >> 2 & 1 ^ 1);

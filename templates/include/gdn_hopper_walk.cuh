@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "gdn_hopper_carry.cuh"
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_links.cuh"
@@ -12,18 +13,20 @@
 #include "gdn_hopper_transitions.cuh"
 #include "gdn_state.cuh"
 
-__device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
+__device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params &p, u32 entry, const Clock &c,
+                                           const Place &place)
 {
     const int start = (int)load_shared_u32(entry + ITEM_START), part = (int)load_shared_u32(entry + ITEM_PART);
     if (start == START_KEPT) return;
+    if (spec::CARRIES && rarely(start == START_CARRIED)) {
+        carry_state(S, p, entry, c.parity1() ^ 1, place);
+        return;
+    }
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX), n = (int)load_shared_u32(entry + ITEM_N);
     clear(S);
     if (start >= 0) load_state(S, initial_state(p, start, part / PARTS), place.row(part));
-    if (rarely(start <= START_LINK)) {
-        const int index = (int)load_shared_u32(entry + ITEM_INDEX), n = (int)load_shared_u32(entry + ITEM_N);
-        if (start == START_LINK) load_link(S, link_state(link_at(p, index, n), place));
-        if (spec::CARRIES && start == START_IDENTITY) begin_transition(S, link_at(p, index, n), place);
-        if (spec::CARRIES && start == START_CARRIED) carry_state(S, p, index, n, place);
-    }
+    if (rarely(start == START_LINK)) load_link(S, link_state(link_at(p, index, n), place));
+    if (spec::CARRIES && rarely(start == START_IDENTITY)) begin_transition(S, link_at(p, index, n), place);
     if (p.partition && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
 
@@ -71,7 +74,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
     for (u32 number = 0;;) {
         mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
         if ((int)load_shared_u32(entry_of(number) + ITEM_N) < 0) break;
-        begin_item(st.S, p, entry_of(number), place); /* a CTA's first one while its table and tiles are on their way */
+        begin_item(st.S, p, entry_of(number), c, place); /* a CTA's first one while its table and tiles are on their way */
         mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         u32 now;
         do {
