@@ -57,11 +57,17 @@ gdn_status gdni_params_usable(const struct gdni_params *params, const struct gdn
 
 /* ---- The answer ---- */
 
-/* Whether two kinds of CTAs leave a quarter of the SMs to the producers: on Hopper, two for each half of a head's columns. */
+/* Of two kinds of CTAs: whether those that are no producers leave these a quarter of the SMs. */
+static bool leaves_producers(int64_t ctas, int num_sms)
+{
+    return ctas <= (int64_t)num_sms * 3 / 4;
+}
+
+/* On Hopper, where two CTAs have half of a head's columns. */
 static bool feeds_two_kinds(int64_t pairs, int num_sms)
 {
     enum { CTAS_OF_PAIR = 4 };
-    return pairs * CTAS_OF_PAIR <= (int64_t)num_sms * 3 / 4;
+    return leaves_producers(pairs * CTAS_OF_PAIR, num_sms);
 }
 
 /* Three stages keep the auxiliary warps a chunk ahead while a third one loads; two is what 99 KB of shared memory hold. */
@@ -156,7 +162,7 @@ static bool in_two_kinds(struct gdni_params *out, const struct gdni_problem *pro
     const bool has_stages = out->stages != 0;
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
         const int64_t ctas = slot_seqs(slot) * problem->num_heads * (problem->head_dim_v / blocks[i]) * ctas_of_part;
-        if (ctas > (int64_t)num_sms * 3 / 4) continue;
+        if (!leaves_producers(ctas, num_sms)) continue;
         out->block_dv = blocks[i];
         for (out->stages = has_stages ? 3 : 0; out->stages >= (has_stages ? 2 : 0); --out->stages)
             if (gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK) return true;

@@ -33,13 +33,6 @@ __device__ __forceinline__ u32 x_tile_of(int slot)
 constexpr float LEAST_SIZE = 5.421010862427522e-20f, MOST_SIZE = 16777216.0f; /* 2^-64, 2^24 */
 constexpr float LEAST_OF_KEYS = 7.888609052210118e-31f; /* 2^-100: its inverse is a float */
 
-template <int N> __device__ __forceinline__ void scale_rows_of(float (&x)[N], float lo, float hi)
-{
-#pragma unroll
-    for (int i = 0; i < N; ++i)
-        x[i] *= i & 2 ? hi : lo;
-}
-
 /* The power of two at or below a positive float; 1 for zero, inf and NaN. */
 __device__ __forceinline__ float power_below(float x)
 {
@@ -168,7 +161,7 @@ __device__ __forceinline__ void multiply_by_beta(float (&x)[64], float (&y)[32],
 {
     if constexpr (BETA_IN_T) return;
     const u32 rows = table + BETA + row_beta(band, lane_id() >> 2);
-    scale_rows_of(x, load_shared_float(rows), load_shared_float(rows + 8));
+    scale_rows(x, load_shared_float(rows), load_shared_float(rows + 8));
 #pragma unroll
     for (int J = 0; J < 4; ++J) {
         const float4 b = gates_of_16(table + BETA, J);

@@ -40,18 +40,6 @@ __device__ __forceinline__ void save_state(const float (&S)[64], const StateAt<v
             to.store_pair(8 * n + 2 * t, dv + 4 * i, S[4 * n + i], S[4 * n + i + 1]);
 }
 
-/* Rows g and g + 8 of an accumulator tile times lo and hi. */
-template <int N> __device__ __forceinline__ void scale_rows(float (&x)[N], float lo, float hi)
-{
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-        x[i] *= lo;
-        x[i + 1] *= lo;
-        x[i + 2] *= hi;
-        x[i + 3] *= hi;
-    }
-}
-
 /* 2^-3 of the power of two at or below x, but above 2^-71 (see gdn_range.cuh); 1 for zero, inf, NaN. */
 __device__ __forceinline__ float row_scale(float x)
 {

@@ -1,5 +1,6 @@
 /*
- * gdn_warp.cuh - sums and maxima over the lanes of a warp, or of the four that have one row of a fragment; what a lane keeps.
+ * gdn_warp.cuh - sums and maxima over the lanes of a warp, or of the four that have one row of a fragment; such rows, scaled;
+ * what a lane keeps.
  */
 #pragma once
 
@@ -41,4 +42,16 @@ __device__ __forceinline__ float quad_sum(float x)
 {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* Rows g and g + 8 of an accumulator tile times lo and hi. */
+template <int N> __device__ __forceinline__ void scale_rows(float (&x)[N], float lo, float hi)
+{
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        x[i] *= lo;
+        x[i + 1] *= lo;
+        x[i + 2] *= hi;
+        x[i + 3] *= hi;
+    }
 }
