@@ -438,7 +438,7 @@ enum {
     /*
      * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
      * gains up to ten times where gates decay, up to three where they do not; where they do not, short calls and many
-     * heads lose by it (docs/prefill_hopper.md). Which chunks make a partition depends on num_tokens, num_seqs and the GPU,
+     * heads lose by it (docs/prefill_partitions.md). Which chunks make a partition depends on num_tokens, num_seqs and the GPU,
      * and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the environment is this flag for every plan of a context.
      */
     GDN_PLAN_WHOLE_SEQUENCES = 16u,

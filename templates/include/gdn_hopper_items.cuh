@@ -90,9 +90,9 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  * too little to matter: an item replays the last chunks of the partition before it from zeros, and takes what comes out as its
  * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
  * the two gets there second: it waits for nobody. Where they differ, the last of the pair's items to end makes its CTA repeat
- * the sequence from there, with the right state (docs/prefill_hopper.md). Where the gates leave too much, and the delta rule
- * does not forget it either (gdn_hopper_forgetting.cuh), the item before goes on through the partition, or, if p.carry, the
- * state is carried.
+ * the sequence from there, with the right state (docs/prefill_partitions.md). Where the gates leave too much, and the delta
+ * rule does not forget it either (gdn_hopper_forgetting.cuh), the item before goes on through the partition, or, if p.carry,
+ * the state is carried.
  *
  * Carrying. A partition takes the state S before it to M S + N, linear in S: N, its addend, is what comes of zeros, and M, its
  * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M

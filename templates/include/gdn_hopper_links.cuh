@@ -61,8 +61,8 @@ __device__ __forceinline__ void save_link(const float (&S)[64], float4 *to)
 /*
  * Whether a replayed state is the one that it stands for, in this warp's 16 value columns: their difference against the
  * latter's norm. Two roundings of one computation differ too: by up to 2^-8 of a state of bf16 data, 2^-10.75 of fp16, that
- * does not decay, and by less, but up to 2^-15, where the last chunk's decay is strong (docs/prefill_hopper.md). Where squares
- * leave fp32's range only equal ones are the same. ours_is_true: S is the latter.
+ * does not decay, and by less, but up to 2^-15, where the last chunk's decay is strong (docs/prefill_partitions.md). Where
+ * squares leave fp32's range only equal ones are the same. ours_is_true: S is the latter.
  */
 __device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *other, float last_decay, bool ours_is_true)
 {
