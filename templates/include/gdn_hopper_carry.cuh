@@ -18,9 +18,9 @@
 
 /*
  * A run is what is set aside of one pair without a gap. A state lies at the link of its first partition; at each other link the
- * addend of the partition before it, and all of these are to become states:
+ * addend of the partition before it, and all of these are to become states, S_j before partition j:
  *
- *     S_j^T (128 x 128) = N_j^T + S_(j-1)^T M_(j-1)^T        M, N of partition j - 1
+ *     S_j^T (128 x 128) = N_(j-1)^T + S_(j-1)^T M_(j-1)^T
  *
  * Value columns do not know each other: what a state warp has of a state, 16 of them, is a block, and is carried from link to
  * link through the whole run by one CTA, whichever takes its ticket. So nobody does what another CTA does too, and of what a
@@ -28,7 +28,7 @@
  */
 constexpr int BLOCKS = STATE_WARPS, BLOCK_ROWS = 16;
 
-/* In the O tiles, whose output is on its way: two steps in turn. In scale_slot()'s place: the operand's scales. */
+/* In the O tiles, which nobody has output in: two steps in turn. In scale_slot()'s place: the operand's scales. */
 constexpr int OPERAND = STATE_WARPS * 2 * 512, OPERAND_SCALES = STATE_WARPS * BLOCK_ROWS * 4;
 static_assert(2 * OPERAND <= STATE_GROUPS * HALF && SCALE_AT + 2 * OPERAND_SCALES <= BAR_AT, "they fit");
 
@@ -50,10 +50,10 @@ __device__ __forceinline__ int first_of_run(const prefill_params &p, int index)
     }
 }
 
-/* What comes after a link of a run: how many links that have all that takes a state there; whether these are the run's last. */
+/* What comes after a link of a run: how many links that have all that takes a state there; whether the run ends with them. */
 struct Ahead {
     int links;
-    bool all;
+    bool ends;
 };
 
 /* After the link of partition `index`, for a state warpgroup's columns; none: the run ends. By a warp, a link a lane. */
@@ -187,7 +187,7 @@ __device__ __forceinline__ void multiply(Step &step, u32 operand, u32 scales, u8
 
 /* ---- Carrying ----------------------------------------------------------------------------------------------------- */
 
-/* A block from the link of partition `index`, where a state lies, through its run. By both state warpgroups. */
+/* A block from the link of partition `index`, a run's first of several, through the run. By both state warpgroups. */
 __device__ __forceinline__ void carry_block(const prefill_params &p, int index, int n, int block, const Place &place)
 {
     const Place columns = { block / 4, block % 4 };
@@ -196,8 +196,9 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
     u8 *link = link_at(p, index, n);
     while (peek(item_word(p, index, WORD_LINK + columns.group)) != LINK_STATE) {
     }
-    Ahead ahead = links_ahead(p, index, columns.group);
+    Ahead ahead = links_ahead(p, index, columns.group); /* one at least */
     acquire();
+    __syncwarp(); /* what one lane has seen is for all */
     Step step;
     load_tiles(step.S, link_state(link, columns), w);
     step.fetch_factors(link, w);
@@ -212,7 +213,7 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
         index += index_step(p);
         load_tiles(addend, link_state(link, columns), w);
         share_operand(step, operand, scales, w);
-        if (--ahead.links == 0 && !ahead.all) {
+        if (--ahead.links == 0 && !ahead.ends) {
             ahead = links_ahead(p, index, columns.group);
             acquire();
         }
@@ -254,9 +255,9 @@ __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params
         }
     } else {
 #pragma unroll
-        for (int group = 0; group < STATE_GROUPS; ++group)
+        for (int group = 0; group < STATE_GROUPS; ++group) /* in the output warp's order: the second one's phase is no older */
             mbar_wait(bar(O_EMPTY + group), output_parity);
-        bar_sync(BAR_CARRY, 2 * GROUP); /* the other one's last chunk has its scales no more */
+        bar_sync(BAR_CARRY, 2 * GROUP); /* and BLOCK_TICKET has been read by all, of the last item */
         for (;;) {
             const int block = take_block(p, first, place);
             if (block == BLOCKS) break;

@@ -97,8 +97,8 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  * Carrying. A partition takes the state S before it to M S + N, linear in S: N, its addend, is what comes of zeros, and M, its
  * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M
  * if the same holds for the one after it, and sets the partition itself aside until all tickets are taken. The states before
- * all that is set aside of a pair are then made from the last one that somebody ended with, by the N and M between, by those
- * who have it (gdn_hopper_carry.cuh). Nobody waits for an item that is set aside.
+ * all that is set aside of a pair are then made from the last one that somebody ended with, by the N and M between, by the
+ * CTAs that set it aside (gdn_hopper_carry.cuh). Nobody waits for an item that is set aside.
  *
  * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
  * whatever the lengths; an item is a row and a part. Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS
@@ -110,7 +110,7 @@ enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
 enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_NEXT = 3 };
 enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 4 }; /* the first two + state warpgroup */
 enum { WORD_KIND = 5, WORD_BLOCKS = 6, WORD_CARRIED = 7 };   /* the last two: blocks that are taken, that are there */
-/* Where states are carried: a partition starts from a state or a guess, or is set aside, as its sequence's last one. */
+/* Where states are carried: a partition starts from a state or a guess; is set aside; is, and its sequence's last one. */
 enum { KIND_STARTS = 1, KIND_CARRIED = 2, KIND_CARRIED_LAST = 3 };
 /* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */
 enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
