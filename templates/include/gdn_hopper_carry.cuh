@@ -198,7 +198,6 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
     }
     Ahead ahead = links_ahead(p, index, columns.group); /* one at least */
     acquire();
-    __syncwarp(); /* what one lane has seen is for all */
     Step step;
     load_tiles(step.S, link_state(link, columns), w);
     step.fetch_factors(link, w);
