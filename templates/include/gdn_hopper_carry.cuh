@@ -80,8 +80,8 @@ __device__ __forceinline__ Ahead links_ahead(const prefill_params &p, int index,
 
 /* A warp's part of a step: 16 keys of the next state. */
 struct Step {
-    float S[8];    /* of a link: two accumulator tiles of 8 keys */
-    uint4 M[16];   /* transition_at(), k-steps in order: high, low */
+    float S[8];  /* of a link: two accumulator tiles of 8 keys */
+    uint4 M[16]; /* transition_at(), k-steps in order: high, low */
     float2 factor[2];
 
     __device__ __forceinline__ void fetch(const uint4 *from, int s)
@@ -97,18 +97,6 @@ struct Step {
     }
 };
 
-__device__ __forceinline__ void load_tiles(float (&x)[8], const float4 *block, int w)
-{
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const float4 y = block[(2 * w + i) * GROUP];
-        x[4 * i] = y.x;
-        x[4 * i + 1] = y.y;
-        x[4 * i + 2] = y.z;
-        x[4 * i + 3] = y.w;
-    }
-}
-
 /*
  * S times M's factors as this warp's k-step of operand A, two fp16 numbers an entry, high and low; rows divided by powers of
  * two, which are the k-step's own.
@@ -119,9 +107,8 @@ __device__ __forceinline__ void share_operand(const Step &step, u32 operand, u32
 #pragma unroll
     for (int i = 0; i < 8; ++i)
         x[i] = step.S[i] * (i & 1 ? step.factor[i / 4].y : step.factor[i / 4].x);
-    const float2 m = row_max(x);
-    const float lo = row_scale(quad_max(m.x)), hi = row_scale(quad_max(m.y));
-    scale_rows(x, inverse(lo), inverse(hi));
+    const float2 scale = scales_of_rows(row_max(x));
+    scale_rows(x, inverse(scale.x), inverse(scale.y));
     u32 high[4], low[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -129,7 +116,7 @@ __device__ __forceinline__ void share_operand(const Step &step, u32 operand, u32
     operand += w * 1024 + lane_id() * 16;
     store_shared(operand, high[0], high[1], high[2], high[3]);
     store_shared(operand + 512, low[0], low[1], low[2], low[3]);
-    if ((lane_id() & 3) == 0) store_shared(scales + w * 64 + lane_id() * 2, lo, hi);
+    if ((lane_id() & 3) == 0) store_shared(scales + w * 64 + lane_id() * 2, scale.x, scale.y);
 }
 
 /* A k-step of what is shared. */
@@ -199,7 +186,7 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
     Ahead ahead = links_ahead(p, index, columns.group); /* one at least */
     acquire();
     Step step;
-    load_tiles(step.S, link_state(link, columns), w);
+    load_link(step.S, link_state(link, columns), 2 * w);
     step.fetch_factors(link, w);
 #pragma unroll
     for (int s = 0; s < STATE_WARPS; ++s)
@@ -210,7 +197,7 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
         float addend[8];
         link += stride;
         index += index_step(p);
-        load_tiles(addend, link_state(link, columns), w);
+        load_link(addend, link_state(link, columns), 2 * w);
         share_operand(step, operand, scales, w);
         if (--ahead.links == 0 && !ahead.ends) {
             ahead = links_ahead(p, index, columns.group);

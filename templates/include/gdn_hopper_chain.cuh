@@ -106,11 +106,6 @@ template <int STEPS> __device__ __forceinline__ bool in_range(const u32 (&a)[STE
     return (m & 0xffffu) - ROW_LOW <= F16_2_14 - ROW_LOW && (m >> 16) - ROW_LOW <= F16_2_14 - ROW_LOW;
 }
 
-__device__ __forceinline__ float2 scales_of_rows(float2 largest)
-{
-    return { row_scale(quad_max(largest.x)), row_scale(quad_max(largest.y)) };
-}
-
 /* The rare way to K S, of a warp alone: rows of S^T are scaled into fp16's range by the powers of two that come back. */
 __device__ __forceinline__ float2 scaled_keys(float (&x)[32], const float (&S)[64], u32 k_tile)
 {

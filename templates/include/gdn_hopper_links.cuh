@@ -39,11 +39,12 @@ __device__ __forceinline__ float4 *link_state(u8 *link, const Place &place)
     return (float4 *)link + place.group * (16 * GROUP) + 32 * place.warp + lane_id();
 }
 
-__device__ __forceinline__ void load_link(float (&S)[64], const float4 *from)
+/* Of these columns N / 4 tiles of 8 keys, from tile `first` on. */
+template <int N> __device__ __forceinline__ void load_link(float (&S)[N], const float4 *from, int first = 0)
 {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-        const float4 x = from[i * GROUP];
+    for (int i = 0; i < N / 4; ++i) {
+        const float4 x = from[(first + i) * GROUP];
         S[4 * i] = x.x;
         S[4 * i + 1] = x.y;
         S[4 * i + 2] = x.z;

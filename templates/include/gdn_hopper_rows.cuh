@@ -69,6 +69,11 @@ template <int N> __device__ __forceinline__ float2 row_max(const float (&x)[N])
     return m;
 }
 
+__device__ __forceinline__ float2 scales_of_rows(float2 largest)
+{
+    return { row_scale(quad_max(largest.x)), row_scale(quad_max(largest.y)) };
+}
+
 /* max(|a|, |b|) of both halves, of any sign; NaN gives the other. */
 __device__ __forceinline__ u32 larger_f16x2(u32 a, u32 b)
 {

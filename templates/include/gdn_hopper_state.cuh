@@ -69,12 +69,11 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
     if constexpr (!spec::IO_BF16) {
         st.S_scaled = !fits(st.packed, F16_2_14);
         if (rarely(st.S_scaled)) {
-            const float2 m = row_max(st.S);
-            const float lo = row_scale(quad_max(m.x)), hi = row_scale(quad_max(m.y));
-            store_shared(scale_slot(place.index()), lo, hi);
-            scale_rows(st.S, inverse(lo), inverse(hi));
+            const float2 scale = scales_of_rows(row_max(st.S));
+            store_shared(scale_slot(place.index()), scale.x, scale.y);
+            scale_rows(st.S, inverse(scale.x), inverse(scale.y));
             pack_io_rows(st.packed, st.S);
-            scale_rows(st.S, lo, hi);
+            scale_rows(st.S, scale.x, scale.y);
         }
     }
 }
