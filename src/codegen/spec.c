@@ -44,6 +44,7 @@ static const char *const hopper_headers[] = {
     "gdn_hopper_gates.cuh",
     "gdn_hopper_output.cuh",
     "gdn_hopper_blocks.cuh",
+    "gdn_hopper_diagonals.cuh",
     "gdn_hopper_inverse.cuh",
     "gdn_hopper_aux.cuh",
     "gdn_hopper_rows.cuh",
@@ -63,6 +64,7 @@ static const char *const hopper_split_headers[] = {
     "gdn_hopper_copies.cuh",
     "gdn_hopper_images.cuh",
     "gdn_hopper_blocks.cuh",
+    "gdn_hopper_diagonals.cuh",
     "gdn_hopper_inverse.cuh",
     "gdn_hopper_aux.cuh",
     "gdn_hopper_factors.cuh",
@@ -198,7 +200,7 @@ static void hopper_registers(struct gdni_spec *s, int32_t groups)
 static void derive_hopper(struct gdni_spec *s)
 {
     enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
-    enum { DIAGONALS = 8 * (2 * (8 * 48 + 16) + 128), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
+    enum { DIAGONALS = 8 * (2 * (8 * 48 + 16)), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
     const int32_t groups = s->params.block_dv / COLUMNS, square = s->params.chunk * s->params.chunk * 2;
     const int32_t tile = s->params.chunk * s->dk * 2, columns = groups * s->params.chunk * COLUMNS * 2;
     s->threads = (2 + groups) * WARPGROUP;

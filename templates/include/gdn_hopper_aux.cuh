@@ -6,6 +6,7 @@
 
 #include "gdn_gates.cuh"
 #include "gdn_hopper_blocks.cuh"
+#include "gdn_hopper_diagonals.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_table.cuh"
 #include "gdn_norms.cuh"
@@ -226,8 +227,8 @@ __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGate
     store_shared(to + QUARTER_COLUMN, y.x[1] * b0 * f16_hi(gates.top));
     store_shared(to + QUARTER, y.x[6] * b1 * f16_lo(gates.right));
     store_shared(to + QUARTER + QUARTER_COLUMN, y.x[7] * b1 * f16_hi(gates.right));
-    store_shared(diagonal + 2 * QUARTER + 4 * lane, multiply_f16x2(pack_f16x2(y.x[2] * -b1, y.x[3] * -b1), gates.low));
     store_off_diagonal(x, l_tile, table, norms, band, -b0, -b1);
+    invert_diagonal(l_tile, diagonal, multiply_f16x2(pack_f16x2(y.x[2] * -b1, y.x[3] * -b1), gates.low), band);
 }
 
 /* P of this band; rows g and g + 8 times f0 and f1: the part of scale that P carries, and norms. */
@@ -253,15 +254,17 @@ __device__ __forceinline__ void clear_squares(int band)
 #pragma unroll 1
         for (int i = lane_id(); i < SQUARE / 4 / 16; i += 32)
             store_shared(at(T_AT) + tile * SQUARE + band * (SQUARE / 4) + 16 * i, 0, 0, 0, 0);
+    async_proxy_fence(); /* operands before there is the first P */
 }
 
 /*
  * L and P of each chunk. The inverse warp makes T of L meanwhile; of a chunk whose T was kept there is no L. Chunks whose
- * output nobody wants have no P: their O is made of an old one, and dropped. band: the warp's 16 rows.
+ * output nobody wants have no P: their O is made of an old one, and dropped. A wgmma stands in a branch only where none is in
+ * flight, and is waited for there: ptxas would serialize all of the kernel's. band: the warp's 16 rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
-    float kk[32], qk[32];
+    float x[32];
     Clock c = { 0, 0, 0 };
     clear_squares(band);
     for (;; c.advance()) {
@@ -269,35 +272,39 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         const u32 table = c.table();
         mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         const u32 flags = load_shared_u32(table + FLAGS);
-        issue_gram(kk, c.k(), c.k()); /* behind the last chunk of some tile, and of no use: flags are waited for meanwhile */
         if (rarely(flags & CHUNK_END)) break;
+        const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
         const DiagonalGates gates = diagonal_gates(table, band);
-        mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
-        wgmma_wait<0>();
-        settled(kk);
-        if constexpr (spec::QK_L2NORM) {
-            share_key_norms(c, diagonal_block(kk, band), band);
-            bar_sync(BAR_AUX, GROUP);
-            if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, key_norms(c.n));
+        if (has_t && !spec::QK_L2NORM) {
+            mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1);
+        } else {
+            issue_gram(x, c.k(), c.k());
+            mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
+            wgmma_wait<0>();
+            settled(x);
+            if constexpr (spec::QK_L2NORM) {
+                share_key_norms(c, diagonal_block(x, band), band);
+                bar_sync(BAR_AUX, GROUP);
+                if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, key_norms(c.n));
+            }
+            if (!has_t)
+                store_l(x, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table,
+                        key_norms(c.n), band);
         }
-        if (!spec::CARRIES || !rarely(flags & CHUNK_HAS_T))
-            store_l(kk, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, key_norms(c.n),
-                    band);
         mbar_arrive_warp(bar(L_FULL + slot), lane_id());
         if constexpr (spec::QK_L2NORM) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
-        issue_gram(qk, c.q(), c.k());
         if (band == 0) mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1); /* for all four: looking takes from those who work */
         bar_sync(BAR_AUX, GROUP);
-        wgmma_wait<0>();
-        settled(qk);
         if (!(flags & CHUNK_STATE)) {
+            issue_gram(x, c.q(), c.k());
+            wgmma_wait<0>();
+            settled(x);
             float2 r = { 1.0f, 1.0f };
             if constexpr (spec::QK_L2NORM) r = query_norms(c, band);
-            store_p(qk, gates, at(P_AT) + slot * SQUARE, table, key_norms(c.n), band, p.p_scale * r.x, p.p_scale * r.y);
+            store_p(x, gates, at(P_AT) + slot * SQUARE, table, key_norms(c.n), band, p.p_scale * r.x, p.p_scale * r.y);
+            async_proxy_fence();
         }
-        async_proxy_fence();
         mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
     }
-    wgmma_wait<0>();
     mbar_arrive_warp(bar(L_FULL + (c.n & 1)), lane_id()); /* whose inverter looks there for the end */
 }

@@ -68,7 +68,8 @@ __device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 t
     u32 flags = (u32)cursor.number << ITEM_SHIFT;
     if (cursor.step == cursor.item.end - 1) flags |= CHUNK_LAST;
     if (cursor.step == cursor.item.main - 1) flags |= CHUNK_REPLAYED;
-    if (cursor.item.start == START_IDENTITY) flags |= CHUNK_TRANSITION;
+    const bool looks = flags & CHUNK_LAST || cursor.step % 4 == 3; /* each look takes a tenth of a chunk */
+    if (cursor.item.start == START_IDENTITY && looks) flags |= CHUNK_TRANSITION;
     if (cursor.step < cursor.item.main) flags |= CHUNK_STATE;
     if constexpr (spec::CARRIES) {
         const u32 keeper = p.partition ? load_shared_u32(keeper_of(cursor.number)) : 0;
@@ -86,17 +87,29 @@ __device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 t
     store_shared(table + FLAGS, flags);
 }
 
+/* A chunk's log2 decays and betas, two tokens a lane. */
+struct TokenGates {
+    float decay[2], beta[2];
+
+    __device__ __forceinline__ TokenGates(const prefill_params &p, const Cursor &cursor, const RawGates &raw)
+    {
+        const u32 part = entry_of(cursor.number) + ITEM_PART; /* read again, not kept */
+        const GateReader rates(p, cursor.item, spec::GATE_LOGITS ? (int)load_shared_u32(part) / PARTS : 0, 0);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            decay[i] = rates.log2_decay(raw.decay[i]);
+            beta[i] = GateReader::beta_of(raw.beta[i]);
+        }
+    }
+};
+
 /* The table of chunk number n, which the cursor stands at. */
-__device__ __forceinline__ void make_table(const prefill_params &p, const Cursor &cursor, const RawGates &raw, int n)
+__device__ __forceinline__ void make_table(const prefill_params &p, const Cursor &cursor, const TokenGates &gates, int n)
 {
     const int slot = n % GATE_STAGES, lane = lane_id(); /* read again, not kept */
     const u32 table = at(GATE_AT) + slot * GATE;
-    const u32 part = entry_of(cursor.number) + ITEM_PART; /* read again, not kept */
-    const GateReader rates(p, cursor.item, spec::GATE_LOGITS ? (int)load_shared_u32(part) / PARTS : 0, 0);
-    const float decay[2] = { rates.log2_decay(raw.decay[0]), rates.log2_decay(raw.decay[1]) };
-    const float beta[2] = { GateReader::beta_of(raw.beta[0]), GateReader::beta_of(raw.beta[1]) };
     mbar_wait(bar(GATE_EMPTY + slot), (n / GATE_STAGES & 1) ^ 1);
-    store_gates(table, decay, beta, p.p_scale, lane);
+    store_gates(table, gates.decay, gates.beta, p.p_scale, lane);
     if (lane == 0) store_chunk_facts(p, table, cursor);
     mbar_arrive(bar(CHUNK_FULL + slot));
 }
@@ -107,12 +120,13 @@ __device__ __forceinline__ void table_role(const prefill_params &p)
     Cursor cursor;
     int n = 0;
     for (int number = 0; cursor.enter(p, number); ++number) {
-        RawGates raw = cursor.fetch(p, cursor.step);
+        TokenGates gates(p, cursor, cursor.fetch(p, cursor.step));
         for (; cursor.step < cursor.item.end; cursor.advance(p), ++n) {
-            RawGates next; /* on their way while the table is made */
+            RawGates next = {}; /* on their way while the table is made */
             if (cursor.step + 1 < cursor.item.end) next = cursor.fetch(p, cursor.step + 1);
-            make_table(p, cursor, raw, n);
-            raw = next;
+            make_table(p, cursor, gates, n);
+            /* Here, not at the table: who waits for loads there waits for the next chunk's too, counted with them. */
+            gates = TokenGates(p, cursor, next);
         }
     }
     const int slot = n % GATE_STAGES;

@@ -242,7 +242,7 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
 /* By the tile warp, after the last ticket: once all the CTA's items are left, a pair to repeat from its first wrong guess. */
 __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, int lane)
 {
-    Item item;
+    Item item = {}; /* all of it, else ptxas keeps a last item's for it */
     item.n = -1;
     if (!p.partition) return item;
     if (items > 0) mbar_wait(bar(ITEM_LEFT + (items - 1) % ITEM_SLOTS), (items - 1) / ITEM_SLOTS & 1);

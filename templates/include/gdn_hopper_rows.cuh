@@ -182,14 +182,24 @@ __device__ __forceinline__ void subtract(float *x, u32 v_top, u32 v_low, float e
     x[3] = io_hi(v_low) * beta1 - e1 * x[3];
 }
 
-/* W = V - e (K S), in place; times beta where that is not in T. */
-__device__ __forceinline__ void residual(float (&x)[32], const u32 (&v)[4][4], u32 table)
+/* What W has of the gates of this lane's tokens of 16. */
+struct ResidualGates {
+    float4 e, beta;
+
+    __device__ __forceinline__ ResidualGates(u32 table, int m16)
+        : e(gates_of_16(table + DECAY_IN, m16)), beta{ 1.0f, 1.0f, 1.0f, 1.0f }
+    {
+        if constexpr (!BETA_IN_T) beta = gates_of_16(table + BETA, m16);
+    }
+};
+
+/* W = V - e (K S), in place; times beta where that is not in T. gates: of the first 16 tokens. */
+__device__ __forceinline__ void residual(float (&x)[32], const u32 (&v)[4][4], ResidualGates gates, u32 table)
 {
 #pragma unroll
     for (int m16 = 0; m16 < 4; ++m16) {
-        const float4 e = gates_of_16(table + DECAY_IN, m16);
-        float4 beta = { 1.0f, 1.0f, 1.0f, 1.0f };
-            if constexpr (!BETA_IN_T) beta = gates_of_16(table + BETA, m16);
+        const float4 e = gates.e, beta = gates.beta;
+        if (m16 < 3) gates = ResidualGates(table, m16 + 1);
         subtract(&x[8 * m16], v[m16][0], v[m16][1], e.x, e.y, beta.x, beta.y);
         subtract(&x[8 * m16 + 4], v[m16][2], v[m16][3], e.z, e.w, beta.z, beta.w);
     }
@@ -203,11 +213,14 @@ __device__ __forceinline__ void scale_tokens(float (&O)[32], const float4 &e, in
     o[4] *= e.z, o[5] *= e.w, o[6] *= e.z, o[7] *= e.w;
 }
 
-__device__ __forceinline__ void decay_output(float (&O)[32], u32 table)
+__device__ __forceinline__ void decay_output(float (&O)[32], float4 e, u32 table)
 {
 #pragma unroll
-    for (int m16 = 0; m16 < 4; ++m16)
-        scale_tokens(O, gates_of_16(table + DECAY_IN_Q, m16), m16);
+    for (int m16 = 0; m16 < 4; ++m16) {
+        const float4 now = e;
+        if (m16 < 3) e = gates_of_16(table + DECAY_IN_Q, m16 + 1);
+        scale_tokens(O, now, m16);
+    }
 }
 
 /* O^T of this warp's 16 value columns to its warpgroup's half tile, token-major. */

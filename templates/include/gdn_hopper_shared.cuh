@@ -53,9 +53,9 @@ constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the 
 constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup]; between items: gdn_hopper_carry.cuh */
 /*
  * A band's 16 x 16 block of L on the diagonal: its upper left and its lower right quarter in fp32 by columns, for which the
- * strides leave no bank conflicts, neither of who stores nor of who loads; then minus its lower left one, fp16, by rows.
+ * strides leave no bank conflicts, neither of who stores nor of who loads.
  */
-constexpr int QUARTER_COLUMN = 12 * 4, QUARTER = 8 * QUARTER_COLUMN + 16, DIAGONAL = 2 * QUARTER + 128;
+constexpr int QUARTER_COLUMN = 12 * 4, QUARTER = 8 * QUARTER_COLUMN + 16, DIAGONAL = 2 * QUARTER;
 constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
@@ -103,7 +103,7 @@ enum {
     TP_EMPTY = TP_FULL + TP_STAGES,
     O_FULL = TP_EMPTY + TP_STAGES, /* [state warpgroup] */
     O_EMPTY = O_FULL + STATE_GROUPS,
-    L_FULL = O_EMPTY + STATE_GROUPS, /* L, its diagonal blocks apart, chunks in turn */
+    L_FULL = O_EMPTY + STATE_GROUPS, /* L, its diagonal blocks inverted, chunks in turn */
     L_EMPTY = L_FULL + 2,
     ITEM_DONE = L_EMPTY + 2, /* items in turn: their states are handed over */
     TAIL = ITEM_DONE + 2,    /* a tail chunk's tiles, before their rest is cleared */

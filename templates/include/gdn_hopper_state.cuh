@@ -96,12 +96,23 @@ __device__ __forceinline__ void issue_solve(State &st, const u32 (&W)[4][4], u32
     wgmma_commit();
 }
 
+/* d of this lane's tokens of 32, asked for before something else is waited for: shared memory takes its time. */
+struct Decays {
+    float4 d[2];
+
+    __device__ __forceinline__ void load(u32 table, int half)
+    {
+        d[0] = gates_of_16(table + DECAY_OUT, 2 * half);
+        d[1] = gates_of_16(table + DECAY_OUT, 2 * half + 1);
+    }
+};
+
 /* d V' of 32 tokens in the I/O type, as operands A. */
-__device__ __forceinline__ void pack_decayed(u32 (&Z)[2][4], const float (&v)[16], u32 table, int half)
+__device__ __forceinline__ void pack_decayed(u32 (&Z)[2][4], const float (&v)[16], const Decays &decays)
 {
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-        const float4 d = gates_of_16(table + DECAY_OUT, 2 * half + s);
+        const float4 d = decays.d[s];
         const float *x = &v[8 * s];
         Z[s][0] = pack_io(x[0] * d.x, x[1] * d.y);
         Z[s][1] = pack_io(x[2] * d.x, x[3] * d.y);
@@ -128,9 +139,9 @@ __device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], c
 
 /*
  * The first half of V', which is there, goes into the second one, and then, as that does, into O and S: packed operands take
- * the place of what they were packed from. O completes with all but the last committed group.
+ * the place of what they were packed from. decays: of the first half. O completes with all but the last committed group.
  */
-__device__ __forceinline__ void issue_finish(State &st, u32 table, u32 t_tile, u32 p_tile, u32 k_tile)
+__device__ __forceinline__ void issue_finish(State &st, Decays decays, u32 table, u32 t_tile, u32 p_tile, u32 k_tile)
 {
     u32 Y[2][2][4], Z[2][2][4];
     pack_f16_rows(Y[0], st.V[0]);
@@ -139,12 +150,13 @@ __device__ __forceinline__ void issue_finish(State &st, u32 table, u32 t_tile, u
     for (int s = 0; s < 2; ++s)
         wgmma_rs_n32_f16(st.V[1], Y[0][s], descriptor(k_major(t_tile) + ((4096 + 32 * s) >> 4)), 1);
     wgmma_commit();
-    pack_decayed(Z[0], st.V[0], table, 0);
+    pack_decayed(Z[0], st.V[0], decays);
+    decays.load(table, 1);
     issue_updates(st, Y[0], Z[0], p_tile, k_tile, 0);
     wgmma_wait<1>();
     settled(st.V[1]);
     pack_f16_rows(Y[1], st.V[1]);
-    pack_decayed(Z[1], st.V[1], table, 1);
+    pack_decayed(Z[1], st.V[1], decays);
     issue_updates(st, Y[1], Z[1], p_tile, k_tile, 1);
 }
 
@@ -168,7 +180,7 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
     scale_rows(st.O, s.x, s.y);
     u32 v[4][4];
     load_values(v, c.v() + place.group * HALF + values_at(place.warp));
-    residual(st.O, v, table);
+    residual(st.O, v, ResidualGates(table, 0), table);
     arrive_warp(V_EMPTY + (c.n & 1));
     const float2 m = row_max(st.O);
     const float size = norm_size(load_shared_u32(table + W_LIMIT));
@@ -186,9 +198,9 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 }
 
 /*
- * From K S until the first half of V' is there two state warpgroups take turns: half a chunk apart, one's products run while
- * the other packs. Turns that end earlier (K S issued, or done, or Q S issued) gained nothing, nor did a late start alone.
- * Whoever waits for its turn holds up nothing that the other needs. A lone one only meets here, which kept() counts on.
+ * From K S until Q S and T are there two state warpgroups take turns: half a chunk apart, one's products run while the other
+ * packs. Where in that half turns end makes a percent. Whoever waits for its turn holds up nothing that the other needs. A lone
+ * one only meets here, which kept() counts on.
  */
 __device__ __forceinline__ void take_turn(int group)
 {
@@ -212,23 +224,26 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     float2 s = { 1.0f, 1.0f };
     if (!SCALED) arrive_warp(V_EMPTY + (c.n & 1));
     if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
+    const float4 e = gates_of_16(table + DECAY_IN_Q, 0);
     wgmma_wait<0>();
     settled(st.O);
     if (SCALED) {
         rescaled_residual(W, st, c, place);
         s = load_shared_float2(scale_slot(place.index()));
     }
+    pass_turn(place.group);
     issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
     arrive_warp(Q_EMPTY + c.q_slot);
-    decay_output(st.O, table);
+    decay_output(st.O, e, table);
+    Decays decays;
+    decays.load(table, 0);
     wgmma_wait<1>();
     settled(st.V[0]);
     if (SCALED) { /* the other terms of the sums join V' at its scale */
         scale_rows(st.O, inverse(s.x), inverse(s.y));
         scale_rows(st.S, inverse(s.x), inverse(s.y));
     }
-    pass_turn(place.group);
-    issue_finish(st, table, at(T_AT) + (c.n & 1) * SQUARE, at(P_AT) + (c.n & 1) * SQUARE, c.k());
+    issue_finish(st, decays, table, at(T_AT) + (c.n & 1) * SQUARE, at(P_AT) + (c.n & 1) * SQUARE, c.k());
     arrive_warp(GATE_EMPTY + (c.n & 3));
     const int n = c.n + 1;
     if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next chunk may not be known before this one is done */
@@ -257,7 +272,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     float x[32];
     u32 v[4][4], W[4][4];
     const u32 now = load_shared_u32(table + FLAGS);
-    const bool last = now & CHUNK_LAST;
+    const bool last = now & CHUNK_LAST, wanted = !(now & CHUNK_STATE); /* its O */
     const float decay = load_shared_float(table + DECAY_ALL);
     pack_state(st, place);
     take_turn(place.group);
@@ -275,9 +290,10 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
     const u32 limits = load_shared_u32(table + W_LIMIT); /* late it would hold up Q S */
     const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
+    const ResidualGates first(table, 0);
     wgmma_wait<EARLY_Q ? 1 : 0>();
     settled(x);
-    residual(x, v, table);
+    residual(x, v, first, table);
     pack_f16_rows(W, x);
     if constexpr (!EARLY_Q) {
         /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
@@ -286,7 +302,9 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         for (int i = 0; i < 16; ++i)
             any |= W[i / 4][i % 4];
         if (rarely(any == 0)) mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4()); /* complete already */
-        issue_keys(st.O, st.packed, c.q());
+        /* Here a branch around wgmma does no harm, since none is in flight: see aux_role(). */
+        if constexpr (spec::CARRIES) clear(st.O);
+        if (!spec::CARRIES || wanted) issue_keys(st.O, st.packed, c.q());
     }
     /* One way for the whole warpgroup, whose warps must execute the same products. */
     const bool usual =

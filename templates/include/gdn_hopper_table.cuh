@@ -38,7 +38,10 @@ enum {
 };
 /* Of an image, which has no use for what else is there: what its X and its P T are divided by, powers of two. */
 constexpr int SIZE_X = BETA_SCALE, SIZE_SCORES = W_LIMIT;
-/* FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. Above them the number of the CTA's item, modulo what fits. */
+/*
+ * FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. TRANSITION: keep_size() looks behind it. Above them the number
+ * of the CTA's item, modulo what fits.
+ */
 enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
 enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, ITEM_SHIFT = 8 };
 
