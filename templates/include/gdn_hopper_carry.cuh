@@ -78,10 +78,10 @@ __device__ __forceinline__ Ahead links_ahead(const prefill_params &p, int index,
 
 /* ---- Steps -------------------------------------------------------------------------------------------------------- */
 
-/* What a warp needs of a transition: operand B of its 16 rows, k-steps in order, and its columns' factors in S. */
+/* What a warp needs of a transition: operand B of its 16 rows, k-steps in order; its columns' factors in S; its diagonal. */
 struct Rows {
     uint4 M[STATE_WARPS];
-    float2 factor[2];
+    float2 factor[2], diagonal[2];
 
     __device__ __forceinline__ void fetch(u8 *link, int w)
     {
@@ -89,21 +89,31 @@ struct Rows {
 #pragma unroll
         for (int s = 0; s < STATE_WARPS; ++s)
             M[s] = rows[32 * s];
-        const float *const factors = transition_factors(link) + BLOCK_ROWS * w + 2 * (lane_id() & 3);
-        factor[0] = *(const float2 *)factors;
-        factor[1] = *(const float2 *)(factors + 8);
+        const int at = BLOCK_ROWS * w + 2 * (lane_id() & 3);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            factor[i] = *(const float2 *)(transition_factors(link) + at + 8 * i);
+            diagonal[i] = *(const float2 *)(transition_diagonal(link) + at + 8 * i);
+        }
     }
 };
 
-/* S times M's factors as this warp's k-step of operand A; rows divided by powers of two, which are the k-step's own. */
-__device__ __forceinline__ void share_operand(const float (&S)[8], const Rows &rows, u32 operand, u32 scales, int w)
+__device__ __forceinline__ void scale_keys(float (&x)[8], const float2 (&by)[2])
+{
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+        x[i] *= i & 1 ? by[i / 4].y : by[i / 4].x;
+}
+
+/* This warp's k-step of operand A; rows divided by powers of two, which are the k-step's own. */
+__device__ __forceinline__ void share_operand(const float (&S)[8], u32 operand, u32 scales, int w)
 {
     float x[8];
     u32 a[1][4];
+    const float2 scale = scales_of_rows(row_max(S));
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-        x[i] = S[i] * (i & 1 ? rows.factor[i / 4].y : rows.factor[i / 4].x);
-    const float2 scale = scales_of_rows(row_max(x));
+        x[i] = S[i];
     scale_rows(x, inverse(scale.x), inverse(scale.y));
     pack_f16_rows(a, x);
     store_shared(operand + 512 * w + 16 * lane_id(), a[0][0], a[0][1], a[0][2], a[0][3]);
@@ -150,9 +160,10 @@ struct Carried {
         float addend[8];
         load_link(addend, link_state(link, columns), 2 * w);
         next.fetch(ahead.links > 0 ? link : before, w); /* the last time for nobody: a branch here costs registers */
-        share_operand(S, rows, at(OPERAND_AT), at(SCALES_AT), w);
+        scale_keys(S, rows.factor);
+        share_operand(S, at(OPERAND_AT), at(SCALES_AT), w);
         bar_sync(BAR_CARRY, 2 * GROUP); /* all of it is shared, and nobody reads the last one */
-        clear(S);
+        scale_keys(S, rows.diagonal);
         multiply(S, rows, at(OPERAND_AT), at(SCALES_AT));
 #pragma unroll
         for (int i = 0; i < 8; ++i)

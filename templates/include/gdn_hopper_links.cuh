@@ -15,8 +15,8 @@
 #include "gdn_tile.cuh"
 #include "gdn_warp.cuh"
 
-constexpr int TRANSITION = D * D * 2; /* bytes; the factors of its columns come after it, gdn_hopper_transitions.cuh */
-constexpr int LINK_STATE_BYTES = spec::BLOCK_DV * D * 4, LINK_TRANSITION_BYTES = TRANSITION + D * 4;
+constexpr int TRANSITION = D * D * 2; /* bytes; factors and diagonal come after it, gdn_hopper_transitions.cuh */
+constexpr int LINK_STATE_BYTES = spec::BLOCK_DV * D * 4, LINK_TRANSITION_BYTES = TRANSITION + 2 * D * 4;
 
 __device__ __forceinline__ i64 link_bytes(const prefill_params &p)
 {

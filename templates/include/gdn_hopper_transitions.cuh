@@ -17,13 +17,19 @@
  * A transition M is run as a state that starts as the identity: this lane's rows of S^T are columns of M. It shrinks where the
  * delta rule forgets, and nothing is added to it: rows keep their size in a factor of their own, a power of two.
  *
- * In memory: M in fp16, columns divided by these factors, as the products that carry a state take it (gdn_hopper_carry.cuh);
- * then the factors. It is rounded once a partition, as each chunk rounds the states that it multiplies with K.
+ * In memory, columns divided by these factors: what is off M's diagonal in fp16, as the products that carry a state take it
+ * (gdn_hopper_carry.cuh); the factors; the diagonal. Off the diagonal stands what keys have done to a state, and is rounded
+ * once a partition, as each chunk rounds the states that it multiplies with K; what no key has touched is not.
  */
 
 __device__ __forceinline__ float *transition_factors(u8 *link)
 {
     return (float *)(link + LINK_STATE_BYTES + TRANSITION);
+}
+
+__device__ __forceinline__ float *transition_diagonal(u8 *link)
+{
+    return transition_factors(link) + D;
 }
 
 __device__ __forceinline__ void begin_transition(float (&S)[64], u8 *link, const Place &place)
@@ -53,6 +59,19 @@ __device__ __forceinline__ void keep_size(float (&S)[64], u8 *link, float limit,
     __syncwarp();
 }
 
+/* The diagonal of a warp's 16 x 16 block on it, of which this lane has two entries or none: to memory, and zero here. */
+__device__ __forceinline__ void take_diagonal(float (&x)[8], float *to)
+{
+    const int g = lane_id() >> 2, t = lane_id() & 3;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+        if (g == 2 * t + i) {
+            to[0] = x[i];
+            to[8] = x[6 + i];
+            x[i] = x[6 + i] = 0.0f;
+        }
+}
+
 /* Operand B of M's columns 16 s on, a k-step, and a warp's rows 16 w on: 16 bytes a lane. */
 __device__ __forceinline__ uint4 *transition_at(u8 *link, int w, int s)
 {
@@ -63,10 +82,15 @@ __device__ __forceinline__ void leave_transition(const float (&S)[64], u8 *link,
 {
 #pragma unroll
     for (int w = 0; w < STATE_WARPS; ++w) {
+        float x[8];
         u32 m[4];
 #pragma unroll
+        for (int i = 0; i < 8; ++i)
+            x[i] = S[8 * w + i];
+        if (w == place.index()) take_diagonal(x, transition_diagonal(link) + place.row(0));
+#pragma unroll
         for (int i = 0; i < 4; ++i)
-            movmatrix_trans(m[i], pack_f16x2(S[8 * w + 2 * i], S[8 * w + 2 * i + 1]));
+            movmatrix_trans(m[i], pack_f16x2(x[2 * i], x[2 * i + 1]));
         *transition_at(link, w, place.index()) = make_uint4(m[0], m[1], m[2], m[3]);
     }
     release();

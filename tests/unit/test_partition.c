@@ -9,7 +9,7 @@
 #include "specs.h"
 
 enum { CHUNK = 64, STATE_BYTES = 128 * 128 * 4, H200_SMS = 132 };
-enum { TRANSITION_BYTES = 128 * 128 * 2 + 128 * 4 }; /* fp16, and a factor for each column */
+enum { TRANSITION_BYTES = 128 * 128 * 2 + 2 * 128 * 4 }; /* fp16, a factor and the diagonal of each column */
 
 static struct gdni_problem problem_of(int32_t heads)
 {
@@ -466,7 +466,7 @@ Test(partition, no_call_needs_a_larger_workspace_than_its_plan_says)
 }
 
 /*
- * Words; and 5 states of 64 KiB for each SM, or, where states are carried, 2 of them with transitions of 32.5, and T of 64
+ * Words; and 5 states of 64 KiB for each SM, or, where states are carried, 2 of them with transitions of 33, and T of 64
  * chunks, 10 blocks of 512 bytes, for each SM and as many pairs as fit, here 2 sequences of 16 heads.
  */
 Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
