@@ -15,7 +15,7 @@
  *     producer   warp 0: K, Q, V tiles by TMA; warp 1: gate tables; warp 2: T; warp 3: O tiles to memory
  *     1, 2 state 64 value columns each: S^T (64 x 128, fp32) stays in registers for the whole item; packed accumulators are the
  *                A operands of every product
- *     aux        P, and L = tril(beta_i G_ij (K K^T)_ij, -1), of which T is made, one to two chunks ahead of these
+ *     aux        P, and L = tril(beta_i G_ij (K K^T)_ij, -1), with D, of which T is made, one to two chunks ahead of these
  *
  * All of them count the chunks of all items of the CTA in one sequence, so that loads, gates, T and P of the next item are made
  * while the state warpgroups finish the last one. The tile warp takes the items and announces them; what a chunk is (its

@@ -43,7 +43,7 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
 
 /*
  * Control words as gdn_hopper_items.cuh has them, then, for each link of a partition to the one before, a state, and where
- * states are carried the partition's transition: fp16, a factor and the diagonal's entry for each column. Then T of
+ * states are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column. Then T of
  * GDNI_KEPT_CHUNKS chunks of each partition that gates may cut.
  */
 static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec,
@@ -52,7 +52,7 @@ static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spe
 {
     enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8, T_BYTES = 10 * 16 * 16 * 2 };
     const int64_t row = spec->dk * (int64_t)sizeof(float), state = spec->params.block_dv * row;
-    const int64_t transition = carry ? spec->dk * row / 2 + 2 * row : 0;
+    const int64_t transition = carry ? (spec->dk + 1) * row : 0;
     const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem);
     const int64_t cut = carry == GDNI_CARRY_BY_GATES ? num_sms + pairs : 0;
     if (items < cut) items = cut;

@@ -1,6 +1,6 @@
 /*
- * gdn_hopper_aux.cuh - the aux warpgroup: L and P of a chunk from K K^T, Q K^T and its gate table. Must not know: states,
- * items, what becomes of L.
+ * gdn_hopper_aux.cuh - the aux warpgroup: L, with D, and P of a chunk from K K^T, Q K^T and its gate table. Must not know:
+ * states, items, what becomes of L.
  */
 #pragma once
 
@@ -209,10 +209,7 @@ __device__ __forceinline__ Block normed_diagonal_block(const float (&x)[32], u32
     return y;
 }
 
-/*
- * L of this band: its diagonal block as DIAGONAL says (what lies above the diagonal is never looked at), and -L in fp16 left
- * of it.
- */
+/* L of this band: -L in fp16 left of its diagonal block, and of that D^T, by way of DIAGONAL's two quarters. */
 __device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, u32 l_tile, u32 diagonal,
                                         u32 table, u32 norms, int band)
 {
@@ -260,7 +257,7 @@ __device__ __forceinline__ void clear_squares(int band)
 /*
  * L and P of each chunk. The inverse warp makes T of L meanwhile; of a chunk whose T was kept there is no L. Chunks whose
  * output nobody wants have no P: their O is made of an old one, and dropped. A wgmma stands in a branch only where none is in
- * flight, and is waited for there: ptxas would serialize all of the kernel's. band: the warp's 16 rows.
+ * flight, and is waited for there, else ptxas serializes all of the kernel's. band: the warp's 16 rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {

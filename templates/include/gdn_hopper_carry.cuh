@@ -29,7 +29,7 @@
 constexpr int BLOCKS = STATE_WARPS, BLOCK_ROWS = 16;
 
 /* In the O tiles, which nobody has output in: two steps in turn. In scale_slot()'s place: the operand's scales. */
-constexpr int OPERAND = STATE_WARPS * 512, OPERAND_SCALES = STATE_WARPS * BLOCK_ROWS * 4;
+constexpr int OPERAND = STATE_WARPS * 2 * 512, OPERAND_SCALES = STATE_WARPS * BLOCK_ROWS * 4;
 static_assert(2 * OPERAND <= STATE_GROUPS * HALF && SCALE_AT + 2 * OPERAND_SCALES <= BAR_AT, "they fit");
 
 /* ---- Runs --------------------------------------------------------------------------------------------------------- */
@@ -78,119 +78,141 @@ __device__ __forceinline__ Ahead links_ahead(const prefill_params &p, int index,
 
 /* ---- Steps -------------------------------------------------------------------------------------------------------- */
 
-/* What a warp needs of a transition: operand B of its 16 rows, k-steps in order; its columns' factors in S; its diagonal. */
-struct Rows {
-    uint4 M[STATE_WARPS];
-    float2 factor[2], diagonal[2];
+/* A warp's part of a step: 16 keys of the next state. */
+struct Step {
+    float S[8];  /* of a link: two accumulator tiles of 8 keys */
+    uint4 M[16]; /* transition_at(), k-steps in order: high, low */
+    float2 factor[2];
 
-    __device__ __forceinline__ void fetch(u8 *link, int w)
+    __device__ __forceinline__ void fetch(const uint4 *from, int s)
     {
-        const uint4 *const rows = transition_at(link, w, 0);
-#pragma unroll
-        for (int s = 0; s < STATE_WARPS; ++s)
-            M[s] = rows[32 * s];
-        const int at = BLOCK_ROWS * w + 2 * (lane_id() & 3);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            factor[i] = *(const float2 *)(transition_factors(link) + at + 8 * i);
-            diagonal[i] = *(const float2 *)(transition_diagonal(link) + at + 8 * i);
-        }
+        M[2 * s] = from[64 * s];
+        M[2 * s + 1] = from[64 * s + 32];
+    }
+    __device__ __forceinline__ void fetch_factors(u8 *link, int w)
+    {
+        const float *const from = transition_factors(link) + BLOCK_ROWS * w + 2 * (lane_id() & 3);
+        factor[0] = *(const float2 *)from;
+        factor[1] = *(const float2 *)(from + 8);
     }
 };
 
-__device__ __forceinline__ void scale_keys(float (&x)[8], const float2 (&by)[2])
-{
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-        x[i] *= i & 1 ? by[i / 4].y : by[i / 4].x;
-}
-
-/* This warp's k-step of operand A; rows divided by powers of two, which are the k-step's own. */
-__device__ __forceinline__ void share_operand(const float (&S)[8], u32 operand, u32 scales, int w)
+/*
+ * S times M's factors as this warp's k-step of operand A, two fp16 numbers an entry, high and low; rows divided by powers of
+ * two, which are the k-step's own.
+ */
+__device__ __forceinline__ void share_operand(const Step &step, u32 operand, u32 scales, int w)
 {
     float x[8];
-    u32 a[1][4];
-    const float2 scale = scales_of_rows(row_max(S));
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-        x[i] = S[i];
+        x[i] = step.S[i] * (i & 1 ? step.factor[i / 4].y : step.factor[i / 4].x);
+    const float2 scale = scales_of_rows(row_max(x));
     scale_rows(x, inverse(scale.x), inverse(scale.y));
-    pack_f16_rows(a, x);
-    store_shared(operand + 512 * w + 16 * lane_id(), a[0][0], a[0][1], a[0][2], a[0][3]);
-    if ((lane_id() & 3) == 0) store_shared(scales + 64 * w + 2 * lane_id(), scale.x, scale.y);
+    u32 high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        split_f16(high[i], low[i], x[2 * i], x[2 * i + 1]);
+    operand += w * 1024 + lane_id() * 16;
+    store_shared(operand, high[0], high[1], high[2], high[3]);
+    store_shared(operand + 512, low[0], low[1], low[2], low[3]);
+    if ((lane_id() & 3) == 0) store_shared(scales + w * 64 + lane_id() * 2, scale.x, scale.y);
 }
 
-/* x += M times what is shared. */
-__device__ __forceinline__ void multiply(float (&x)[8], const Rows &rows, u32 operand, u32 scales)
+/* A k-step of what is shared. */
+struct Operand {
+    u32 high[4], low[4];
+    float2 scale;
+
+    __device__ __forceinline__ void load(u32 operand, u32 scales, int s)
+    {
+        const uint4 h = load_shared_16(operand + s * 1024 + lane_id() * 16),
+                    l = load_shared_16(operand + s * 1024 + 512 + lane_id() * 16);
+        scale = load_shared_float2(scales + s * 64 + (lane_id() >> 2) * 8);
+        high[0] = h.x, high[1] = h.y, high[2] = h.z, high[3] = h.w;
+        low[0] = l.x, low[1] = l.y, low[2] = l.z, low[3] = l.w;
+    }
+};
+
+/* d += a times an entry of Step::M. */
+__device__ __forceinline__ void mma_rows(float (&d)[2][4], const u32 (&a)[4], const uint4 &m)
 {
+    const u32 b[4] = { m.x, m.y, m.z, m.w };
+    mma_block(d, a, b);
+}
+
+/*
+ * S = M times what is shared: products of high and low halves but for low times low, 2^-21 of a k-step's largest entry. Two
+ * k-steps at a time, since a product waits for the one that it is added to. next: the link of the next step's transition, which
+ * takes the registers of this one's.
+ */
+__device__ __forceinline__ void multiply(Step &step, u32 operand, u32 scales, u8 *next, int w)
+{
+    clear(step.S);
+    const uint4 *const from = transition_at(next, w, 0);
+    step.fetch_factors(next, w);
 #pragma unroll
-    for (int s = 0; s < STATE_WARPS; ++s) {
-        const uint4 from = load_shared_16(operand + 512 * s + 16 * lane_id()), m = rows.M[s];
-        const float2 scale = load_shared_float2(scales + 64 * s + 8 * (lane_id() >> 2));
-        const u32 a[4] = { from.x, from.y, from.z, from.w }, b[4] = { m.x, m.y, m.z, m.w };
-        float d[2][4] = {};
-        mma_block(d, a, b);
+    for (int s = 0; s < STATE_WARPS; s += 2) {
+        Operand a[2];
+        a[0].load(operand, scales, s);
+        a[1].load(operand, scales, s + 1);
+        float d[2][2][4] = {};
+        mma_rows(d[0], a[0].high, step.M[2 * s]);
+        mma_rows(d[1], a[1].high, step.M[2 * s + 2]);
+        mma_rows(d[0], a[0].low, step.M[2 * s]);
+        mma_rows(d[1], a[1].low, step.M[2 * s + 2]);
+        mma_rows(d[0], a[0].high, step.M[2 * s + 1]);
+        mma_rows(d[1], a[1].high, step.M[2 * s + 3]);
+        step.fetch(from, s);
+        step.fetch(from, s + 1);
+        if (rarely(w < 0)) bar_sync(BAR_CARRY, 2 * GROUP); /* never: a branch keeps later products behind these loads */
 #pragma unroll
-        for (int i = 0; i < 8; ++i)
-            x[i] += d[i / 4][i % 4] * (i & 2 ? scale.y : scale.x);
+        for (int i = 0; i < 16; ++i)
+            step.S[i % 8] += d[i / 8][i / 4 % 2][i % 4] * (i & 2 ? a[i / 8].scale.y : a[i / 8].scale.x);
     }
 }
 
 /* ---- Carrying ----------------------------------------------------------------------------------------------------- */
 
-/* A block on its way through a run. */
-struct Carried {
-    float S[8];
-    u8 *link; /* where it is */
-    int index;
-    Ahead ahead;
-
-    /* From its link to the next one. rows: of the transition in between; next: those of the one after that, if there is one. */
-    template <int ODD>
-    __device__ __forceinline__ void step(const prefill_params &p, const Rows &rows, Rows &next, const Place &columns, int w)
-    {
-        constexpr int OPERAND_AT = O_AT + ODD * OPERAND, SCALES_AT = SCALE_AT + ODD * OPERAND_SCALES;
-        u8 *const before = link;
-        link += link_bytes(p) * index_step(p);
+/* A block from the link of partition `index`, a run's first of several, through the run. By both state warpgroups. */
+__device__ __forceinline__ void carry_block(const prefill_params &p, int index, int n, int block, const Place &place)
+{
+    const Place columns = { block / 4, block % 4 };
+    const int w = place.index();
+    const i64 stride = link_bytes(p) * index_step(p);
+    u8 *link = link_at(p, index, n);
+    while (peek(item_word(p, index, WORD_LINK + columns.group)) != LINK_STATE) {
+    }
+    Ahead ahead = links_ahead(p, index, columns.group); /* one at least */
+    acquire();
+    Step step;
+    load_link(step.S, link_state(link, columns), 2 * w);
+    step.fetch_factors(link, w);
+#pragma unroll
+    for (int s = 0; s < STATE_WARPS; ++s)
+        step.fetch(transition_at(link, w, 0), s);
+#pragma unroll 1
+    for (u32 odd = 0; ahead.links > 0; odd ^= 1) {
+        const u32 operand = at(O_AT) + odd * OPERAND, scales = at(SCALE_AT) + odd * OPERAND_SCALES;
+        float addend[8];
+        link += stride;
         index += index_step(p);
+        load_link(addend, link_state(link, columns), 2 * w);
+        share_operand(step, operand, scales, w);
         if (--ahead.links == 0 && !ahead.ends) {
             ahead = links_ahead(p, index, columns.group);
             acquire();
         }
-        float addend[8];
-        load_link(addend, link_state(link, columns), 2 * w);
-        next.fetch(ahead.links > 0 ? link : before, w); /* the last time for nobody: a branch here costs registers */
-        scale_keys(S, rows.factor);
-        share_operand(S, at(OPERAND_AT), at(SCALES_AT), w);
         bar_sync(BAR_CARRY, 2 * GROUP); /* all of it is shared, and nobody reads the last one */
-        scale_keys(S, rows.diagonal);
-        multiply(S, rows, at(OPERAND_AT), at(SCALES_AT));
+        /* After the last step some transition again, for nobody: loads that may not happen need registers of their own. */
+        multiply(step, operand, scales, ahead.links > 0 ? link : link - stride, w);
 #pragma unroll
         for (int i = 0; i < 8; ++i)
-            S[i] += addend[i];
-        save_link(S, link_state(link, columns), 2 * w);
-    }
-};
-
-/* A block from the link of partition `index`, where a state lies, through its run. By both state warpgroups. */
-__device__ __forceinline__ void carry_block(const prefill_params &p, int index, int n, int number, const Place &place)
-{
-    const Place columns = { number / 4, number % 4 };
-    const int w = place.index();
-    Rows even, odd;
-    Carried block;
-    block.link = link_at(p, index, n);
-    block.index = index;
-    while (peek(item_word(p, index, WORD_LINK + columns.group)) != LINK_STATE) {
-    }
-    block.ahead = links_ahead(p, index, columns.group);
-    acquire();
-    load_link(block.S, link_state(block.link, columns), 2 * w);
-    even.fetch(block.link, w);
-#pragma unroll 1
-    while (block.ahead.links > 0) {
-        block.step<0>(p, even, odd, columns, w);
-        if (block.ahead.links > 0) block.step<1>(p, odd, even, columns, w);
+            step.S[i] += addend[i];
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            link_state(link, columns)[(2 * w + i) * GROUP] =
+                make_float4(step.S[4 * i], step.S[4 * i + 1], step.S[4 * i + 2], step.S[4 * i + 3]);
     }
 }
 

@@ -15,8 +15,8 @@
 #include "gdn_tile.cuh"
 #include "gdn_warp.cuh"
 
-constexpr int TRANSITION = D * D * 2; /* bytes; factors and diagonal come after it, gdn_hopper_transitions.cuh */
-constexpr int LINK_STATE_BYTES = spec::BLOCK_DV * D * 4, LINK_TRANSITION_BYTES = TRANSITION + 2 * D * 4;
+constexpr int TRANSITION = 4 * TILE; /* bytes; the factors of its columns come after it, gdn_hopper_transitions.cuh */
+constexpr int LINK_STATE_BYTES = spec::BLOCK_DV * D * 4, LINK_TRANSITION_BYTES = TRANSITION + D * 4;
 
 __device__ __forceinline__ i64 link_bytes(const prefill_params &p)
 {
@@ -52,11 +52,11 @@ template <int N> __device__ __forceinline__ void load_link(float (&S)[N], const 
     }
 }
 
-template <int N> __device__ __forceinline__ void save_link(const float (&S)[N], float4 *to, int first = 0)
+__device__ __forceinline__ void save_link(const float (&S)[64], float4 *to)
 {
 #pragma unroll
-    for (int i = 0; i < N / 4; ++i)
-        to[(first + i) * GROUP] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
+    for (int i = 0; i < 16; ++i)
+        to[i * GROUP] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
 }
 
 /*

@@ -213,7 +213,7 @@ __device__ __forceinline__ void pass_turn(int group)
 }
 
 /*
- * A chunk from W on, with Q S in flight: V', O, S. Returns its flags. SCALED: W and V' are divided by
+ * A chunk from W on, with Q S in flight where O is wanted: V', O, S. Returns its flags. SCALED: W and V' are divided by
  * scale_slot()'s powers of two, or O takes its scale late: compiled apart, so that the usual way has no gaps in its code.
  */
 template <bool SCALED>
@@ -302,7 +302,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         for (int i = 0; i < 16; ++i)
             any |= W[i / 4][i % 4];
         if (rarely(any == 0)) mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4()); /* complete already */
-        /* Here a branch around wgmma does no harm, since none is in flight: see aux_role(). */
+        /* Here a branch around wgmma does no harm: none is in flight, and O is defined on both ways. */
         if constexpr (spec::CARRIES) clear(st.O);
         if (!spec::CARRIES || wanted) issue_keys(st.O, st.packed, c.q());
     }

@@ -17,19 +17,13 @@
  * A transition M is run as a state that starts as the identity: this lane's rows of S^T are columns of M. It shrinks where the
  * delta rule forgets, and nothing is added to it: rows keep their size in a factor of their own, a power of two.
  *
- * In memory, columns divided by these factors: what is off M's diagonal in fp16, as the products that carry a state take it
- * (gdn_hopper_carry.cuh); the factors; the diagonal. Off the diagonal stands what keys have done to a state, and is rounded
- * once a partition, as each chunk rounds the states that it multiplies with K; what no key has touched is not.
+ * In memory: M, whose columns are divided by these factors, as the products that carry a state take it (gdn_hopper_carry.cuh),
+ * each entry as the high and the low half of two fp16 numbers; then the factors.
  */
 
 __device__ __forceinline__ float *transition_factors(u8 *link)
 {
     return (float *)(link + LINK_STATE_BYTES + TRANSITION);
-}
-
-__device__ __forceinline__ float *transition_diagonal(u8 *link)
-{
-    return transition_factors(link) + D;
 }
 
 __device__ __forceinline__ void begin_transition(float (&S)[64], u8 *link, const Place &place)
@@ -59,39 +53,34 @@ __device__ __forceinline__ void keep_size(float (&S)[64], u8 *link, float limit,
     __syncwarp();
 }
 
-/* The diagonal of a warp's 16 x 16 block on it, of which this lane has two entries or none: to memory, and zero here. */
-__device__ __forceinline__ void take_diagonal(float (&x)[8], float *to)
+/* x0, x1 as fp16: the nearest, and what that leaves. */
+__device__ __forceinline__ void split_f16(u32 &high, u32 &low, float x0, float x1)
 {
-    const int g = lane_id() >> 2, t = lane_id() & 3;
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-        if (g == 2 * t + i) {
-            to[0] = x[i];
-            to[8] = x[6 + i];
-            x[i] = x[6 + i] = 0.0f;
-        }
+    high = pack_f16x2(x0, x1);
+    low = pack_f16x2(x0 - f16_lo(high), x1 - f16_hi(high));
 }
 
-/* Operand B of M's columns 16 s on, a k-step, and a warp's rows 16 w on: 16 bytes a lane. */
+/* Operand B of M's columns 16 s on, a k-step, and a warp's rows 16 w on: 16 bytes a lane; the low halves 32 lanes later. */
 __device__ __forceinline__ uint4 *transition_at(u8 *link, int w, int s)
 {
-    return (uint4 *)(link + LINK_STATE_BYTES) + (STATE_WARPS * w + s) * 32 + lane_id();
+    return (uint4 *)(link + LINK_STATE_BYTES) + (STATE_WARPS * w + s) * 2 * 32 + lane_id();
 }
 
 __device__ __forceinline__ void leave_transition(const float (&S)[64], u8 *link, u32 *word, const Place &place)
 {
 #pragma unroll
     for (int w = 0; w < STATE_WARPS; ++w) {
-        float x[8];
-        u32 m[4];
+        u32 high[4], low[4];
 #pragma unroll
-        for (int i = 0; i < 8; ++i)
-            x[i] = S[8 * w + i];
-        if (w == place.index()) take_diagonal(x, transition_diagonal(link) + place.row(0));
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            movmatrix_trans(m[i], pack_f16x2(x[2 * i], x[2 * i + 1]));
-        *transition_at(link, w, place.index()) = make_uint4(m[0], m[1], m[2], m[3]);
+        for (int i = 0; i < 4; ++i) {
+            u32 h, l;
+            split_f16(h, l, S[8 * w + 2 * i], S[8 * w + 2 * i + 1]);
+            movmatrix_trans(high[i], h);
+            movmatrix_trans(low[i], l);
+        }
+        uint4 *const to = transition_at(link, w, place.index());
+        to[0] = make_uint4(high[0], high[1], high[2], high[3]);
+        to[32] = make_uint4(low[0], low[1], low[2], low[3]);
     }
     release();
     bar_sync(BAR_VOTE + place.group, GROUP);
