@@ -121,4 +121,28 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
 /* What a chunk's gates are made of, as bits, two tokens a lane. */
 struct RawGates {
     RawGate decay[2], beta[2];
+
+    /* from: at the first of them, which is `token` of the sequence's len. */
+    __device__ __forceinline__ void fetch(const prefill_params &p, const GateReader &from, int token, int len)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            decay[i] = from.raw_decay(p, i, token + i < len);
+            beta[i] = from.raw_beta(p, i, token + i < len);
+        }
+    }
+};
+
+/* Log2 decays and betas of these. */
+struct TokenGates {
+    float decay[2], beta[2];
+
+    __device__ __forceinline__ TokenGates(const GateReader &rates, const RawGates &raw)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            decay[i] = rates.log2_decay(raw.decay[i]);
+            beta[i] = GateReader::beta_of(raw.beta[i]);
+        }
+    }
 };

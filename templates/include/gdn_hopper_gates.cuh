@@ -51,12 +51,13 @@ struct Cursor {
         const int token = chunk * C + 2 * lane_id();
         const GateReader from(load_shared_16(at(READER_AT)), p, token);
         RawGates raw;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            raw.decay[i] = from.raw_decay(p, i, token + i < item.len);
-            raw.beta[i] = from.raw_beta(p, i, token + i < item.len);
-        }
+        raw.fetch(p, from, token, item.len);
         return raw;
+    }
+    __device__ __forceinline__ TokenGates read(const prefill_params &p, const RawGates &raw) const
+    {
+        const u32 part = entry_of(number) + ITEM_PART; /* read again, not kept */
+        return TokenGates(GateReader(p, item, spec::GATE_LOGITS ? (int)load_shared_u32(part) / PARTS : 0, 0), raw);
     }
 };
 
@@ -87,22 +88,6 @@ __device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 t
     store_shared(table + FLAGS, flags);
 }
 
-/* A chunk's log2 decays and betas, two tokens a lane. */
-struct TokenGates {
-    float decay[2], beta[2];
-
-    __device__ __forceinline__ TokenGates(const prefill_params &p, const Cursor &cursor, const RawGates &raw)
-    {
-        const u32 part = entry_of(cursor.number) + ITEM_PART; /* read again, not kept */
-        const GateReader rates(p, cursor.item, spec::GATE_LOGITS ? (int)load_shared_u32(part) / PARTS : 0, 0);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            decay[i] = rates.log2_decay(raw.decay[i]);
-            beta[i] = GateReader::beta_of(raw.beta[i]);
-        }
-    }
-};
-
 /* The table of chunk number n, which the cursor stands at. */
 __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor &cursor, const TokenGates &gates, int n)
 {
@@ -120,13 +105,13 @@ __device__ __forceinline__ void table_role(const prefill_params &p)
     Cursor cursor;
     int n = 0;
     for (int number = 0; cursor.enter(p, number); ++number) {
-        TokenGates gates(p, cursor, cursor.fetch(p, cursor.step));
+        TokenGates gates = cursor.read(p, cursor.fetch(p, cursor.step));
         for (; cursor.step < cursor.item.end; cursor.advance(p), ++n) {
             RawGates next = {}; /* on their way while the table is made */
             if (cursor.step + 1 < cursor.item.end) next = cursor.fetch(p, cursor.step + 1);
             make_table(p, cursor, gates, n);
             /* Here, not at the table: who waits for loads there waits for the next chunk's too, counted with them. */
-            gates = TokenGates(p, cursor, next);
+            gates = cursor.read(p, next);
         }
     }
     const int slot = n % GATE_STAGES;

@@ -68,16 +68,11 @@ __device__ __forceinline__ void make_image_table(const prefill_params &p, const 
     const int token = item.chunk * C + 2 * lane;
     const GateReader reader(p, w, w.head, token);
     RawGates raw;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        raw.decay[i] = reader.raw_decay(p, i, token + i < w.len);
-        raw.beta[i] = reader.raw_beta(p, i, token + i < w.len);
-    }
+    raw.fetch(p, reader, token, w.len);
     const u32 table = at(GATE_AT) + n % GATE_STAGES * GATE;
     mbar_wait(bar(GATE_EMPTY + n % GATE_STAGES), (n / GATE_STAGES & 1) ^ 1);
-    const float decay[2] = { reader.log2_decay(raw.decay[0]), reader.log2_decay(raw.decay[1]) };
-    const float beta[2] = { GateReader::beta_of(raw.beta[0]), GateReader::beta_of(raw.beta[1]) };
-    store_gates(table, decay, beta, p.p_scale, lane);
+    const TokenGates gates(reader, raw);
+    store_gates(table, gates.decay, gates.beta, p.p_scale, lane);
     if (lane == 0) {
         store_shared(table + FLAGS, 0u);
         store_shared(table + IMAGE_INDEX, (u32)image_index(p, w.head, item.row));
