@@ -226,9 +226,8 @@ __device__ __forceinline__ void decay_output(float (&O)[32], float4 e, u32 table
 /* O^T of this warp's 16 value columns to its warpgroup's half tile, token-major. */
 __device__ __forceinline__ void put_output(const float (&O)[32], u32 tile, int warp)
 {
-    /* values_at(), in other words: ptxas would keep what values were loaded by all through the chunk. */
-    const int lane = lane_id();
-    const u32 to = tile + (lane / 16 * 8 + lane % 8) * 128 + (u32)((32 * warp + (lane << 1 & 16)) ^ lane % 8 << 4);
+    asm volatile("" : "+r"(warp)); /* the address is made again: what values were loaded by would be kept */
+    const u32 to = tile + values_at(warp);
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
         const float *o = &O[8 * n];
