@@ -36,21 +36,33 @@ __device__ __forceinline__ void issue_gram(float (&x)[32], u32 a_tile, u32 k_til
     wgmma_commit();
 }
 
-/* Gates of a band's diagonal 16 x 16 block on and below the diagonal, as fp16 pairs; its upper right quarter is zero. */
-struct DiagonalGates {
+/*
+ * Gates of a band: of its diagonal 16 x 16 block on and below the diagonal, as fp16 pairs, whose upper right quarter is zero;
+ * and what blocks left of it have of rows g and g + 8.
+ */
+struct BandGates {
     u32 top, low, right; /* rows g: columns 2t, 2t+1; rows g + 8: the same columns; rows g + 8: columns 8 + 2t, + 1 */
+    float2 rows;
+    u32 columns[3][2]; /* columns 2t, 2t+1 and 8 + 2t, + 1 of these blocks; those before the diagonal count */
 };
 
-__device__ __forceinline__ DiagonalGates diagonal_gates(u32 table, int band)
+__device__ __forceinline__ BandGates band_gates(u32 table, int band)
 {
     const int lane = lane_id(), g = lane >> 2, t = lane & 3, j = 2 * t;
     const u32 logs = table + BAND_LOG + 64 * band;
     const float row0 = load_shared_float(logs + 4 * g), row1 = load_shared_float(logs + 4 * g + 32);
     const float2 left = load_shared_float2(logs + 8 * t), right = load_shared_float2(logs + 8 * t + 32);
-    DiagonalGates d;
+    BandGates d;
+    d.rows = { exp2_approx(row0), exp2_approx(row1) };
     d.top = pack_f16x2(j <= g ? exp2_approx(row0 - left.x) : 0.0f, j + 1 <= g ? exp2_approx(row0 - left.y) : 0.0f);
     d.low = pack_f16x2(exp2_approx(row1 - left.x), exp2_approx(row1 - left.y));
     d.right = pack_f16x2(j <= g ? exp2_approx(row1 - right.x) : 0.0f, j + 1 <= g ? exp2_approx(row1 - right.y) : 0.0f);
+#pragma unroll
+    for (int J = 0; J < 3; ++J) {
+        const u32 columns = table + COLUMN_DECAY + 16 * band * (band - 1) + 4 * t + 32 * J;
+        d.columns[J][0] = load_shared_u32(columns);
+        d.columns[J][1] = load_shared_u32(columns + 16);
+    }
     return d;
 }
 
@@ -174,19 +186,15 @@ __device__ __forceinline__ void limit_by_norms(u32 table, u32 norms)
  * Blocks left of the diagonal: row factors f0, f1 (rows g, g + 8) in fp32, column factors as fp16 pairs, and where there are
  * norms r of the columns.
  */
-__device__ __forceinline__ void store_off_diagonal(const float (&x)[32], u32 tile, u32 table, u32 norms, int band, float f0,
-                                                   float f1)
+__device__ __forceinline__ void store_off_diagonal(const float (&x)[32], const BandGates &gates, u32 tile, u32 norms, int band,
+                                                   float f0, float f1)
 {
     const BlockLane at = block_lane(tile);
-    const u32 rows = table + BAND_LOG + 64 * band + 4 * at.g;
-    const u32 columns = table + COLUMN_DECAY + 16 * band * (band - 1) + 4 * at.t;
-    f0 *= exp2_approx(load_shared_float(rows));
-    f1 *= exp2_approx(load_shared_float(rows + 32));
 #pragma unroll
     for (int J = 0; J < 3; ++J) {
         if (J >= band) break;
         const float *y = &x[8 * J];
-        const u32 left = load_shared_u32(columns + 32 * J), right = load_shared_u32(columns + 32 * J + 16);
+        const u32 left = gates.columns[J][0], right = gates.columns[J][1];
         const float2 r = norms_of_columns(norms, 2 * J), s = norms_of_columns(norms, 2 * J + 1);
         stmatrix_x4((at.a ^ (J << 5)) + 2048 * band,
                     multiply_f16x2(pack_f16x2(y[0] * f0 * r.x, y[1] * f0 * r.y), left),
@@ -209,35 +217,44 @@ __device__ __forceinline__ Block normed_diagonal_block(const float (&x)[32], u32
     return y;
 }
 
-/* L of this band: -L in fp16 left of its diagonal block, and of that D^T, by way of DIAGONAL's two quarters. */
-__device__ __forceinline__ void store_l(const float (&x)[32], const DiagonalGates &gates, u32 l_tile, u32 diagonal,
-                                        u32 table, u32 norms, int band)
+/* Factors of rows g and g + 8 of -L, but for norms. */
+__device__ __forceinline__ float2 factors_of_l(u32 table, int band)
 {
-    const int lane = lane_id(), g = lane >> 2, t = lane & 3;
-    const u32 betas = table + BETA + row_beta(band, g);
+    const u32 betas = table + BETA + row_beta(band, lane_id() >> 2);
     const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
-    const float2 r = norms_of_rows(norms, band);
-    const float b0 = load_shared_float(betas) * scale * r.x, b1 = load_shared_float(betas + 8) * scale * r.y;
-    const Block y = normed_diagonal_block(x, norms, band);
-    const u32 to = diagonal + 2 * t * QUARTER_COLUMN + 4 * g;
-    store_shared(to, y.x[0] * b0 * f16_lo(gates.top));
-    store_shared(to + QUARTER_COLUMN, y.x[1] * b0 * f16_hi(gates.top));
-    store_shared(to + QUARTER, y.x[6] * b1 * f16_lo(gates.right));
-    store_shared(to + QUARTER + QUARTER_COLUMN, y.x[7] * b1 * f16_hi(gates.right));
-    store_off_diagonal(x, l_tile, table, norms, band, -b0, -b1);
-    invert_diagonal(l_tile, diagonal, multiply_f16x2(pack_f16x2(y.x[2] * -b1, y.x[3] * -b1), gates.low), band);
+    return { load_shared_float(betas) * -scale, load_shared_float(betas + 8) * -scale };
 }
 
-/* P of this band; rows g and g + 8 times f0 and f1: the part of scale that P carries, and norms. */
-__device__ __forceinline__ void store_p(const float (&x)[32], const DiagonalGates &gates, u32 p_tile, u32 table, u32 norms,
-                                        int band, float f0, float f1)
+/* The diagonal block of L, as far as it is there: in DIAGONAL its two quarters; its lower left one comes back, as -L. */
+__device__ __forceinline__ u32 put_quarters(const Block &y, const BandGates &gates, u32 diagonal, float2 f)
 {
-    store_off_diagonal(x, p_tile, table, norms, band, f0, f1);
-    const BlockLane at = block_lane(p_tile);
+    const u32 to = diagonal + 2 * (lane_id() & 3) * QUARTER_COLUMN + 4 * (lane_id() >> 2);
+    store_shared(to, y.x[0] * -f.x * f16_lo(gates.top));
+    store_shared(to + QUARTER_COLUMN, y.x[1] * -f.x * f16_hi(gates.top));
+    store_shared(to + QUARTER, y.x[6] * -f.y * f16_lo(gates.right));
+    store_shared(to + QUARTER + QUARTER_COLUMN, y.x[7] * -f.y * f16_hi(gates.right));
+    return multiply_f16x2(pack_f16x2(y.x[2] * f.y, y.x[3] * f.y), gates.low);
+}
+
+/*
+ * A band of K K^T, or of Q K^T, times factors of its rows and gates: -L in fp16 left of its diagonal block, and of that D^T,
+ * by way of DIAGONAL; or P.
+ */
+__device__ __forceinline__ void store_band(const float (&x)[32], const BandGates &gates, bool of_q, u32 tile,
+                                           u32 diagonal, u32 norms, int band, float2 f)
+{
     const Block y = normed_diagonal_block(x, norms, band);
-    stmatrix_x4((at.a ^ (band << 5)) + 2048 * band, multiply_f16x2(pack_f16x2(y.x[0] * f0, y.x[1] * f0), gates.top),
-                multiply_f16x2(pack_f16x2(y.x[2] * f1, y.x[3] * f1), gates.low), 0u,
-                multiply_f16x2(pack_f16x2(y.x[6] * f1, y.x[7] * f1), gates.right));
+    u32 low = 0;
+    if (!of_q) low = put_quarters(y, gates, diagonal, f);
+    store_off_diagonal(x, gates, tile, norms, band, f.x * gates.rows.x, f.y * gates.rows.y);
+    if (!of_q) {
+        invert_diagonal(tile, diagonal, low, band);
+    } else {
+        const BlockLane at = block_lane(tile);
+        stmatrix_x4((at.a ^ (band << 5)) + 2048 * band, multiply_f16x2(pack_f16x2(y.x[0] * f.x, y.x[1] * f.x), gates.top),
+                    multiply_f16x2(pack_f16x2(y.x[2] * f.y, y.x[3] * f.y), gates.low), 0u,
+                    multiply_f16x2(pack_f16x2(y.x[6] * f.y, y.x[7] * f.y), gates.right));
+    }
 }
 
 /* ---- The role ---------------------------------------------------------------------------------------------------- */
@@ -254,10 +271,41 @@ __device__ __forceinline__ void clear_squares(int band)
     async_proxy_fence(); /* operands before there is the first P */
 }
 
+/* L of a chunk, of K K^T, or P, of Q K^T; f: factors of rows, but for norms. */
+__device__ __forceinline__ void store_square(const float (&x)[32], const BandGates &gates, float2 f, const Clock &c, int band,
+                                             bool of_q, bool has_t)
+{
+    const int slot = c.n & 1;
+    const u32 table = c.table(), norms = key_norms(c.n);
+    if constexpr (spec::QK_L2NORM) {
+        float2 r;
+        if (of_q) {
+            r = query_norms(c, band);
+        } else {
+            share_key_norms(c, diagonal_block(x, band), band);
+            bar_sync(BAR_AUX, GROUP);
+            if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, norms);
+            if (has_t) return;
+            r = norms_of_rows(norms, band);
+        }
+        f = { f.x * r.x, f.y * r.y };
+    }
+    store_band(x, gates, of_q, at(of_q ? P_AT : L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, norms,
+               band, f);
+    if (of_q) async_proxy_fence();
+}
+
+/*
+ * How many of L and P have code of their own: one piece of code for both is 16 lines less of the instruction cache, which is
+ * too small for kernels that carry, but some instructions more, which all of fp16 and kernels that do not carry lose by.
+ */
+constexpr int SQUARES_AT_ONCE = spec::CARRIES && spec::IO_BF16 ? 1 : 2;
+
 /*
  * L and P of each chunk. The inverse warp makes T of L meanwhile; of a chunk whose T was kept there is no L. Chunks whose
- * output nobody wants have no P: their O is made of an old one, and dropped. A wgmma stands in a branch only where none is in
- * flight, and is waited for there, else ptxas serializes all of the kernel's. band: the warp's 16 rows.
+ * output nobody wants have no P: in kernels that do not carry their O is made of an old one, and dropped. A wgmma stands in a
+ * branch only where none is in flight, and is waited for there, else ptxas serializes all of the kernel's. band: the warp's 16
+ * rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
@@ -271,37 +319,32 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
         const u32 flags = load_shared_u32(table + FLAGS);
         if (rarely(flags & CHUNK_END)) break;
         const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
-        const DiagonalGates gates = diagonal_gates(table, band);
-        if (has_t && !spec::QK_L2NORM) {
-            mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1);
-        } else {
-            issue_gram(x, c.k(), c.k());
-            mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
-            wgmma_wait<0>();
-            settled(x);
-            if constexpr (spec::QK_L2NORM) {
-                share_key_norms(c, diagonal_block(x, band), band);
+        BandGates gates;
+#pragma unroll(SQUARES_AT_ONCE)
+        for (int square = 0; square < 2; ++square) {
+            const bool of_q = square == 1;
+            if (of_q) {
+                if (band == 0) mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1); /* for all: looking takes from who works */
                 bar_sync(BAR_AUX, GROUP);
-                if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, key_norms(c.n));
             }
-            if (!has_t)
-                store_l(x, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table,
-                        key_norms(c.n), band);
+            if (of_q ? !(flags & CHUNK_STATE) : !has_t || spec::QK_L2NORM) {
+                float2 f = { p.p_scale, p.p_scale };
+                issue_gram(x, of_q ? c.q() : c.k(), c.k());
+                if (!of_q) { /* meanwhile: shared memory takes its time */
+                    gates = band_gates(table, band);
+                    f = factors_of_l(table, band);
+                    mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
+                }
+                wgmma_wait<0>();
+                settled(x);
+                store_square(x, gates, f, c, band, of_q, has_t);
+            } else if (!of_q) {
+                gates = band_gates(table, band);
+                mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1);
+            }
+            mbar_arrive_warp(bar((of_q ? TP_FULL : L_FULL) + slot), lane_id());
+            if (spec::QK_L2NORM && !of_q) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
         }
-        mbar_arrive_warp(bar(L_FULL + slot), lane_id());
-        if constexpr (spec::QK_L2NORM) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
-        if (band == 0) mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1); /* for all four: looking takes from those who work */
-        bar_sync(BAR_AUX, GROUP);
-        if (!(flags & CHUNK_STATE)) {
-            issue_gram(x, c.q(), c.k());
-            wgmma_wait<0>();
-            settled(x);
-            float2 r = { 1.0f, 1.0f };
-            if constexpr (spec::QK_L2NORM) r = query_norms(c, band);
-            store_p(x, gates, at(P_AT) + slot * SQUARE, table, key_norms(c.n), band, p.p_scale * r.x, p.p_scale * r.y);
-            async_proxy_fence();
-        }
-        mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
     }
     mbar_arrive_warp(bar(L_FULL + (c.n & 1)), lane_id()); /* whose inverter looks there for the end */
 }

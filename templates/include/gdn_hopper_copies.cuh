@@ -35,7 +35,7 @@ __device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, cons
 template <int BYTES>
 __device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
 {
-    if (lane == 0) {
+    if (elected()) {
         mbar_arrive_expect(full, BYTES);
         load_tile(to, map, full, from);
     } else if (ARRIVALS_PER_WARP == 32) {

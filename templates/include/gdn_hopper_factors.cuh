@@ -240,28 +240,30 @@ __device__ __forceinline__ void factor_role(const prefill_params &p, int slot, i
     Clock c = clock_at(slot);
     clear_bands(t_tile, p_tile, band);
     for (;; c.advance(), c.advance()) {
-        const u32 table = c.table();
+        const u32 table = c.table(), norms = key_norms(c.n);
         mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         if (load_shared_u32(table + FLAGS) & CHUNK_END) break;
         issue_gram(x, c.k(), c.k());
-        const DiagonalGates gates = diagonal_gates(table, band);
+        const BandGates gates = band_gates(table, band);
+        float2 f = factors_of_l(table, band), r = { 1.0f, 1.0f };
         mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
         wgmma_wait<0>();
         settled(x);
         if constexpr (spec::QK_L2NORM) {
             share_key_norms(c, diagonal_block(x, band), band);
             bar_sync(BAR_AUX + slot, GROUP);
+            r = norms_of_rows(norms, band);
+            f = { f.x * r.x, f.y * r.y };
         }
-        store_l(x, gates, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, table, key_norms(c.n),
-                band);
+        store_band(x, gates, false, at(L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, norms, band,
+                   f);
         mbar_arrive_warp(bar(L_FULL + slot), lane_id());
         issue_gram(x, c.q(), c.k());
         mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1); /* the last X and P T have been read */
         wgmma_wait<0>();
         settled(x);
-        float2 r = { 1.0f, 1.0f };
         if constexpr (spec::QK_L2NORM) r = query_norms(c, band);
-        store_p(x, gates, p_tile, table, key_norms(c.n), band, p.p_scale * r.x, p.p_scale * r.y);
+        store_band(x, gates, true, p_tile, 0, norms, band, { p.p_scale * r.x, p.p_scale * r.y });
         const float size = decay_keys(c.k(), table, slot, band); /* while T is made; P of this band is stored behind it */
         mbar_wait(bar(T_FULL + slot), c.parity2());
         make_factors(c, t_tile, p_tile, size, band);

@@ -24,9 +24,10 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
         /* Up to here chunks have all rows, or nobody wants them. What is rare in a loop would lie between its hot lines. */
         const int whole = min(item.end, max(item.len / C, item.main));
         for (int step = item.begin; step < whole; ++step, parity ^= 1)
+#pragma unroll 1 /* each line of code is one of the cache's */
             for (int half = 0; half < STATE_GROUPS; ++half) {
                 mbar_wait(bar(O_FULL + half), parity);
-                if (step >= item.main && lane == 0) {
+                if (step >= item.main && elected()) {
                     async_proxy_fence();
                     tma_store(&p.o_map, at(O_AT) + half * HALF, (int)item.first + step * C, column_of(item.part) / 64 + half,
                               item.head(), (int)item.batch);

@@ -121,16 +121,19 @@ __device__ __forceinline__ void pack_decayed(u32 (&Z)[2][4], const float (&v)[16
     }
 }
 
-/* Of 32 tokens: O^T += V'^T P^T, a group of its own, and S^T += (d V')^T K. */
+/* Of 32 tokens: O^T += V'^T P^T, a group of its own, where O is wanted, and S^T += (d V')^T K. */
+template <bool OUTPUT>
 __device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], const u32 (&Z)[2][4], u32 p_tile, u32 k_tile,
                                               int half)
 {
     const u32 pb = k_major(p_tile), kb = mn_major(k_tile, HALF);
     wgmma_fence();
+    if constexpr (OUTPUT) {
 #pragma unroll
-    for (int s = 0; s < 2; ++s)
-        wgmma_rs_n64_f16(st.O, Y[s], descriptor(pb + 2 * (2 * half + s)), 1);
-    if (half == 1) wgmma_commit();
+        for (int s = 0; s < 2; ++s)
+            wgmma_rs_n64_f16(st.O, Y[s], descriptor(pb + 2 * (2 * half + s)), 1);
+        if (half == 1) wgmma_commit();
+    }
 #pragma unroll
     for (int s = 0; s < 2; ++s)
         wgmma_rs_n128_mn(st.S, Z[s], descriptor(kb + (2 * half + s) * (2048 >> 4)), 1);
@@ -141,6 +144,7 @@ __device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], c
  * The first half of V', which is there, goes into the second one, and then, as that does, into O and S: packed operands take
  * the place of what they were packed from. decays: of the first half. O completes with all but the last committed group.
  */
+template <bool OUTPUT>
 __device__ __forceinline__ void issue_finish(State &st, Decays decays, u32 table, u32 t_tile, u32 p_tile, u32 k_tile)
 {
     u32 Y[2][2][4], Z[2][2][4];
@@ -152,12 +156,12 @@ __device__ __forceinline__ void issue_finish(State &st, Decays decays, u32 table
     wgmma_commit();
     pack_decayed(Z[0], st.V[0], decays);
     decays.load(table, 1);
-    issue_updates(st, Y[0], Z[0], p_tile, k_tile, 0);
+    issue_updates<OUTPUT>(st, Y[0], Z[0], p_tile, k_tile, 0);
     wgmma_wait<1>();
     settled(st.V[1]);
-    pack_f16_rows(Y[1], st.V[1]);
+    if constexpr (OUTPUT) pack_f16_rows(Y[1], st.V[1]);
     pack_decayed(Z[1], st.V[1], decays);
-    issue_updates(st, Y[1], Z[1], p_tile, k_tile, 1);
+    issue_updates<OUTPUT>(st, Y[1], Z[1], p_tile, k_tile, 1);
 }
 
 __device__ __forceinline__ void arrive_warp(int barrier)
@@ -213,10 +217,11 @@ __device__ __forceinline__ void pass_turn(int group)
 }
 
 /*
- * A chunk from W on, with Q S in flight where O is wanted: V', O, S. Returns its flags. SCALED: W and V' are divided by
- * scale_slot()'s powers of two, or O takes its scale late: compiled apart, so that the usual way has no gaps in its code.
+ * A chunk from W on: V', O, S. Returns its flags. SCALED: W and V' are divided by scale_slot()'s powers of two, or O takes its
+ * scale late. OUTPUT: Q S is in flight, and O is wanted; else V' is in flight, and there is no O: its tile goes round as it is.
+ * Each compiled apart, so that the usual way has no gaps in its code.
  */
-template <bool SCALED>
+template <bool SCALED, bool OUTPUT>
 __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const prefill_params &p, const Clock &c,
                                             bool last, bool tp_full, const Place &place)
 {
@@ -224,17 +229,20 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     float2 s = { 1.0f, 1.0f };
     if (!SCALED) arrive_warp(V_EMPTY + (c.n & 1));
     if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
-    const float4 e = gates_of_16(table + DECAY_IN_Q, 0);
-    wgmma_wait<0>();
-    settled(st.O);
+    float4 e;
+    if constexpr (OUTPUT) {
+        e = gates_of_16(table + DECAY_IN_Q, 0);
+        wgmma_wait<0>();
+        settled(st.O);
+    }
     if (SCALED) {
         rescaled_residual(W, st, c, place);
         s = load_shared_float2(scale_slot(place.index()));
     }
     pass_turn(place.group);
-    issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
+    if constexpr (OUTPUT) issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
     arrive_warp(Q_EMPTY + c.q_slot);
-    decay_output(st.O, e, table);
+    if constexpr (OUTPUT) decay_output(st.O, e, table);
     Decays decays;
     decays.load(table, 0);
     wgmma_wait<1>();
@@ -243,23 +251,51 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
         scale_rows(st.O, inverse(s.x), inverse(s.y));
         scale_rows(st.S, inverse(s.x), inverse(s.y));
     }
-    issue_finish(st, decays, table, at(T_AT) + (c.n & 1) * SQUARE, at(P_AT) + (c.n & 1) * SQUARE, c.k());
+    issue_finish<OUTPUT>(st, decays, table, at(T_AT) + (c.n & 1) * SQUARE, at(P_AT) + (c.n & 1) * SQUARE, c.k());
     arrive_warp(GATE_EMPTY + (c.n & 3));
     const int n = c.n + 1;
     if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next chunk may not be known before this one is done */
     mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
     const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
-    wgmma_wait<1>();
-    settled(st.O);
+    if constexpr (OUTPUT) {
+        wgmma_wait<1>();
+        settled(st.O);
+    }
     arrive_warp(TP_EMPTY + (c.n & 1));
-    if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
-    put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
+    if constexpr (OUTPUT) {
+        if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
+        put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
+    }
     arrive_warp(O_FULL + place.group);
     wgmma_wait<0>();
     settled(st.S);
     if (SCALED) scale_rows(st.S, s.x, s.y);
     arrive_warp(K_EMPTY + (c.n & 3));
     return flags;
+}
+
+/* Whether W needs no scale. One way for the whole warpgroup, whose warps must execute the same products. */
+__device__ __forceinline__ bool vote_on_w(const State &st, const u32 (&W)[4][4], u32 limits, const prefill_params &p,
+                                          const Place &place)
+{
+    return bar_all(BAR_VOTE + place.group, GROUP,
+                   fits_w(W, limits) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
+}
+
+/*
+ * Where no O is wanted no Q S hides that vote: V' is begun before it, in the registers of packed S, whose products are done.
+ * False: W needs a scale, and nothing has been done.
+ */
+__device__ __forceinline__ bool solve_at_once(State &st, const u32 (&W)[4][4], u32 limits, const prefill_params &p,
+                                              const Clock &c, bool tp_full, const Place &place)
+{
+    if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
+    issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
+    if (vote_on_w(st, W, limits, p, place)) return true;
+    wgmma_wait<0>();
+    settled(st.V[0]);
+    settled(st.V[1]);
+    return false;
 }
 
 /*
@@ -302,14 +338,11 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         for (int i = 0; i < 16; ++i)
             any |= W[i / 4][i % 4];
         if (rarely(any == 0)) mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4()); /* complete already */
-        /* Here a branch around wgmma does no harm: none is in flight, and O is defined on both ways. */
-        if constexpr (spec::CARRIES) clear(st.O);
-        if (!spec::CARRIES || wanted) issue_keys(st.O, st.packed, c.q());
+        /* Here a branch around wgmma does no harm: none is in flight. */
+        if (spec::CARRIES && rarely(!wanted) && solve_at_once(st, W, limits, p, c, tp_full, place))
+            return finish_chunk<false, false>(st, W, p, c, last, true, place);
+        issue_keys(st.O, st.packed, c.q());
     }
-    /* One way for the whole warpgroup, whose warps must execute the same products. */
-    const bool usual =
-        bar_all(BAR_VOTE + place.group, GROUP,
-                fits_w(W, limits) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
-    if (rarely(!usual)) return finish_chunk<true>(st, W, p, c, last, tp_full, place);
-    return finish_chunk<false>(st, W, p, c, last, tp_full, place);
+    if (rarely(!vote_on_w(st, W, limits, p, place))) return finish_chunk<true, true>(st, W, p, c, last, tp_full, place);
+    return finish_chunk<false, true>(st, W, p, c, last, tp_full, place);
 }

@@ -58,7 +58,7 @@ __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &
                                           u32 &parity, int lane)
 {
     if (rows > 0) {
-        if (lane == 0) {
+        if (elected()) {
             mbar_arrive_expect(bar(TAIL), 2 * TILE + V_TILE);
             load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
             load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
@@ -117,7 +117,7 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 c
     mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
     if (rows == C) load_first_tile<2 * TILE>(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k, lane);
     mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
-    if (rows == C && lane == 0) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
+    if (rows == C && elected()) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
     __syncwarp();
     if (v_waits) load_v(p, n - 1, lane);
     v_waits = rows == C;

@@ -731,6 +731,9 @@ template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
         get<0>(x) = flushed((float)(1.0 / sqrt((double)flushed(get<1>(x)))));
     } else if constexpr (T.has("%%laneid")) {
         get<0>(x) = m.current->lane;
+    } else if constexpr (T.has("elect.sync _|p, 0xffffffff;")) {
+        meet_lanes(~0u, T.s, nullptr, [](void **) {});
+        get<0>(x) = m.current->lane == 0;
     } else if constexpr (T.has("%%warpid")) {
         get<0>(x) = (u32)m.current->thread / 32;
     } else if constexpr (T.has("%%clock")) {
