@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""code_lines.py - how many lines of an SM's instruction cache a chunk of a kernel runs, and how many are too many.
+
+    ncu -k regex:gdn_prefill --launch-skip 2 --launch-count 1 --section SourceCounters \\
+        --metrics sm__icc_requests_lookup_miss.sum -o r python3 A_PROGRAM_THAT_CALLS
+    ncu -i r.ncu-rep --page source --csv > source.csv;  ncu -i r.ncu-rep --page raw --csv > raw.csv
+    code_lines.py source.csv --chunks 32768 --raw raw.csv
+
+Counted: lines of 128 bytes of which an instruction is executed nearly once a chunk (0.8 times) or more often; of these, those
+beyond four with one (address / 128) mod 64. That an SM keeps 64 sets of four lines is no vendor's word: it is what of the
+geometries tried goes best with misses counted on an H200 (docs/prefill_hopper.md, "Where code lies"). With --raw the misses a
+chunk. Needs neither torch nor a GPU.
+"""
+
+import argparse
+import collections
+import csv
+import sys
+
+LINE, SETS, WAYS = 128, 64, 4  # bytes, and the cache's geometry
+NEARLY = 0.8  # of the chunks
+MISSES = "sm__icc_requests_lookup_miss.sum"
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("source", help="ncu's source page as CSV, of one kernel")
+    p.add_argument("--chunks", type=int, required=True, help="how many the launch ran, of all heads, replays with them")
+    p.add_argument("--raw", help="ncu's raw page of the same report as CSV")
+    return p.parse_args()
+
+
+def instructions(path):
+    """(address, executions) of each; the table begins behind a line that names the kernel."""
+    with open(path, newline="") as f:
+        table = iter(csv.reader(f))
+        for names in table:
+            if "Address" in names and "Instructions Executed" in names:
+                break
+        else:
+            raise SystemExit(f"{path}: no columns Address and Instructions Executed: is it ncu's source page?")
+        address, executed = names.index("Address"), names.index("Instructions Executed")
+        return [(int(row[address], 16), int(row[executed] or 0)) for row in table]
+
+
+def lines_run(code, chunks):
+    """{line: how many of its instructions} a chunk runs."""
+    return collections.Counter(a // LINE for a, n in code if n >= NEARLY * chunks)
+
+
+def beyond_ways(lines):
+    """How many of these lines their sets have no room for."""
+    return sum(max(0, n - WAYS) for n in collections.Counter(line % SETS for line in lines).values())
+
+
+def misses(path):
+    with open(path, newline="") as f:
+        names, _, values = list(csv.reader(f))[:3]
+    if MISSES not in names:
+        raise SystemExit(f"{path}: no {MISSES}: give it to ncu's --metrics")
+    return float(values[names.index(MISSES)].replace(",", ""))
+
+
+def main():
+    args = arguments()
+    if args.chunks < 1:
+        raise SystemExit(f"--chunks {args.chunks}: a launch runs one at least")
+    lines = lines_run(instructions(args.source), args.chunks)
+    print(f"{sum(lines.values())} instructions in {len(lines)} lines of {SETS * WAYS}, {beyond_ways(lines)} of them too many for their sets")
+    if args.raw:
+        print(f"{misses(args.raw) / args.chunks:.1f} misses a chunk")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
