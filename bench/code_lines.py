@@ -6,10 +6,10 @@
     ncu -i r.ncu-rep --page source --csv > source.csv;  ncu -i r.ncu-rep --page raw --csv > raw.csv
     code_lines.py source.csv --chunks 32768 --raw raw.csv
 
-Counted: lines of 128 bytes of which an instruction is executed nearly once a chunk (0.8 times) or more often; of these, those
-beyond four with one (address / 128) mod 64. That an SM keeps 64 sets of four lines is no vendor's word: it is what of the
-geometries tried goes best with misses counted on an H200 (docs/prefill_hopper.md, "Where code lies"). With --raw the misses a
-chunk. Needs neither torch nor a GPU.
+Counted: lines of 128 bytes of which an instruction is executed nearly once a chunk (0.8 times) or more often; of these,
+those beyond four with one (address / 128) mod 64. That an SM keeps 64 sets of four lines is no vendor's word: of the
+geometries tried it goes best with misses counted on an H200 (docs/prefill_hopper.md, "Where code lies"). With --raw the
+misses a chunk. Needs neither torch nor a GPU.
 """
 
 import argparse
@@ -66,7 +66,10 @@ def main():
     if args.chunks < 1:
         raise SystemExit(f"--chunks {args.chunks}: a launch runs one at least")
     lines = lines_run(instructions(args.source), args.chunks)
-    print(f"{sum(lines.values())} instructions in {len(lines)} lines of {SETS * WAYS}, {beyond_ways(lines)} of them too many for their sets")
+    print(
+        f"{sum(lines.values())} instructions in {len(lines)} lines of {SETS * WAYS}, "
+        f"{beyond_ways(lines)} of them too many for their sets"
+    )
     if args.raw:
         print(f"{misses(args.raw) / args.chunks:.1f} misses a chunk")
     return 0
