@@ -43,8 +43,9 @@ __device__ __forceinline__ void issue_gram(float (&x)[32], u32 a_tile, u32 k_til
 struct BandGates {
     u32 top, low, right; /* rows g: columns 2t, 2t+1; rows g + 8: the same columns; rows g + 8: columns 8 + 2t, + 1 */
     float2 rows;
-    u32 columns[3][2]; /* columns 2t, 2t+1 and 8 + 2t, + 1 of these blocks; those before the diagonal count */
+    u32 columns[3][2]; /* columns 2t, 2t+1 and 8 + 2t, + 1 of block J; of those from the band on other bands', not used */
 };
+static_assert(COLUMN_DECAY + 2 * 16 * (1 + 2 + 3) == DECAY_ALL, "what is loaded and not used lies in the table");
 
 __device__ __forceinline__ BandGates band_gates(u32 table, int band)
 {
@@ -52,18 +53,18 @@ __device__ __forceinline__ BandGates band_gates(u32 table, int band)
     const u32 logs = table + BAND_LOG + 64 * band;
     const float row0 = load_shared_float(logs + 4 * g), row1 = load_shared_float(logs + 4 * g + 32);
     const float2 left = load_shared_float2(logs + 8 * t), right = load_shared_float2(logs + 8 * t + 32);
-    BandGates d;
-    d.rows = { exp2_approx(row0), exp2_approx(row1) };
-    d.top = pack_f16x2(j <= g ? exp2_approx(row0 - left.x) : 0.0f, j + 1 <= g ? exp2_approx(row0 - left.y) : 0.0f);
-    d.low = pack_f16x2(exp2_approx(row1 - left.x), exp2_approx(row1 - left.y));
-    d.right = pack_f16x2(j <= g ? exp2_approx(row1 - right.x) : 0.0f, j + 1 <= g ? exp2_approx(row1 - right.y) : 0.0f);
+    BandGates gates;
+    gates.rows = { exp2_approx(row0), exp2_approx(row1) };
+    gates.top = pack_f16x2(j <= g ? exp2_approx(row0 - left.x) : 0.0f, j + 1 <= g ? exp2_approx(row0 - left.y) : 0.0f);
+    gates.low = pack_f16x2(exp2_approx(row1 - left.x), exp2_approx(row1 - left.y));
+    gates.right = pack_f16x2(j <= g ? exp2_approx(row1 - right.x) : 0.0f, j + 1 <= g ? exp2_approx(row1 - right.y) : 0.0f);
 #pragma unroll
     for (int J = 0; J < 3; ++J) {
         const u32 columns = table + COLUMN_DECAY + 16 * band * (band - 1) + 4 * t + 32 * J;
-        d.columns[J][0] = load_shared_u32(columns);
-        d.columns[J][1] = load_shared_u32(columns + 16);
+        gates.columns[J][0] = load_shared_u32(columns);
+        gates.columns[J][1] = load_shared_u32(columns + 16);
     }
-    return d;
+    return gates;
 }
 
 /*
@@ -218,7 +219,7 @@ __device__ __forceinline__ Block normed_diagonal_block(const float (&x)[32], u32
 }
 
 /* Factors of rows g and g + 8 of -L, but for norms. */
-__device__ __forceinline__ float2 factors_of_l(u32 table, int band)
+__device__ __forceinline__ float2 row_factors_of_l(u32 table, int band)
 {
     const u32 betas = table + BETA + row_beta(band, lane_id() >> 2);
     const float scale = BETA_IN_T ? load_shared_float(table + BETA_SCALE) : 1.0f;
@@ -296,16 +297,16 @@ __device__ __forceinline__ void store_square(const float (&x)[32], const BandGat
 }
 
 /*
- * How many of L and P have code of their own: one piece of code for both is 16 lines less of the instruction cache, which is
- * too small for kernels that carry, but some instructions more, which all of fp16 and kernels that do not carry lose by.
+ * Pieces of code for L and P: one for both, or one each. One is 16 lines less of the instruction cache, which is too small for
+ * kernels that carry, but some instructions more, which all of fp16 and kernels that do not carry lose by.
  */
 constexpr int SQUARES_AT_ONCE = spec::CARRIES && spec::IO_BF16 ? 1 : 2;
 
 /*
  * L and P of each chunk. The inverse warp makes T of L meanwhile; of a chunk whose T was kept there is no L. Chunks whose
- * output nobody wants have no P: in kernels that do not carry their O is made of an old one, and dropped. A wgmma stands in a
- * branch only where none is in flight, and is waited for there, else ptxas serializes all of the kernel's. band: the warp's 16
- * rows.
+ * output nobody wants have no P: where an O is made all the same (in kernels that do not carry, and on the scaled way) it is of
+ * an old one, and dropped. A wgmma stands in a branch only where none is in flight, and is waited for there, else ptxas
+ * serializes all of the kernel's. band: the warp's 16 rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
@@ -332,7 +333,7 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
                 issue_gram(x, of_q ? c.q() : c.k(), c.k());
                 if (!of_q) { /* meanwhile: shared memory takes its time */
                     gates = band_gates(table, band);
-                    f = factors_of_l(table, band);
+                    f = row_factors_of_l(table, band);
                     mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
                 }
                 wgmma_wait<0>();

@@ -12,14 +12,13 @@
 struct BlockLane {
     u32 a; /* (row half, column half) = (0,0) (1,0) (0,1) (1,1): accumulators and operand A */
     u32 b; /* (0,0) (0,1) (1,0) (1,1): operand B of row-major blocks, and transposed stores */
-    int g, t;
 };
 
 __device__ __forceinline__ BlockLane block_lane(u32 tile)
 {
     const int lane = lane_id(), m = lane >> 3, r = lane & 7;
     return { tile + ((m & 1) * 8 + r) * 128 + (u32)((m >> 1) ^ r) * 16,
-             tile + ((m >> 1) * 8 + r) * 128 + (u32)((m & 1) ^ r) * 16, lane >> 2, lane & 3 };
+             tile + ((m >> 1) * 8 + r) * 128 + (u32)((m & 1) ^ r) * 16 };
 }
 
 /* d (16 x 16) += A B, B as two n-blocks. */

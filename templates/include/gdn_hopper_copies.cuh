@@ -33,7 +33,7 @@ __device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, cons
 
 /* A barrier's only tile, or the first of them: BYTES in all. */
 template <int BYTES>
-__device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from, int lane)
+__device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from)
 {
     if (elected()) {
         mbar_arrive_expect(full, BYTES);

@@ -245,7 +245,7 @@ __device__ __forceinline__ void factor_role(const prefill_params &p, int slot, i
         if (load_shared_u32(table + FLAGS) & CHUNK_END) break;
         issue_gram(x, c.k(), c.k());
         const BandGates gates = band_gates(table, band);
-        float2 f = factors_of_l(table, band), r = { 1.0f, 1.0f };
+        float2 f = row_factors_of_l(table, band), r = { 1.0f, 1.0f };
         mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
         wgmma_wait<0>();
         settled(x);

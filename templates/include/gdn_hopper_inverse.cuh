@@ -72,7 +72,7 @@ __device__ __forceinline__ void put_inverse(const BlockLane &t, int I, const u32
  */
 __device__ __forceinline__ void make_t(u32 l_tile, u32 t_tile, u32 table)
 {
-    const BlockLane l = block_lane(l_tile), t = { l.a - l_tile + t_tile, l.b - l_tile + t_tile, l.g, l.t };
+    const BlockLane l = block_lane(l_tile), t = { l.a - l_tile + t_tile, l.b - l_tile + t_tile };
     float n32[2][4] = {}, n10[2][4] = {}, n2[2][2][4] = {}, n3[2][2][4] = {}, t10[2][4] = {}, t32[2][4] = {};
     u32 d[4], d3[4], b[4], c[4], a10[4], a32[4];
     load_inverse(d3, l, 3);

@@ -121,7 +121,7 @@ __device__ __forceinline__ void pack_decayed(u32 (&Z)[2][4], const float (&v)[16
     }
 }
 
-/* Of 32 tokens: O^T += V'^T P^T, a group of its own, where O is wanted, and S^T += (d V')^T K. */
+/* Of 32 tokens: O^T += V'^T P^T, a group of its own, where O is made, and S^T += (d V')^T K. */
 template <bool OUTPUT>
 __device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], const u32 (&Z)[2][4], u32 p_tile, u32 k_tile,
                                               int half)
@@ -218,13 +218,14 @@ __device__ __forceinline__ void pass_turn(int group)
 
 /*
  * A chunk from W on: V', O, S. Returns its flags. SCALED: W and V' are divided by scale_slot()'s powers of two, or O takes its
- * scale late. OUTPUT: Q S is in flight, and O is wanted; else V' is in flight, and there is no O: its tile goes round as it is.
- * Each compiled apart, so that the usual way has no gaps in its code.
+ * scale late. OUTPUT: Q S is in flight, and O is made, wanted or not; else V' is in flight, and there is no O: its tile goes
+ * round as it is. Each compiled apart, so that the usual way has no gaps in its code.
  */
 template <bool SCALED, bool OUTPUT>
 __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const prefill_params &p, const Clock &c,
                                             bool last, bool tp_full, const Place &place)
 {
+    static_assert(OUTPUT || !SCALED, "V' in flight is of a W without scales");
     const u32 table = c.table();
     float2 s = { 1.0f, 1.0f };
     if (!SCALED) arrive_warp(V_EMPTY + (c.n & 1));
@@ -274,24 +275,29 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     return flags;
 }
 
-/* Whether W needs no scale. One way for the whole warpgroup, whose warps must execute the same products. */
-__device__ __forceinline__ bool vote_on_w(const State &st, const u32 (&W)[4][4], u32 limits, const prefill_params &p,
-                                          const Place &place)
+/* Whether the usual way will do for this warp: neither W nor packed S needs a scale, and bf16's O takes none late. */
+__device__ __forceinline__ bool is_usual(const State &st, const u32 (&W)[4][4], u32 limits, const prefill_params &p)
 {
-    return bar_all(BAR_VOTE + place.group, GROUP,
-                   fits_w(W, limits) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f));
+    return fits_w(W, limits) && (LATE_SCALE ? !st.S_scaled : p.late_scale == 1.0f);
+}
+
+/* Whether it will for all. One way for the whole warpgroup, whose warps must execute the same products. */
+__device__ __forceinline__ bool vote(bool usual, const Place &place)
+{
+    return bar_all(BAR_VOTE + place.group, GROUP, usual);
 }
 
 /*
- * Where no O is wanted no Q S hides that vote: V' is begun before it, in the registers of packed S, whose products are done.
- * False: W needs a scale, and nothing has been done.
+ * Where no O is wanted no Q S hides that vote: V' is begun before it, in O's place, and W, an operand in flight, is not looked
+ * at any more. False: the usual way will not do; V' is dropped, and the vote, repeated, says the same.
  */
 __device__ __forceinline__ bool solve_at_once(State &st, const u32 (&W)[4][4], u32 limits, const prefill_params &p,
                                               const Clock &c, bool tp_full, const Place &place)
 {
+    const bool usual = is_usual(st, W, limits, p);
     if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
     issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
-    if (vote_on_w(st, W, limits, p, place)) return true;
+    if (vote(usual, place)) return true;
     wgmma_wait<0>();
     settled(st.V[0]);
     settled(st.V[1]);
@@ -300,7 +306,7 @@ __device__ __forceinline__ bool solve_at_once(State &st, const u32 (&W)[4][4], u
 
 /*
  * One chunk, whose table and K tile are there. Returns its flags. With two warpgroups Q S is issued only when K S has become W:
- * 32 registers less at the peak. Whether W fits fp16 is found out while Q S runs.
+ * 32 registers less at the peak. Whether W fits fp16 is found out while Q S runs, or where no O is wanted before V' does.
  */
 __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, const Clock &c, const Place &place)
 {
@@ -343,6 +349,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
             return finish_chunk<false, false>(st, W, p, c, last, true, place);
         issue_keys(st.O, st.packed, c.q());
     }
-    if (rarely(!vote_on_w(st, W, limits, p, place))) return finish_chunk<true, true>(st, W, p, c, last, tp_full, place);
+    const bool usual = vote(is_usual(st, W, limits, p), place);
+    if (rarely(!usual)) return finish_chunk<true, true>(st, W, p, c, last, tp_full, place);
     return finish_chunk<false, true>(st, W, p, c, last, tp_full, place);
 }

@@ -77,13 +77,13 @@ __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &
 }
 
 /* V of chunk n: one chunk behind K and Q, whose rings are deeper, so that waiting for its slot does not keep them waiting. */
-__device__ __forceinline__ void load_v(const prefill_params &p, int n, int lane)
+__device__ __forceinline__ void load_v(const prefill_params &p, int n)
 {
     const u32 from = at(V_WAITS_AT);
     mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
     const TileAt v = { (int)load_shared_u32(from), PARTS > 1 ? (int)load_shared_u32(from + 12) : 0,
                        (int)load_shared_u32(from + 4), (int)load_shared_u32(from + 8) };
-    load_first_tile<V_TILE>(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v, lane);
+    load_first_tile<V_TILE>(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v);
 }
 
 /*
@@ -115,11 +115,11 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 c
     const int rows = min((int)load_shared_u32(course + COURSE_LEN) - step * C, C);
     const Tiles from = tiles_of(course, step);
     mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
-    if (rows == C) load_first_tile<2 * TILE>(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k, lane);
+    if (rows == C) load_first_tile<2 * TILE>(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k);
     mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
     if (rows == C && elected()) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
     __syncwarp();
-    if (v_waits) load_v(p, n - 1, lane);
+    if (v_waits) load_v(p, n - 1);
     v_waits = rows == C;
     if (v_waits) {
         if (lane == 0) store_shared(at(V_WAITS_AT), (u32)from.v.token, (u32)from.v.head, (u32)from.v.batch, (u32)from.v.half);
@@ -146,7 +146,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         for (const int until = !known && tickets ? take : end; step < until; ++step)
             load_chunk(p, n++, course_of(number), step, v_waits, tail_parity, lane);
         if (!known) {
-            if (!tickets && v_waits) load_v(p, n - 1, lane);
+            if (!tickets && v_waits) load_v(p, n - 1);
             v_waits &= tickets;
             known = take_item(p, number + 1, tickets, lane);
             if (!known && !tickets) break;

@@ -108,14 +108,6 @@ __device__ __forceinline__ void async_proxy_fence()
 
 /* ---- Tensor maps; coordinates are {column in the half, token, half, head, batch} ---- */
 
-/* One lane of a warp that is all here. Of it a compiler knows that it is alone: copies' operands take no loop over lanes. */
-__device__ __forceinline__ bool elected()
-{
-    u32 is;
-    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(is));
-    return is != 0;
-}
-
 __device__ __forceinline__ void tma_load(u32 to, const void *map, u32 bar, int token, int half, int head, int batch)
 {
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
@@ -228,6 +220,14 @@ __device__ __forceinline__ void mbar_arrive_cluster(u32 bar)
 }
 
 /* ---- Warps ---- */
+
+/* One lane of a warp that is all here. Of it a compiler knows that it is alone: copies' operands take no loop over lanes. */
+__device__ __forceinline__ bool elected()
+{
+    u32 is;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(is));
+    return is != 0;
+}
 
 template <int REGISTERS> __device__ __forceinline__ void take_registers()
 {

@@ -733,7 +733,7 @@ template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
         get<0>(x) = m.current->lane;
     } else if constexpr (T.has("elect.sync _|p, 0xffffffff;")) {
         meet_lanes(~0u, T.s, nullptr, [](void **) {});
-        get<0>(x) = m.current->lane == 0;
+        get<0>(x) = m.current->lane == 31; /* none that code takes for granted */
     } else if constexpr (T.has("%%warpid")) {
         get<0>(x) = (u32)m.current->thread / 32;
     } else if constexpr (T.has("%%clock")) {
