@@ -209,10 +209,7 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
 #pragma unroll
         for (int i = 0; i < 8; ++i)
             step.S[i] += addend[i];
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-            link_state(link, columns)[(2 * w + i) * GROUP] =
-                make_float4(step.S[4 * i], step.S[4 * i + 1], step.S[4 * i + 2], step.S[4 * i + 3]);
+        save_link(step.S, link_state(link, columns), 2 * w);
     }
 }
 

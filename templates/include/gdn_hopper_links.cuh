@@ -52,11 +52,11 @@ template <int N> __device__ __forceinline__ void load_link(float (&S)[N], const 
     }
 }
 
-__device__ __forceinline__ void save_link(const float (&S)[64], float4 *to)
+template <int N> __device__ __forceinline__ void save_link(const float (&S)[N], float4 *to, int first = 0)
 {
 #pragma unroll
-    for (int i = 0; i < 16; ++i)
-        to[i * GROUP] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
+    for (int i = 0; i < N / 4; ++i)
+        to[(first + i) * GROUP] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "specs.h"
 
 enum { CHUNK = 64, STATE_BYTES = 128 * 128 * 4, H200_SMS = 132 };
+enum { TRANSITION_BYTES = 129 * 128 * 4 }; /* two fp16 numbers for each entry, and a factor for each column */
 
 static struct gdni_problem problem_of(int32_t heads)
 {
@@ -184,7 +185,7 @@ Test(partition, a_call_cut_by_gates_has_room_for_as_many_partitions_as_they_may_
             gdni_workspace_of(&w, &spec, &p, H200_SMS, tokens, 1);
             if (w.carry != GDNI_CARRY_BY_GATES) continue;
             const int64_t links = gdni_partition_links(&spec, &p, w.partition, tokens), most = H200_SMS + heads;
-            const size_t link = 128 * 128 * 4 + 129 * 128 * 4, t = 64 * 10 * 512;
+            const size_t link = STATE_BYTES + TRANSITION_BYTES, t = 64 * 10 * 512;
             cr_expect_geq(w.control_words, (size_t)(64 + 4 * heads + 8 * most), "%d heads", heads);
             cr_expect_geq(w.t_offset, w.images_offset + link * (size_t)(links > most ? links : most));
             cr_expect_geq(w.size, w.t_offset + t * (size_t)most);
@@ -407,7 +408,7 @@ static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
     const int64_t most_rows = tokens / ((int64_t)w.partition * CHUNK) + seqs;
     const int64_t by_gates = w.carry == GDNI_CARRY_BY_GATES ? s->num_sms + seqs * parts : 0;
     const int64_t items = larger(w.num_items, by_gates), links = larger((most_rows - seqs) * parts, by_gates);
-    const int64_t link_bytes = 128 * block_dv * 4 + (w.carry ? 129 * 128 * 4 : 0); /* a state; a transition with its factors */
+    const int64_t link_bytes = 128 * block_dv * 4 + (w.carry ? TRANSITION_BYTES : 0);
     const size_t links_end = w.images_offset + (size_t)(links * link_bytes);
     const bool good = w.num_items == most_rows * parts && w.num_items <= (int64_t)GDNI_ITEMS_PER_SM * s->num_sms &&
                       w.control_words == (size_t)(64 + 4 * seqs * parts + 8 * items) &&
@@ -477,7 +478,7 @@ Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
     cr_expect_eq(needs_of(&s, 8 * CHUNK, 1).size, 0u, "nothing so short is cut");
     cr_expect_eq(needs_of(&s, 8 * CHUNK + 1, 1).size, size);
     cr_expect_eq(needs_of(&s, 1 << 20, 64).size, size);
-    const size_t carried = 264u * 257 * 512 + (132u + 32) * 64 * 10 * 512;
+    const size_t carried = 264u * (STATE_BYTES + TRANSITION_BYTES) + (132u + 32) * 64 * 10 * 512;
     cr_expect(size > carried && size < carried + STATE_BYTES, "%zu", size);
     const struct gdni_problem many = problem_of(64);
     const size_t without = needs_of(&(struct sweep){ &spec, &many, H200_SMS }, 32768, 1).size;
