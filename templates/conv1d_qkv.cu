@@ -7,7 +7,7 @@
  * sequence. Threads share nothing but the sums of the norm: no barrier.
  *
  *   CTAs                       items of a row
- *   the first gate_ctas        32 lanes of gate heads and tokens of a tile (gdn_conv_gates.cuh)
+ *   the first gate_ctas        32 lanes of gate heads and tokens of gate_tokens rows (gdn_conv_gates.cuh)
  *   the others, by rows of     [0, C / 8), padded to whole warps: 8 channels of
  *     row_lanes items            num_tiles rows: a tile
  *                                then num_checkpoints rows: a checkpoint
@@ -234,7 +234,7 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
     start_tile(find_input(p, first.channels.channel), at.row * TILE, end_of_tile(p, at.row * TILE));
     if constexpr (spec::LAUNCH_DEPENDENTS) launch_dependents();
     for_each_segment(
-        p, [&] { return find_place(p, afresh(item)).row * TILE; },
+        p, TILE, [&] { return find_place(p, afresh(item)).row * TILE; },
         [&](const segment &s, const line_pair &lines) {
             const place here = find_place(p, afresh(item));
             if (run_segment(p, make_conv_lane(p, here.lane), find_tile(here.row * TILE), s, lines)) return;

@@ -101,15 +101,24 @@ static void set_division(struct gdni_conv1d_params *out)
     out->row_magic = (int32_t)(uint32_t)divide_up((int64_t)1 << out->row_shift, out->row_lanes);
 }
 
-/* Few heads leave room in a warp for several tokens. A warp takes a tile's tokens, gate_step at a time. */
-static int64_t set_gates(struct gdni_conv1d_params *out, int32_t heads, int64_t num_tiles)
+/*
+ * Few heads leave room in a warp for several tokens: it takes gate_tokens, gate_step at a time. Those of a tile keep a short call's
+ * gates from outlasting its tiles; in a long one CTAs of gates hold SMs for longer than their bytes do, so that there a lane has
+ * eight tokens at least.
+ */
+static int64_t set_gates(struct gdni_conv1d_params *out, int32_t heads, int64_t num_tokens, int32_t tile_tokens,
+                         int64_t tile_ctas)
 {
+    enum { OF_LANE_IN_LONG_CALLS = 8, LONG_CALL_CTAS = 8192 };
     if (heads == 0) return 0;
     out->gate_warps = (int32_t)divide_up(heads, WARP);
     out->gate_step = 1;
     while (2 * out->gate_step * heads <= WARP)
         out->gate_step *= 2;
-    return num_tiles * out->gate_warps * WARP;
+    out->gate_tokens = tile_tokens;
+    if (tile_ctas >= LONG_CALL_CTAS && out->gate_tokens < OF_LANE_IN_LONG_CALLS * out->gate_step)
+        out->gate_tokens = OF_LANE_IN_LONG_CALLS * out->gate_step;
+    return divide_up(num_tokens, out->gate_tokens) * out->gate_warps * WARP;
 }
 
 static gdn_status set_rows(struct gdni_conv1d_params *out, uint32_t grid[3], const struct gdni_spec *spec,
@@ -119,7 +128,9 @@ static gdn_status set_rows(struct gdni_conv1d_params *out, uint32_t grid[3], con
     const int64_t row_lanes = divide_up(gdni_problem_channels(p) / LANE_CHANNELS, WARP) * WARP;
     const int64_t num_tiles = tiles ? divide_up(a->num_tokens, spec->params.tile_tokens) : 0;
     const int64_t copy_rows = has_copies(a) ? divide_up(a->num_seqs, GDNI_CONV_COPIES) : 0;
-    const int64_t gate_ctas = divide_up(set_gates(out, p->num_gate_heads, num_tiles), spec->threads);
+    const int64_t gate_lanes = set_gates(out, p->num_gate_heads, tiles ? a->num_tokens : 0, spec->params.tile_tokens,
+                                         num_tiles * row_lanes / spec->threads);
+    const int64_t gate_ctas = divide_up(gate_lanes, spec->threads);
     const int64_t ctas = gate_ctas + divide_up((num_tiles + a->num_checkpoints + copy_rows) * row_lanes, spec->threads);
     if (ctas > INT32_MAX / spec->threads)
         return GDN_FAIL(GDN_E_INVALID,

@@ -156,6 +156,7 @@
     I32(row_lanes)                                 \
     I32(gate_warps)                                \
     I32(gate_step)                                 \
+    I32(gate_tokens)                               \
     I32(gate_ctas)                                 \
     I32(num_tiles)                                 \
     I32(num_checkpoints)                           \

@@ -1,6 +1,6 @@
 /*
- * gdn_conv_gates.cuh - g and beta from the projections a and b: a lane a head, over the tokens of a tile; with few heads a
- * warp takes several tokens at a time.
+ * gdn_conv_gates.cuh - g and beta from the projections a and b: a lane a head, over some tokens; with few heads a warp takes
+ * several of them at a time.
  *
  *     g    = -exp(a_log) * softplus(a + dt_bias)        softplus(x) = log(1 + e^x), and x above 20
  *     beta = 1 / (1 + exp(-b))
@@ -73,15 +73,15 @@ __device__ __forceinline__ void zero_gates(const conv1d_params &p, const gate_la
     if (p.beta != nullptr) p.beta[token * (u32)p.num_gate_heads + l.head] = 0.0f;
 }
 
-/* Item: a lane of a warp of a tile; warps of one tile follow each other. */
+/* Item: a lane of a warp of gate_tokens rows; their warps follow each other. */
 __device__ __forceinline__ void gate_tile(const conv1d_params &p, u32 item)
 {
     const u32 warp = item / 32, warps = (u32)p.gate_warps, step = (u32)p.gate_step, heads = 32 / step;
-    const u32 tile_begin = warp / warps * TILE, head = warp % warps * 32 + item % heads, ahead = item % 32 / heads;
-    if (tile_begin >= (u32)p.num_tiles * TILE || head >= (u32)p.num_gate_heads) return;
+    const u32 tile = (u32)p.gate_tokens, tile_begin = warp / warps * tile, head = warp % warps * 32 + item % heads, ahead = item % 32 / heads;
+    if (tile_begin >= (u32)p.num_tokens || head >= (u32)p.num_gate_heads) return;
     const gate_lane l = make_gate_lane(p, head);
     for_each_segment(
-        p, [&] { return tile_begin; },
+        p, tile, [&] { return tile_begin; },
         [&](const segment &s, const line_pair &) {
             constexpr int AT_ONCE = 4; // whose loads do not wait for each other
 #pragma unroll 1

@@ -84,33 +84,35 @@ __device__ __forceinline__ bool has_initial_state(const conv1d_params &p, u32 n)
     return p.state != nullptr && (p.has_initial_state == nullptr || p.has_initial_state[n] != 0);
 }
 
-__device__ __forceinline__ u32 end_of_tile(const conv1d_params &p, u32 tile_begin)
+__device__ __forceinline__ u32 end_of_tile(const conv1d_params &p, u32 tile_begin, u32 tile = TILE)
 {
-    return min(tile_begin + TILE, (u32)p.num_tokens);
+    return min(tile_begin + tile, (u32)p.num_tokens);
 }
 
 /*
  * Calls live(segment, lines) for each run of tokens of a sequence that is not inert, in order, and then padding(first, last)
- * for the tile's rows that follow the last sequence. first_row() gives the tile's first row, whenever it is asked.
+ * for the tile's rows that follow the last sequence. first_row() gives the tile's first row, whenever it is asked; tile: how many
+ * it has.
  */
 template <class FirstRow, class Live, class Padding>
-__device__ __forceinline__ void for_each_segment(const conv1d_params &p, FirstRow first_row, Live live, Padding padding)
+__device__ __forceinline__ void for_each_segment(const conv1d_params &p, u32 tile, FirstRow first_row, Live live,
+                                                 Padding padding)
 {
     u32 total = 0;
     if (p.num_seqs != 0) {
         const u32 tile_begin = first_row();
-        segment s = segment_of(p, find_sequence(p, tile_begin, 0), tile_begin, end_of_tile(p, tile_begin));
+        segment s = segment_of(p, find_sequence(p, tile_begin, 0), tile_begin, end_of_tile(p, tile_begin, tile));
         for (;;) {
             if (s.first < s.last) {
                 const line_pair lines = find_lines(p, s.n);
                 if (!is_inert(lines)) live(s, lines);
             }
-            const u32 begin = first_row(), end = end_of_tile(p, begin);
+            const u32 begin = first_row(), end = end_of_tile(p, begin, tile);
             if (s.end >= end) return;
             if (s.n + 1 >= (u32)p.num_seqs) break;
             s = next_segment(p, s, begin, end);
         }
         total = s.end;
     }
-    if constexpr (spec::ZERO_PADDING) padding(max(first_row(), total), end_of_tile(p, first_row()));
+    if constexpr (spec::ZERO_PADDING) padding(max(first_row(), total), end_of_tile(p, first_row(), tile));
 }
