@@ -102,14 +102,14 @@ static void set_division(struct gdni_conv1d_params *out)
 }
 
 /*
- * Few heads leave room in a warp for several tokens: it takes gate_tokens, gate_step at a time. Those of a tile keep a short call's
- * gates from outlasting its tiles; in a long one CTAs of gates hold SMs for longer than their bytes do, so that there a lane has
- * eight tokens at least.
+ * Few heads leave room in a warp for several tokens: it takes gate_tokens, gate_step at a time. Those of a tile keep a short
+ * call's gates from outlasting its tiles; in a long one CTAs of gates hold SMs for longer than their bytes do, so that there a
+ * lane has sixteen tokens at least.
  */
 static int64_t set_gates(struct gdni_conv1d_params *out, int32_t heads, int64_t num_tokens, int32_t tile_tokens,
                          int64_t tile_ctas)
 {
-    enum { OF_LANE_IN_LONG_CALLS = 8, LONG_CALL_CTAS = 8192 };
+    enum { OF_LANE_IN_LONG_CALLS = 16, LONG_CALL_CTAS = 8192 };
     if (heads == 0) return 0;
     out->gate_warps = (int32_t)divide_up(heads, WARP);
     out->gate_step = 1;

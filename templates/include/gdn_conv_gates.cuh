@@ -77,7 +77,8 @@ __device__ __forceinline__ void zero_gates(const conv1d_params &p, const gate_la
 __device__ __forceinline__ void gate_tile(const conv1d_params &p, u32 item)
 {
     const u32 warp = item / 32, warps = (u32)p.gate_warps, step = (u32)p.gate_step, heads = 32 / step;
-    const u32 tile = (u32)p.gate_tokens, tile_begin = warp / warps * tile, head = warp % warps * 32 + item % heads, ahead = item % 32 / heads;
+    const u32 tile = (u32)p.gate_tokens, tile_begin = warp / warps * tile;
+    const u32 head = warp % warps * 32 + item % heads, ahead = item % 32 / heads;
     if (tile_begin >= (u32)p.num_tokens || head >= (u32)p.num_gate_heads) return;
     const gate_lane l = make_gate_lane(p, head);
     for_each_segment(

@@ -91,8 +91,8 @@ __device__ __forceinline__ u32 end_of_tile(const conv1d_params &p, u32 tile_begi
 
 /*
  * Calls live(segment, lines) for each run of tokens of a sequence that is not inert, in order, and then padding(first, last)
- * for the tile's rows that follow the last sequence. first_row() gives the tile's first row, whenever it is asked; tile: how many
- * it has.
+ * for the tile's rows that follow the last sequence. first_row() gives the tile's first row, whenever it is asked; tile: how
+ * many it has.
  */
 template <class FirstRow, class Live, class Padding>
 __device__ __forceinline__ void for_each_segment(const conv1d_params &p, u32 tile, FirstRow first_row, Live live,

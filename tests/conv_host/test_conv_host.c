@@ -2,8 +2,8 @@
  * test_conv_host.c - templates/conv1d_qkv.cu, the very text that NVRTC compiles, run on the host one warp at a time over the
  * grid that the library would launch: every situation of conv_cases and random batches, in every variant of conv_variants.h.
  *
- * Warps run to their end one after another, forwards, backwards and shuffled: a state line that two of them touch would give
- * other bits in one of the orders. What this cannot see: the inline PTX, ptxas, memory ordering, speed.
+ * Warps run to their end one after another, forwards, backwards (with gates as a long call has them) and shuffled: a state
+ * line that two of them touch would give other bits in one of the orders. What this cannot see: the inline PTX, ptxas, memory ordering, speed.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -79,6 +79,18 @@ static uint32_t *make_order(enum order order, uint32_t count, uint64_t seed)
     return items;
 }
 
+/* As in a long call: 16 tokens of each lane of a gate warp, instead of a tile's. */
+static void lengthen_gates(struct launch *l)
+{
+    struct gdni_conv1d_params *p = &l->params;
+    if (p->gate_step == 0) return;
+    l->blocks -= (uint32_t)p->gate_ctas;
+    p->gate_tokens = 16 * p->gate_step;
+    const int64_t lanes = (p->num_tokens + p->gate_tokens - 1) / p->gate_tokens * p->gate_warps * CONV_HOST_WARP;
+    p->gate_ctas = (int32_t)((lanes + CONV_HOST_THREADS - 1) / CONV_HOST_THREADS);
+    l->blocks += (uint32_t)p->gate_ctas;
+}
+
 static void run_launch(const struct launch *l, enum order order, uint64_t seed)
 {
     enum { WARPS = CONV_HOST_THREADS / CONV_HOST_WARP };
@@ -92,11 +104,12 @@ static void run_launch(const struct launch *l, enum order order, uint64_t seed)
 /* ---- cases ----------------------------------------------------------------------------------------------------------- */
 
 static void run_case(const struct conv_host_kernel *kernel, const struct conv_case *c, struct conv_outputs *out,
-                     enum order order)
+                     enum order order, bool long_gates)
 {
     conv_outputs_make(out, c);
     const gdn_conv1d_args args = conv_args_with(c, out);
-    const struct launch l = make_launch(kernel, c->variant->tile_tokens, &c->desc, &args);
+    struct launch l = make_launch(kernel, c->variant->tile_tokens, &c->desc, &args);
+    if (long_gates) lengthen_gates(&l);
     run_launch(&l, order, c->seed);
 }
 
@@ -115,10 +128,10 @@ static bool check_case(int row, const struct conv_spec *spec, uint64_t seed)
     struct conv_report report;
     if (!kernel || !conv_case_make(&c, spec, v, seed)) return false;
     conv_host_take_faults();
-    run_case(kernel, &c, &first, FORWARDS);
+    run_case(kernel, &c, &first, FORWARDS, false);
     cr_assert(conv_case_check(&report, &c, &first), "%s, tile %d: %s", c.name, v->tile_tokens, report.first);
     for (enum order order = BACKWARDS; order < NUM_ORDERS; ++order) {
-        run_case(kernel, &c, &other, order);
+        run_case(kernel, &c, &other, order, order == BACKWARDS);
         cr_assert(conv_outputs_equal(&first, &other), "%s, tile %d: other bits when warps run %s", c.name, v->tile_tokens,
                   order_names[order]);
         conv_outputs_free(&other);

@@ -585,6 +585,33 @@ Test(execute, conv_passes_strides_gates_slots_and_checkpoints_on)
     gdn_plan_destroy(plan);
 }
 
+/* Tokens of one warp of gates: a short call's are a tile's, a long one's sixteen of each lane, whatever the tiles are. */
+Test(execute, conv_gates_of_a_long_call_take_fewer_ctas_than_its_tiles_would)
+{
+    enum { HEADS = 8, STEP = 32 / HEADS, LANE_TOKENS = 16 };
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    gdn_conv1d_args a = fake_conv1d_args();
+    struct gdni_conv1d_params p;
+    desc.num_gate_heads = HEADS;
+    desc.max_tokens = 1 << 20;
+    gdn_plan *plan = loaded_conv(&desc);
+    a.a = 0x100000, a.b = 0x110000, a.a_log = 0x120000, a.g = 0x140000, a.beta = 0x150000;
+    for (int64_t tokens = 1 << 9; tokens <= 1 << 20; tokens *= 2) {
+        a.num_tokens = tokens;
+        cr_assert_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_OK, "%s", gdn_last_error());
+        memcpy(&p, last_launch().params, sizeof p);
+        const struct gdni_spec *spec = &plan->specs[plan->variant_of_bucket[gdni_bucket_of(tokens)]];
+        const int64_t tile = spec->params.tile_tokens, tile_ctas = tokens / tile * p.row_lanes / spec->threads;
+        const int64_t wanted = tile_ctas < 8192 ? tile : LANE_TOKENS * STEP;
+        cr_expect_eq(p.gate_step, STEP);
+        cr_expect_eq(p.gate_tokens, wanted, "%lld tokens: %d", (long long)tokens, p.gate_tokens);
+        const int64_t lanes = (tokens + wanted - 1) / wanted * 32;
+        cr_expect_eq(p.gate_ctas, (lanes + spec->threads - 1) / spec->threads, "%lld tokens", (long long)tokens);
+    }
+    cr_expect_eq(p.gate_tokens, LANE_TOKENS * STEP, "the longest call is long");
+    gdn_plan_destroy(plan);
+}
+
 Test(execute, the_variant_is_the_one_of_the_calls_bucket)
 {
     gdn_conv1d_desc desc = fake_conv1d_desc();
