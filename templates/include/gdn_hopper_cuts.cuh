@@ -17,21 +17,22 @@
  * what pairs cost, and a pair's partitions lie one after the other in the order of items:
  *
  *     decays, or forgets where that takes less than to be carried:
- *               the first partition is longer than the others, by as many chunks as these replay;
+ *               the first partition is longer than the others, by what these replay;
  *     carried:  the others have three runs, addend, transition and their own, so that the first one, which has only its own,
- *               is twice as long, and done when the transitions are; its CTA takes the last one too, which needs neither
- *               addend nor transition.
+ *               is nearly twice as long, and done when the transitions are; its CTA takes the last one too, which needs
+ *               neither addend nor transition.
  *
  * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, and who takes the last partition, but
  * of pairs that decay or are carried never what is guessed.
  */
-constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 2.0f;
+constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 1.75f;
+constexpr float REPLAYED = 0.8f; /* chunks that one takes which is replayed: it has no output */
 constexpr float STEP = 0.6f, CARRY = 2.5f; /* in chunks: of a state past a partition, and of carrying at all */
 constexpr float TAKE = 1.0f; /* of taking an item */
-constexpr float MANY_REPLAYED = 16.0f; /* chunks by gates; fewer stay what each boundary's own gates say, to e^-14 */
+constexpr float MANY_REPLAYED = 16.0f * REPLAYED; /* by gates; fewer stay what each boundary's own gates say, to e^-14 */
 constexpr int SHORTEST = 4;               /* chunks of a partition */
-constexpr float FORGETTING_RUN = 0.95f;    /* a chunk of runs that replay many, by one of carried runs: measured */
-/* A word's upper half: chunks that the pair's partitions replay, or CARRIED_PAIR in their place; and FORGETS. */
+constexpr float FORGETTING_RUN = 1.1f;    /* a chunk of runs that replay many, by one of carried runs: measured */
+/* A word's upper half: what the pair's partitions replay, in chunks, or CARRIED_PAIR in its place; and FORGETS. */
 constexpr u32 FORGETS = 0x8000, CARRIED_PAIR = FORGETS - 1;
 constexpr u32 NO_PAIR = 0xff;
 static_assert(spec::CUT_PAIRS <= MOST_CUTS && spec::CUT_PARTITIONS <= (int)NO_PAIR, "a pair a lane, numbers of 8 bits");
@@ -60,6 +61,12 @@ __device__ __forceinline__ bool is_carried(u32 word)
 __device__ __forceinline__ int cut_replayed(u32 word)
 {
     return (int)(word >> 16 & (FORGETS - 1));
+}
+
+/* How many chunks they are, where the delta rule forgets: as many at least as were planned. */
+__device__ __forceinline__ int replayed_chunks(u32 word)
+{
+    return (int)ceilf((float)cut_replayed(word) * (1.0f / REPLAYED));
 }
 
 __device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &item)
@@ -108,9 +115,9 @@ __device__ __forceinline__ u32 sampled(int pair)
 }
 
 /*
- * Of each pair: chunks; how many of them decay enough, -1: more than are worth it; how many forget enough, 0: that is no
- * better. Of partitions of one length the last of these alone, in FORGETTING_AT. Keys are asked where usual ones would be of
- * use. By all warps, in little code: each line of it is fetched for the first time.
+ * Of each pair: chunks; what it takes to replay as many of them as decay enough, -1: more than is worth it; as many as forget
+ * enough, 0: that is no better. Of partitions of one length the last of these alone, in FORGETTING_AT, and how many they are.
+ * Keys are asked where usual ones would be of use. By all warps, in little code: each line of it is fetched for the first time.
  */
 __device__ __forceinline__ void sample_pairs(const prefill_params &p)
 {
@@ -126,13 +133,14 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p)
         const float decay = warp_sum(gate), least = largest_quarter(gate), chunks = (float)chunks_of(p, s);
         /* Half of what it takes: a sample errs, by a tenth where gates are as trained ones. NaN, as replay_chunks() has it. */
         const bool carried = !(decay * (float)most_replayed(p) <= 0.5f * ENOUGH_DECAY);
-        const float by_gates = carried ? -1.0f : fminf(__fdividef(ENOUGH_DECAY, decay), (float)most_replayed(p));
-        float by_keys = __fdividef(ENOUGH_FORGOTTEN, least + USUALLY_FORGOTTEN);
+        const float cost = carries_by_gates(p) ? REPLAYED : 1.0f;
+        const float by_gates = carried ? -1.0f : cost * fminf(__fdividef(ENOUGH_DECAY, decay), (float)most_replayed(p));
+        float by_keys = cost * __fdividef(ENOUGH_FORGOTTEN, least + USUALLY_FORGOTTEN);
 #pragma unroll 1 /* usual keys, then these, by one piece of code */
         for (bool asked = false; by_keys > 0.0f; asked = true) {
             if (!better_forgets(p, chunks, by_keys, by_gates, share)) by_keys = 0.0f;
             if (asked || by_keys == 0.0f) break;
-            by_keys = forgetting_chunks(p, s, head, GateReader::beta_of(reader.raw_beta(p, 0, true)), least);
+            by_keys = cost * forgetting_chunks(p, s, head, GateReader::beta_of(reader.raw_beta(p, 0, true)), least);
         }
         by_keys = fmaxf(by_keys, 0.0f); /* states that grow, and NaN */
         if (lane == 0 && carries_by_gates(p))
@@ -193,7 +201,7 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
         if (lane >= d) sum += other;
     }
     const u32 base = lane < pairs ? (u32)(sum - count) : NO_PAIR;
-    const u32 upper = carried ? CARRIED_PAIR : min((u32)replayed, CARRIED_PAIR - 1) | (forgets ? FORGETS : 0);
+    const u32 upper = carried ? CARRIED_PAIR : min((u32)ceilf(replayed), CARRIED_PAIR - 1) | (forgets ? FORGETS : 0);
     store_shared(at(CUTS_AT) + 4 * lane, base | (u32)count << 8 | upper << 16);
     if (lane == 31) store_shared(at(LISTS_AT) + BY_GATES, (u32)sum);
     __syncwarp();

@@ -85,7 +85,7 @@ __device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &
 {
     const bool gates = by_gates();
     const u32 word = gates ? cut_word_of(p, item) : 0;
-    if (word >> 16 & FORGETS) return min(cut_replayed(word), item.begin);
+    if (word >> 16 & FORGETS) return min(replayed_chunks(word), item.begin);
     const int replayed = replay_chunks(p, item, item.begin, lane);
     return replayed > 0 || gates || p.most_forgetting == 0 ? replayed
                                                            : shared[FORGETTING_AT + pair_number(p, item.n, item.part)];
