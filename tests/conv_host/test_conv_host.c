@@ -3,7 +3,8 @@
  * grid that the library would launch: every situation of conv_cases and random batches, in every variant of conv_variants.h.
  *
  * Warps run to their end one after another, forwards, backwards (with gates as a long call has them) and shuffled: a state
- * line that two of them touch would give other bits in one of the orders. What this cannot see: the inline PTX, ptxas, memory ordering, speed.
+ * line that two of them touch would give other bits in one of the orders. What this cannot see: the inline PTX, ptxas, memory
+ * ordering, speed.
  */
 #include <criterion/criterion.h>
 #include <math.h>
