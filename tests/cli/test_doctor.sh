@@ -62,8 +62,10 @@ chmod g-w "$room/bad/v2/sm_90a"
 # An entry in the folder of other keys is a damaged entry, and no folder that cannot be used.
 rm "$one"
 other=$(find "$room/bad" -name '*.gdnk' | head -n 1)
-mkdir -p "$room/bad/v2/sm_90a/00"
-mv "$other" "$room/bad/v2/sm_90a/00/"
+wrong=$room/bad/v2/sm_90a/00
+[ "$(dirname "$other")" != "$wrong" ] || wrong=$room/bad/v2/sm_90a/ff # keys of its own begin so
+mkdir -p "$wrong"
+mv "$other" "$wrong/"
 finds 0 cache False "in the folder of other keys): they are ignored" -d "$room/bad"
 
 # Folders without entries count too, each on the way to one: nothing is kept below one that others may write to.
