@@ -32,17 +32,16 @@
 /* ---- Where a lane's 8 channels of [q | k | v] come from and go ---- */
 
 struct part {
-    u32 head, column; // column in the head
-    int which;        // 0: q, 1: k, 2: v
+    u32 which;         // 0: q, 1: k, 2: v
+    u32 channel, head; // in it
 };
 
 __device__ __forceinline__ part find_part(const conv1d_params &p, u32 channel)
 {
-    const u32 q = (u32)p.q_channels, k = (u32)p.k_channels;
-    const int which = channel < q ? 0 : channel < q + k ? 1 : 2;
-    const u32 in_part = channel - (which == 0 ? 0 : which == 1 ? q : q + k);
-    const u32 head = multiply_high(in_part / CHANNELS, (u32)(which == 2 ? p.v_magic : p.qk_magic));
-    return part{ head, in_part - head * (u32)(which == 2 ? p.head_dim_v : p.head_dim_qk), which };
+    const u32 k_first = (u32)p.channels[0], v_first = k_first + (u32)p.channels[1];
+    const u32 which = channel < k_first ? 0 : channel < v_first ? 1 : 2;
+    const u32 in_part = channel - (which == 0 ? 0 : which == 1 ? k_first : v_first);
+    return part{ which, in_part, multiply_high(in_part / CHANNELS, (u32)p.head_magic[which]) };
 }
 
 __device__ __forceinline__ packed_rows find_input(const conv1d_params &p, u32 channel)
@@ -50,35 +49,30 @@ __device__ __forceinline__ packed_rows find_input(const conv1d_params &p, u32 ch
     u64 column = channel;
     if constexpr (spec::INTERLEAVED) {
         const part f = find_part(p, channel);
-        const u32 ratio = (u32)p.v_heads_per_k, dk = (u32)p.head_dim_qk;
+        const u32 ratio = (u32)p.v_heads_per_k, dk = (u32)p.head_dim_qk, dv = (u32)p.head_dim_v;
         const u32 group = f.which == 2 ? f.head / ratio : f.head;
-        const u32 in_group = f.which == 0 ? 0 : f.which == 1 ? dk : 2 * dk + f.head % ratio * (u32)p.head_dim_v;
-        column = (u64)group * (u64)p.x_group_stride + in_group + f.column;
+        const u32 in_group = f.which == 0 ? 0 : f.which == 1 ? dk : 2 * dk + f.head % ratio * dv;
+        column = (u64)group * (u64)p.x_group_stride + in_group + f.channel - f.head * (f.which == 2 ? dv : dk);
     }
-    return packed_rows{ (const u8 *)p.x + column * IO_BYTES, (u64)p.x_stride * IO_BYTES };
+    return packed_rows{ (const u8 *)p.x + column * IO_BYTES, (pitch_bytes)p.x_stride * IO_BYTES };
 }
 
 /* The host sees to it that strides are whole vectors, and a token's below 2^31 elements. */
 struct output {
-    u8 *at;         // token 0
-    u32 pitch;      // vectors of 16 bytes from token to token
-    i64 batch_skip; // bytes more from sequence to sequence than its tokens make
+    u8 *at; // token 0 of a sequence, as if it were the packed stream's
+    pitch_bytes pitch;
 };
 
-__device__ __forceinline__ output find_output(const conv1d_params &p, u32 channel)
+__device__ __forceinline__ output find_output(const conv1d_params &p, u32 channel, u32 n)
 {
     const part f = find_part(p, channel);
-    void *const base = f.which == 0 ? p.q : f.which == 1 ? p.k : p.v;
-    const i64 token = f.which == 0 ? p.q_token_stride : f.which == 1 ? p.k_token_stride : p.v_token_stride;
-    const i64 head = f.which == 0 ? p.q_head_stride : f.which == 1 ? p.k_head_stride : p.v_head_stride;
-    const i64 skip = f.which == 0 ? p.q_batch_skip : f.which == 1 ? p.k_batch_skip : p.v_batch_skip;
-    return output{ (u8 *)base + (f.head * head + f.column) * IO_BYTES, (u32)((u64)token * IO_BYTES / sizeof(vec16)),
-                   skip * IO_BYTES };
+    const i64 element = f.channel + f.head * p.head_gap[f.which] + n * p.batch_skip[f.which];
+    return output{ (u8 *)p.out[f.which] + element * IO_BYTES, (pitch_bytes)p.token_stride[f.which] * IO_BYTES };
 }
 
 __device__ __forceinline__ u8 *token_at(const output &out, u32 token)
 {
-    return out.at + (u64)token * out.pitch * sizeof(vec16);
+    return out.at + (u64)token * out.pitch;
 }
 
 /* ---- One tile ---- */
@@ -102,8 +96,8 @@ __device__ __forceinline__ place find_place(const conv1d_params &p, u32 item)
 
 __device__ __forceinline__ conv_lane make_conv_lane(const conv1d_params &p, u32 lane)
 {
-    const u32 channels = (u32)(p.q_channels + p.k_channels + p.v_channels), vectors = channels / CHANNELS;
-    const u32 channel = min(lane, vectors - 1) * CHANNELS, normed = (u32)(p.q_channels + p.k_channels);
+    const u32 channels = (u32)(p.channels[0] + p.channels[1] + p.channels[2]), vectors = channels / CHANNELS;
+    const u32 channel = min(lane, vectors - 1) * CHANNELS, normed = (u32)(p.channels[0] + p.channels[1]);
     return conv_lane{ state_lane{ channel, channels }, lane < vectors, channel < normed,
                       lane / 32 * 32 * CHANNELS < normed };
 }
@@ -157,7 +151,8 @@ __device__ __forceinline__ io8 run_token(const conv_lane &l, const filter &f, fl
  */
 template <run_kind KIND>
 __device__ __forceinline__ void run_tokens(float &products, const conv_lane &l, const filter &f,
-                                           float (&window)[HALO][CHANNELS], const io8 *from, u8 *to, u32 pitch, u32 count)
+                                           float (&window)[HALO][CHANNELS], const io8 *from, u8 *to, pitch_bytes pitch,
+                                           u32 count)
 {
     constexpr int UNROLL = 4, AT_ONCE = spec::NORM_LANES > 0 && !spec::EXACT_NORM ? TOKENS_AT_ONCE : 1;
     pitch = afresh(pitch); // kept: where it comes from is several instructions away
@@ -176,7 +171,7 @@ __device__ __forceinline__ void run_tokens(float &products, const conv_lane &l, 
             if constexpr (AT_ONCE > 1)
                 if (l.warp_normed) normalise_rounded(token[0], token[AT_ONCE - 1], l.normed);
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i, to += (u64)pitch * sizeof(vec16))
+            for (int i = 0; i < AT_ONCE; ++i, to += pitch)
                 if (u + i < left && (spec::NORM_LANES == 0 || l.active)) store_raw<spec::IO_TYPE>(to, token[i]);
         }
     }
@@ -189,15 +184,15 @@ __device__ __forceinline__ bool run_segment(const conv1d_params &p, const conv_l
     const u32 tile_end = end_of_tile(p, rows.first);
     float window[HALO][CHANNELS];
     if (s.first == s.begin) start_window(window, p, l, rows, s, lines);
-    const output out = find_output(p, l.channels.channel);
-    u8 *const to = token_at(out, s.first) + s.n * out.batch_skip;
+    const output out = find_output(p, l.channels.channel, s.n);
     wait_but_for<1>();
     const filter f = load_filter(p, l.channels.channel / CHANNELS);
     if (s.last > tile_end) add_rows(rows, find_input(p, l.channels.channel), tile_end, s.last);
     wait_but_for<0>();
     if (SAME_TYPE || s.first != s.begin) take_window(window, rows, s.first);
     float products = 0.0f;
-    run_tokens<FIRST_RUN>(products, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
+    run_tokens<FIRST_RUN>(products, l, f, window, slot_of_row(rows, s.first), token_at(out, s.first), out.pitch,
+                          s.last - s.first);
     if (FIRST_RUN == RUN_LOOKING) return true;
     return spec::NORM_LANES > 0 ? all_lanes(products < TOO_LARGE) : products < TOO_LARGE;
 }
@@ -210,16 +205,16 @@ __device__ __forceinline__ void run_segment_again(const conv1d_params &p, u32 it
     const tile_rows rows = find_tile(at.row * TILE);
     const segment s = segment_of(p, n, rows.first, end_of_tile(p, rows.first));
     float window[HALO][CHANNELS], products = 0.0f;
-    const output out = find_output(p, l.channels.channel);
-    u8 *const to = token_at(out, s.first) + s.n * out.batch_skip;
+    const output out = find_output(p, l.channels.channel, s.n);
     take_window(window, rows, s.first);
     const filter f = load_filter(p, l.channels.channel / CHANNELS);
-    run_tokens<RUN_LOOKING>(products, l, f, window, slot_of_row(rows, s.first), to, out.pitch, s.last - s.first);
+    run_tokens<RUN_LOOKING>(products, l, f, window, slot_of_row(rows, s.first), token_at(out, s.first), out.pitch,
+                            s.last - s.first);
 }
 
 __device__ __forceinline__ void zero_rows(const conv1d_params &p, const conv_lane &l, u32 first, u32 last)
 {
-    const output out = find_output(p, l.channels.channel);
+    const output out = find_output(p, l.channels.channel, 0);
     for (u32 token = first; token < last && l.active; ++token)
         store_raw<spec::IO_TYPE>(token_at(out, token), zeros<spec::IO_TYPE>());
 }
@@ -249,7 +244,7 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
 __device__ __forceinline__ void state_row(const conv1d_params &p, u32 row, u32 lane)
 {
     constexpr u32 COPIES = 32; // as in spec.c
-    const u32 channels = (u32)(p.q_channels + p.k_channels + p.v_channels), channel = lane * CHANNELS;
+    const u32 channels = (u32)(p.channels[0] + p.channels[1] + p.channels[2]), channel = lane * CHANNELS;
     if (p.state == nullptr || channel >= channels) return;
     const state_lane l{ channel, channels };
     if (row < (u32)p.num_checkpoints) {

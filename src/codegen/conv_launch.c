@@ -29,7 +29,7 @@ static void set_tensors(struct gdni_conv1d_params *out, const gdn_conv1d_args *a
     out->has_initial_state = a->has_initial_state;
     out->cu_seqlens = a->cu_seqlens;
     out->checkpoints = a->checkpoints;
-    out->q = a->q, out->k = a->k, out->v = a->v;
+    out->out[0] = a->q, out->out[1] = a->k, out->out[2] = a->v;
     out->g = a->g, out->beta = a->beta;
     out->state = a->state;
 }
@@ -40,26 +40,25 @@ static int32_t head_magic(int32_t dim, int32_t heads)
     return heads ? (int32_t)(uint32_t)divide_up((int64_t)1 << 32, dim / LANE_CHANNELS) : 0;
 }
 
-static void set_outputs(struct gdni_conv1d_params *out, const struct gdni_problem *p, const gdn_conv1d_args *a)
+static void set_output(struct gdni_conv1d_params *out, int which, int32_t heads, int32_t dim, const gdn_strides *given,
+                       bool packed_stream)
 {
     const int64_t len = out->uniform_len;
-    gdn_strides s;
-#define FILL(name, heads, dim)                                                                                         \
-    s = gdni_strides_filled(&a->name##_strides, heads, dim, len);                                                      \
-    out->name##_token_stride = s.token;                                                                                \
-    out->name##_head_stride = s.head;                                                                                  \
-    out->name##_batch_skip = a->cu_seqlens ? 0 : s.batch - len * s.token;
-    FILL(q, p->num_q_heads, p->head_dim_qk)
-    FILL(k, p->num_k_heads, p->head_dim_qk)
-    FILL(v, p->num_v_heads, p->head_dim_v)
-#undef FILL
-    out->q_channels = p->num_q_heads * p->head_dim_qk;
-    out->k_channels = p->num_k_heads * p->head_dim_qk;
-    out->v_channels = p->num_v_heads * p->head_dim_v;
+    const gdn_strides s = gdni_strides_filled(given, heads, dim, len);
+    out->token_stride[which] = s.token;
+    out->head_gap[which] = s.head - dim;
+    out->batch_skip[which] = packed_stream ? 0 : s.batch - len * s.token;
+    out->channels[which] = heads * dim;
+    out->head_magic[which] = head_magic(dim, heads);
+}
+
+static void set_outputs(struct gdni_conv1d_params *out, const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    set_output(out, 0, p->num_q_heads, p->head_dim_qk, &a->q_strides, a->cu_seqlens);
+    set_output(out, 1, p->num_k_heads, p->head_dim_qk, &a->k_strides, a->cu_seqlens);
+    set_output(out, 2, p->num_v_heads, p->head_dim_v, &a->v_strides, a->cu_seqlens);
     out->head_dim_qk = p->head_dim_qk;
     out->head_dim_v = p->head_dim_v;
-    out->qk_magic = head_magic(p->head_dim_qk, p->num_q_heads + p->num_k_heads);
-    out->v_magic = head_magic(p->head_dim_v, p->num_v_heads);
 }
 
 static void set_inputs(struct gdni_conv1d_params *out, const struct gdni_problem *p, const gdn_conv1d_args *a)

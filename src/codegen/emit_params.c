@@ -8,17 +8,20 @@
 #include "codegen/unit.h"
 
 struct field {
-    const char *declaration, *name;
+    const char *declaration, *name, *array;
     size_t offset;
 };
 
-#define IN(type, name)  { "const " #type " *", #name, offsetof(STRUCT, name) },
-#define OUT(type, name) { #type " *", #name, offsetof(STRUCT, name) },
-#define I64(name)       { "long long ", #name, offsetof(STRUCT, name) },
-#define I32(name)       { "int ", #name, offsetof(STRUCT, name) },
-#define F32(name)       { "float ", #name, offsetof(STRUCT, name) },
-
-#define MAP(name) { "tensor_map ", #name, offsetof(STRUCT, name) },
+#define FIELD(type, name, array) { type, #name, array, offsetof(STRUCT, name) },
+#define IN(type, name)           FIELD("const " #type " *", name, "")
+#define OUT(type, name)          FIELD(#type " *", name, "")
+#define I64(name)                FIELD("long long ", name, "")
+#define I32(name)                FIELD("int ", name, "")
+#define F32(name)                FIELD("float ", name, "")
+#define MAP(name)                FIELD("tensor_map ", name, "")
+#define OUT_3(type, name)        FIELD(#type " *", name, "[3]")
+#define I64_3(name)              FIELD("long long ", name, "[3]")
+#define I32_3(name)              FIELD("int ", name, "[3]")
 
 #define STRUCT struct gdni_prefill_params
 static const struct field prefill_fields[] = { GDNI_PREFILL_PARAMS(IN, OUT, I64, I32, F32) };
@@ -27,7 +30,7 @@ static const struct field prefill_fields[] = { GDNI_PREFILL_PARAMS(IN, OUT, I64,
 static const struct field hopper_fields[] = { GDNI_PREFILL_HOPPER_PARAMS(IN, OUT, I64, I32, F32, MAP) };
 #undef STRUCT
 #define STRUCT struct gdni_conv1d_params
-static const struct field conv1d_fields[] = { GDNI_CONV1D_PARAMS(IN, OUT, I64, I32, F32) };
+static const struct field conv1d_fields[] = { GDNI_CONV1D_PARAMS(IN, OUT, I64, I32, OUT_3, I64_3, I32_3) };
 #undef STRUCT
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -58,7 +61,7 @@ void gdni_emit_params(struct gdni_strbuf *sb, const struct gdni_spec *spec)
         gdni_sb_str(sb, "struct alignas(64) tensor_map {\n    unsigned char bytes[128];\n};\n\n");
     gdni_sb_fmt(sb, "struct %s {\n", l->name);
     for (size_t i = 0; i < l->count; ++i)
-        gdni_sb_fmt(sb, "    %s%s;\n", l->fields[i].declaration, l->fields[i].name);
+        gdni_sb_fmt(sb, "    %s%s%s;\n", l->fields[i].declaration, l->fields[i].name, l->fields[i].array);
     gdni_sb_fmt(sb, "};\nstatic_assert(sizeof(%s) == %zu, \"host and device differ\");\n", l->name, l->size);
     for (size_t i = 0; i < l->count; ++i)
         gdni_sb_fmt(sb, "static_assert(__INTADDR__(&((%s *)0)->%s) == %zu, \"host and device differ\");\n", l->name,

@@ -97,11 +97,12 @@
 
 /*
  * bias 0 when the spec has none; slot_in 0: line n; slot_out 0: same as in; has_initial_state 0: all have; state 0: none is
- * read or written; g, beta 0: not computed. *_batch_skip: elements more from sequence to sequence than its tokens make.
+ * read or written; g, beta 0: not computed. Of q, k, v, in that order (..._3): head_gap, elements more from head to head than
+ * its channels are; batch_skip, elements more from sequence to sequence than its tokens make.
  * The last block: how items become work, conv_launch.c.
  */
 /* clang-format off */
-#define GDNI_CONV1D_PARAMS(IN, OUT, I64, I32, F32) \
+#define GDNI_CONV1D_PARAMS(IN, OUT, I64, I32, OUT_3, I64_3, I32_3) \
     IN(void, x)                                    \
     IN(void, weight)                               \
     IN(void, bias)                                 \
@@ -114,32 +115,23 @@
     IN(unsigned char, has_initial_state)           \
     IN(void, cu_seqlens)                           \
     IN(long long, checkpoints)                     \
-    OUT(void, q)                                   \
-    OUT(void, k)                                   \
-    OUT(void, v)                                   \
+    OUT_3(void, out)                               \
     OUT(float, g)                                  \
     OUT(float, beta)                               \
     OUT(void, state)                               \
     I64(x_stride)                                  \
     I64(x_group_stride)                            \
-    I64(q_token_stride)                            \
-    I64(q_head_stride)                             \
-    I64(q_batch_skip)                              \
-    I64(k_token_stride)                            \
-    I64(k_head_stride)                             \
-    I64(k_batch_skip)                              \
-    I64(v_token_stride)                            \
-    I64(v_head_stride)                             \
-    I64(v_batch_skip)                              \
+    I64_3(token_stride)                            \
+    I64_3(head_gap)                                \
+    I64_3(batch_skip)                              \
     I64(a_stride)                                  \
     I64(b_stride)                                  \
     I64(gate_group_stride)                         \
     I64(state_slot_stride)                         \
     I64(num_tokens)                                \
     I64(uniform_len)                               \
-    I32(q_channels)                                \
-    I32(k_channels)                                \
-    I32(v_channels)                                \
+    I32_3(channels)                                \
+    I32_3(head_magic)                              \
     I32(head_dim_qk)                               \
     I32(head_dim_v)                                \
     I32(v_heads_per_k)                             \
@@ -149,8 +141,6 @@
     I32(slot_in_stride)                            \
     I32(slot_out_stride)                           \
     I32(num_seqs)                                  \
-    I32(qk_magic)                                  \
-    I32(v_magic)                                   \
     I32(row_magic)                                 \
     I32(row_shift)                                 \
     I32(row_lanes)                                 \
@@ -163,10 +153,13 @@
     I32(copy_rows)
 /* clang-format on */
 
-#define GDNI_HOST_POINTER(type, name) uint64_t name;
-#define GDNI_HOST_I64(name)           int64_t name;
-#define GDNI_HOST_I32(name)           int32_t name;
-#define GDNI_HOST_F32(name)           float name;
+#define GDNI_HOST_POINTER(type, name)   uint64_t name;
+#define GDNI_HOST_I64(name)             int64_t name;
+#define GDNI_HOST_I32(name)             int32_t name;
+#define GDNI_HOST_F32(name)             float name;
+#define GDNI_HOST_POINTER_3(type, name) uint64_t name[3];
+#define GDNI_HOST_I64_3(name)           int64_t name[3];
+#define GDNI_HOST_I32_3(name)           int32_t name[3];
 
 struct gdni_prefill_params {
     GDNI_PREFILL_PARAMS(GDNI_HOST_POINTER, GDNI_HOST_POINTER, GDNI_HOST_I64, GDNI_HOST_I32, GDNI_HOST_F32)
@@ -185,7 +178,8 @@ struct gdni_prefill_hopper_params {
 };
 
 struct gdni_conv1d_params {
-    GDNI_CONV1D_PARAMS(GDNI_HOST_POINTER, GDNI_HOST_POINTER, GDNI_HOST_I64, GDNI_HOST_I32, GDNI_HOST_F32)
+    GDNI_CONV1D_PARAMS(GDNI_HOST_POINTER, GDNI_HOST_POINTER, GDNI_HOST_I64, GDNI_HOST_I32, GDNI_HOST_POINTER_3,
+                       GDNI_HOST_I64_3, GDNI_HOST_I32_3)
 };
 
 #endif

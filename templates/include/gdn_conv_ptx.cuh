@@ -134,6 +134,12 @@ __device__ __forceinline__ u32 afresh(u32 x)
     return x;
 }
 
+__device__ __forceinline__ u64 afresh(u64 x)
+{
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
 /* Whether it holds in all 32 lanes of the warp, which all take part. */
 __device__ __forceinline__ bool all_lanes(bool condition)
 {

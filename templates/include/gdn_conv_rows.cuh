@@ -119,15 +119,28 @@ __device__ __forceinline__ io8 pack(const float (&from)[CHANNELS])
  * Rows and lanes are u32: the host bounds tokens, and strides in elements, by 2^31, and items by 2^32. Addresses have
  * 64 bits.
  */
+template <int BYTES> struct pitch_of {
+    typedef u32 type;
+};
+template <> struct pitch_of<4> {
+    typedef u64 type;
+};
+typedef pitch_of<IO_BYTES>::type pitch_bytes; // from row to row: a row's address is one product and sum, if it has 32 bits
+
 struct packed_rows {
     const u8 *at; // this thread's channels of row 0
-    u64 pitch;    // bytes
+    pitch_bytes pitch;
 };
+
+__device__ __forceinline__ const u8 *row_at(const packed_rows &x, u32 row)
+{
+    return x.at + (u64)row * x.pitch;
+}
 
 /* A row again, apart from the tile: the end of a sequence, a checkpoint's tokens. */
 __device__ __forceinline__ io8 load_row(const packed_rows &x, u32 row)
 {
-    const u8 *const at = x.at + row * x.pitch;
+    const u8 *const at = row_at(x, row);
     io8 r;
     if constexpr (spec::VECTOR_BYTES == 16) {
         r = load_raw<spec::IO_TYPE>(at);
@@ -165,11 +178,16 @@ __device__ __forceinline__ tile_rows find_tile(u32 first)
 __device__ __forceinline__ void start_tile(const packed_rows &x, u32 first, u32 end)
 {
     io8 *const column = find_tile(first).column;
-    const u8 *at = x.at + ((i64)first - HALO) * (i64)x.pitch;
-    const bool whole = first >= HALO && first + TILE <= end; // all but the first and the last tile
+    if (first >= HALO && first + TILE <= end) { // all but the first and the last tile
+        const u8 *at = row_at(x, first - HALO);
 #pragma unroll
-    for (u32 r = 0; r < TILE + HALO; ++r, at += x.pitch)
-        if (whole || (first + r >= HALO && first + r < end + HALO)) copy_row(column + r * spec::THREADS, at);
+        for (u32 r = 0; r < TILE + HALO; ++r, at += x.pitch)
+            copy_row(column + r * spec::THREADS, at);
+    } else {
+#pragma unroll 1
+        for (u32 row = first - min(first, (u32)HALO); row < end; ++row)
+            copy_row(column + (row - first + HALO) * spec::THREADS, row_at(x, row));
+    }
     end_group();
 }
 
@@ -177,6 +195,6 @@ __device__ __forceinline__ void start_tile(const packed_rows &x, u32 first, u32 
 __device__ __forceinline__ void add_rows(const tile_rows &rows, const packed_rows &x, u32 first, u32 end)
 {
     for (u32 row = first; row < end; ++row)
-        copy_row(slot_of_row(rows, row), x.at + row * x.pitch);
+        copy_row(slot_of_row(rows, row), row_at(x, row));
     end_group();
 }

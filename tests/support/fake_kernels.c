@@ -125,25 +125,26 @@ static uint64_t run_conv(const struct fake_kernels *k, const struct gdni_conv1d_
 {
     gdn_conv1d_desc d = k->conv1d;
     gdn_conv1d_args a = GDN_CONV1D_ARGS_INIT;
-    d.num_q_heads = p->q_channels / p->head_dim_qk, d.num_k_heads = p->k_channels / p->head_dim_qk;
-    d.num_v_heads = p->v_channels / p->head_dim_v, d.num_gate_heads = p->num_gate_heads;
+    d.num_q_heads = p->channels[0] / p->head_dim_qk, d.num_k_heads = p->channels[1] / p->head_dim_qk;
+    d.num_v_heads = p->channels[2] / p->head_dim_v, d.num_gate_heads = p->num_gate_heads;
     if (!d.num_gate_heads) d.flags &= ~(uint32_t)(GDN_CONV_GATE_EXP | GDN_CONV_BETA_ROUNDED | GDN_CONV_BETA_TIMES_2);
     d.head_dim_qk = p->head_dim_qk, d.head_dim_v = p->head_dim_v;
     d.max_tokens = p->num_tokens, d.max_seqs = p->num_seqs;
     a.x = p->x, a.weight = p->weight, a.bias = p->bias, a.a = p->a, a.b = p->b, a.a_log = p->a_log;
-    a.dt_bias = p->dt_bias, a.q = p->q, a.k = p->k, a.v = p->v, a.g = p->g, a.beta = p->beta, a.state = p->state;
+    a.dt_bias = p->dt_bias, a.q = p->out[0], a.k = p->out[1], a.v = p->out[2], a.g = p->g, a.beta = p->beta;
+    a.state = p->state;
     a.slot_in = p->slot_in, a.slot_out = p->slot_out, a.has_initial_state = p->has_initial_state;
     a.slot_in_stride = p->slot_in_stride, a.slot_out_stride = p->slot_out_stride;
     a.cu_seqlens = p->cu_seqlens, a.checkpoints = p->checkpoints, a.num_checkpoints = p->num_checkpoints;
     a.x_stride = p->x_stride, a.x_group_stride = p->x_group_stride;
-    a.q_strides = (gdn_strides){ 0, p->q_token_stride, p->q_head_stride };
-    a.k_strides = (gdn_strides){ 0, p->k_token_stride, p->k_head_stride };
-    a.v_strides = (gdn_strides){ 0, p->v_token_stride, p->v_head_stride };
+    a.q_strides = (gdn_strides){ 0, p->token_stride[0], p->head_gap[0] + p->head_dim_qk };
+    a.k_strides = (gdn_strides){ 0, p->token_stride[1], p->head_gap[1] + p->head_dim_qk };
+    a.v_strides = (gdn_strides){ 0, p->token_stride[2], p->head_gap[2] + p->head_dim_v };
     a.a_stride = p->a_stride, a.b_stride = p->b_stride, a.gate_group_stride = p->gate_group_stride;
     a.state_slot_stride = p->state_slot_stride, a.state_channel_stride = p->state_channel_stride;
     a.num_tokens = p->num_tokens, a.num_seqs = p->num_seqs;
     demand(gdn_reference_conv1d_qkv(&d, &a));
-    return p->q ? p->q : p->v;
+    return p->out[0] ? p->out[0] : p->out[2];
 }
 
 /* One 16-bit element of an output, in a row that every call has: larger than any that is right. */

@@ -264,11 +264,10 @@ Test(execute, conv_passes_every_argument_on)
     const struct gdni_conv1d_params p = run_conv(&a);
     const struct gdni_conv1d_params wanted = {
         .x = a.x, .weight = a.weight, .bias = a.bias, .slot_in = a.slot_in, .has_initial_state = a.has_initial_state,
-        .cu_seqlens = a.cu_seqlens, .q = a.q, .k = a.k, .v = a.v, .state = a.state, .x_stride = 1536,
-        .q_token_stride = 256, .q_head_stride = 128, .k_token_stride = 256, .k_head_stride = 128, .v_token_stride = 512,
-        .v_head_stride = 128, .state_slot_stride = 3 * 1024, .num_tokens = 96, .uniform_len = 0, .q_channels = 256,
-        .k_channels = 256, .v_channels = 512, .head_dim_qk = 128, .head_dim_v = 128, .slot_in_stride = 1,
-        .slot_out_stride = 1, .num_seqs = 3, .qk_magic = 0x10000000, .v_magic = 0x10000000, .row_magic = INT32_MIN,
+        .cu_seqlens = a.cu_seqlens, .out = { a.q, a.k, a.v }, .state = a.state, .x_stride = 1536,
+        .token_stride = { 256, 256, 512 }, .state_slot_stride = 3 * 1024, .num_tokens = 96, .uniform_len = 0,
+        .channels = { 256, 256, 512 }, .head_magic = { 0x10000000, 0x10000000, 0x10000000 }, .head_dim_qk = 128,
+        .head_dim_v = 128, .slot_in_stride = 1, .slot_out_stride = 1, .num_seqs = 3, .row_magic = INT32_MIN,
         .row_shift = 31 + 7, .row_lanes = 128, .num_tiles = 24,
     };
     cr_expect(same_bytes(&p, &wanted, sizeof p));
@@ -574,8 +573,8 @@ Test(execute, conv_passes_strides_gates_slots_and_checkpoints_on)
     cr_expect_eq(p.v_heads_per_k, 2);
     cr_expect(p.a == a.a && p.b == a.b && p.a_log == a.a_log && p.dt_bias == a.dt_bias && p.g == a.g && p.beta == a.beta);
     cr_expect(p.a_stride == 16 && p.b_stride == 24 && p.gate_group_stride == 8 && p.gate_group == 2 && p.num_gate_heads == 4);
-    cr_expect(p.q_token_stride == 128 && p.q_head_stride == 128 * 96 && p.q_batch_skip == 0);
-    cr_expect_eq(p.v_batch_skip, 32 * 1024 - 32 * 512);
+    cr_expect(p.token_stride[0] == 128 && p.head_gap[0] == 128 * 95 && p.batch_skip[0] == 0);
+    cr_expect_eq(p.batch_skip[2], 32 * 1024 - 32 * 512);
     cr_expect(p.slot_out == a.slot_out && p.slot_in_stride == 3 && p.slot_out_stride == 5);
     cr_expect_eq(p.state_slot_stride, 4096);
     cr_expect(p.checkpoints == a.checkpoints && p.num_checkpoints == 7 && p.copy_rows == 1);

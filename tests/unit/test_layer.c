@@ -64,11 +64,11 @@ Test(layer, two_launches_in_order_with_the_outputs_of_one_as_the_inputs_of_the_o
     cr_expect(first.stream == stream && second.stream == stream);
     memcpy(&c, first.params, sizeof c);
     memcpy(&p, second.params, sizeof p);
-    cr_expect(c.q == p.q && c.k == p.k && c.v == p.v);
+    cr_expect(c.out[0] == p.q && c.out[1] == p.k && c.out[2] == p.v);
     /* What the conv writes packed is what the prefill reads packed. */
-    cr_expect_eq(c.q_channels, p.q_token_stride);
-    cr_expect_eq(c.k_channels, p.k_token_stride);
-    cr_expect_eq(c.v_channels, p.v_token_stride);
+    cr_expect_eq(c.channels[0], p.q_token_stride);
+    cr_expect_eq(c.channels[1], p.k_token_stride);
+    cr_expect_eq(c.channels[2], p.v_token_stride);
     cr_expect_eq(c.num_seqs, p.num_seqs);
     destroy_layer(&layer);
     cr_expect(fake_balanced(host.cuda));

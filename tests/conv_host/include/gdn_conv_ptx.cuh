@@ -79,6 +79,11 @@ inline u32 afresh(u32 x)
     return x;
 }
 
+inline u64 afresh(u64 x)
+{
+    return x;
+}
+
 inline float shuffle_xor(float x, int mask)
 {
     return conv_host_shuffle_xor(x, mask);
