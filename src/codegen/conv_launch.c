@@ -106,16 +106,16 @@ static void set_division(struct gdni_conv1d_params *out)
  * lane has sixteen tokens at least.
  */
 static int64_t set_gates(struct gdni_conv1d_params *out, int32_t heads, int64_t num_tokens, int32_t tile_tokens,
-                         int64_t tile_ctas)
+                         int64_t row_lanes)
 {
-    enum { OF_LANE_IN_LONG_CALLS = 16, LONG_CALL_CTAS = 8192 };
+    enum { OF_LANE_IN_LONG_CALLS = 16, LONG_CALL_ROWS = 32768 * 128 };
     if (heads == 0) return 0;
     out->gate_warps = (int32_t)divide_up(heads, WARP);
     out->gate_step = 1;
     while (2 * out->gate_step * heads <= WARP)
         out->gate_step *= 2;
     out->gate_tokens = tile_tokens;
-    if (tile_ctas >= LONG_CALL_CTAS && out->gate_tokens < OF_LANE_IN_LONG_CALLS * out->gate_step)
+    if (num_tokens * row_lanes >= LONG_CALL_ROWS && out->gate_tokens < OF_LANE_IN_LONG_CALLS * out->gate_step)
         out->gate_tokens = OF_LANE_IN_LONG_CALLS * out->gate_step;
     return divide_up(num_tokens, out->gate_tokens) * out->gate_warps * WARP;
 }
@@ -128,7 +128,7 @@ static gdn_status set_rows(struct gdni_conv1d_params *out, uint32_t grid[3], con
     const int64_t num_tiles = tiles ? divide_up(a->num_tokens, spec->params.tile_tokens) : 0;
     const int64_t copy_rows = has_copies(a) ? divide_up(a->num_seqs, GDNI_CONV_COPIES) : 0;
     const int64_t gate_lanes = set_gates(out, p->num_gate_heads, tiles ? a->num_tokens : 0, spec->params.tile_tokens,
-                                         num_tiles * row_lanes / spec->threads);
+                                         row_lanes);
     const int64_t gate_ctas = divide_up(gate_lanes, spec->threads);
     const int64_t ctas = gate_ctas + divide_up((num_tiles + a->num_checkpoints + copy_rows) * row_lanes, spec->threads);
     if (ctas > INT32_MAX / spec->threads)

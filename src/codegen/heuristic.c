@@ -202,15 +202,16 @@ static bool sm_holds_four(const struct gdni_params *params, const struct gdni_pr
  * Calls that then leave SMs without a second CTA take half of that. A bucket is represented by half its edge.
  *
  * With the norm a tile costs instructions too (taps, addresses, the search), which the copies of other CTAs no longer hide once
- * there are many waves of them: on an H200 tiles of 16 win 1.5 % where there would be 186 CTAs of 8 tokens an SM, and lose 3 %
- * where there would be 46. Where only fewer long tiles than four fit into an SM, nothing was measured: it stays at eight. Short
- * calls want shorter ones: of 512 tokens tiles of 4 win 9 to 27 % up to 5.8 CTAs of 8 tokens an SM.
+ * there are many waves of them: on an H200 tiles of 12, of which an SM holds as many as of 8, win 1 to 2 % where there would be
+ * 31 to 46 CTAs of 8 tokens an SM and 3 to 5 % where there would be 93, and lose 1 % where there would be 23; tiles of 16 are
+ * slower up to 186. Where only fewer long tiles than four fit into an SM, nothing was measured: it stays at eight. Short calls
+ * want shorter ones: of 512 tokens tiles of 4 win 9 to 27 % up to 5.8 CTAs of 8 tokens an SM.
  */
 static void conv_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                         int num_sms, int bucket)
 {
-    enum { FEW_PER_SM = 2, FEW_OF_SHORT_CALLS = 6, MANY_PER_SM = 128, CHANNELS_PER_CTA = 1024 };
-    enum { SHORT_CALL = 1024, SHORT = 4, MIDDLE = 8, LONG = 16 };
+    enum { FEW_PER_SM = 2, FEW_OF_SHORT_CALLS = 6, MANY_PER_SM = 24, CHANNELS_PER_CTA = 1024 };
+    enum { SHORT_CALL = 1024, SHORT = 4, MIDDLE = 8, LONG = 12 };
     gdni_params_initial(out, GDNI_KERNEL_CONV1D_QKV);
     const int64_t edge =
         bucket >= GDNI_NUM_BUCKETS - 1 ? 2 * gdni_bucket_edge(GDNI_NUM_BUCKETS - 2) : gdni_bucket_edge(bucket);

@@ -24,7 +24,7 @@ params() {
 # ---- From times to a plan ----
 GDN_FAKE_TIMES=$(smem 16 64):14000 run 0 tune $conv --tokens 300 --json
 json 'len(d["jobs"]), d["gpu"], d["jobs"][0]["state"], d["jobs"][0]["candidates"], d["jobs"][0]["left_out"]' \
-    "(1, 'NVIDIA H200', 'tuned', 9, [])"
+    "(1, 'NVIDIA H200', 'tuned', 12, [])"
 json 'd["jobs"][0]["params"]' "$(params 16 64)"
 json 'd["jobs"][0]["heuristic_params"]' "$(params 4 128)"
 json '13700 < d["jobs"][0]["ns"] < 14300 and 19600 < d["jobs"][0]["heuristic_ns"] < 20400 and d["jobs"][0]["samples"] >= 10' True
@@ -79,7 +79,7 @@ rm -f "$f" "$f.journal"
 times=
 for tile in 4 8 16; do for threads in 64 128 256; do times=$times$(smem $tile $threads):wrong,; done; done
 GDN_FAKE_TIMES=$times run 1 tune $conv --tokens 300 --json
-json 'd["jobs"][0]["state"], d["jobs"][0]["message"], len(d["jobs"][0]["left_out"])' "('failed', 'every candidate failed', 9)"
+json 'd["jobs"][0]["state"], d["jobs"][0]["message"], len(d["jobs"][0]["left_out"])' "('failed', 'every candidate failed', 12)"
 has "$err" "1 of 1 are not tuned"
 [ ! -e "$f" ] || fail "wrote a file without a decision"
 
@@ -169,16 +169,16 @@ cat >"$room/p.json" <<'END'
   "max_seqs":2}]
 END
 run 0 tune --shapes "$room/p.json" -d "$d" -f "$f" --tokens 128 --seqs 1,2 --json
-json '[(j["state"], j["candidates"], j["left_out"]) for j in d["jobs"]]' "[('tuned', 9, []), ('tuned', 9, [])]"
+json '[(j["state"], j["candidates"], j["left_out"]) for j in d["jobs"]]' "[('tuned', 12, []), ('tuned', 12, [])]"
 run 0 tune --shapes "$room/p.json" -d "$d" -f "$f" --tokens 128 --seqs 1,2 --check
 run 0 tune $conv --tokens 100,300 --check # which the same file kept
 
 # ---- Compiled on a machine without a GPU, tuned on one without a compiler ----
 LD_LIBRARY_PATH=/nowhere run 0 tune --shapes "$room/s.json" -d "$room/ahead" --tokens 100,300 --compile -g h200
-has "$out" "18 candidates of 2 slots are in $room/ahead"
+has "$out" "24 candidates of 2 slots are in $room/ahead"
 GDN_JIT_DISABLE_COMPILE=1 run 0 tune --shapes "$room/s.json" -d "$room/ahead" -f "$room/ahead.json" --tokens 100,300 \
     --nvrtc /nowhere/libnvrtc.so --json
-json '[(j["state"], j["candidates"], j["left_out"]) for j in d["jobs"]]' "[('tuned', 9, []), ('tuned', 9, [])]"
+json '[(j["state"], j["candidates"], j["left_out"]) for j in d["jobs"]]' "[('tuned', 12, []), ('tuned', 12, [])]"
 # Also what a winner has to prove itself on: the call with gates.
 GDN_JIT_DISABLE_COMPILE=1 GDN_FAKE_TIMES=$(smem 16 64):14000 run 0 tune --shapes "$room/s.json" -d "$room/ahead" \
     -f "$room/proof.json" --tokens 300 --nvrtc /nowhere/libnvrtc.so --json

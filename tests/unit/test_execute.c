@@ -600,8 +600,8 @@ Test(execute, conv_gates_of_a_long_call_take_fewer_ctas_than_its_tiles_would)
         cr_assert_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_OK, "%s", gdn_last_error());
         memcpy(&p, last_launch().params, sizeof p);
         const struct gdni_spec *spec = &plan->specs[plan->variant_of_bucket[gdni_bucket_of(tokens)]];
-        const int64_t tile = spec->params.tile_tokens, tile_ctas = tokens / tile * p.row_lanes / spec->threads;
-        const int64_t wanted = tile_ctas < 8192 ? tile : LANE_TOKENS * STEP;
+        const int64_t tile = spec->params.tile_tokens;
+        const int64_t wanted = tokens * p.row_lanes < 32768 * 128 ? tile : LANE_TOKENS * STEP;
         cr_expect_eq(p.gate_step, STEP);
         cr_expect_eq(p.gate_tokens, wanted, "%lld tokens: %d", (long long)tokens, p.gate_tokens);
         const int64_t lanes = (tokens + wanted - 1) / wanted * 32;

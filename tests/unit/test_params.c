@@ -68,8 +68,8 @@ Test(heuristic, conv_tiles_are_halved_where_they_would_starve_the_gpu)
     }
 }
 
-/* 48 heads of 128 channels: CTAs of 8 tokens an SM are 46.5 in bucket 3, 186 in bucket 4. */
-Test(heuristic, conv_tiles_are_doubled_with_the_norm_on_long_calls_where_an_sm_holds_four_ctas)
+/* 48 heads of 128 channels: CTAs of 8 tokens an SM are 11.6 in bucket 2, 46.5 in bucket 3. */
+Test(heuristic, conv_tiles_are_of_twelve_with_the_norm_on_long_calls_where_an_sm_holds_four_ctas)
 {
     static const struct {
         const char *arch;
@@ -77,11 +77,11 @@ Test(heuristic, conv_tiles_are_doubled_with_the_norm_on_long_calls_where_an_sm_h
         uint32_t flags;
         int32_t bucket, tile;
     } wanted[] = {
-        { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 3, 8 },  { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 4, 16 },
-        { "sm_90a", GDN_F16, GDN_CONV_L2_NORM, 7, 16 },  { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 0, 4 },
+        { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 3, 12 }, { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 2, 8 },
+        { "sm_90a", GDN_F16, GDN_CONV_L2_NORM, 7, 12 },  { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 0, 4 },
         { "sm_90a", GDN_BF16, 0, 4, 8 },                 { "sm_90a", GDN_BF16, 0, 7, 8 },
         { "sm_90a", GDN_F32, GDN_CONV_L2_NORM, 7, 8 },   { "sm_86", GDN_BF16, GDN_CONV_L2_NORM, 7, 8 },
-        { "sm_100a", GDN_BF16, GDN_CONV_L2_NORM, 7, 16 },
+        { "sm_100a", GDN_BF16, GDN_CONV_L2_NORM, 7, 12 },
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         struct gdni_problem p = conv_problem(16);
@@ -404,7 +404,7 @@ Test(choices, are_the_product_of_what_the_arch_can_hold)
     cr_expect_eq(choices_of(&p, "sm_90a", wanted[0].slot, list), (1 + 2) * 3 * 8,
                  "Hopper's own: halves, or heads that carry or do not; when a counter deals out; into what it cuts");
     const struct gdni_problem conv = conv_problem(16);
-    cr_expect_eq(choices_of(&conv, "sm_90a", wanted[0].slot, list), 3 * 3);
+    cr_expect_eq(choices_of(&conv, "sm_90a", wanted[0].slot, list), 4 * 3);
     cr_expect_eq(choices_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
 }
 

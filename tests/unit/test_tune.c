@@ -421,7 +421,7 @@ Test(tune, compiling_ahead_needs_no_driver)
     o.steps = GDN_TUNE_COMPILE;
     o.target = &target;
     cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
-    cr_expect(r.decided == 0 && r.num_candidates == 9 && r.num_failed == 0 && !r.params[0]);
+    cr_expect(r.decided == 0 && r.num_candidates == 12 && r.num_failed == 0 && !r.params[0]);
     cr_expect_eq(host.cuda->calls("cuInit"), before);
     cr_expect_eq(host.cuda->num_launches(), 0);
 }
@@ -442,7 +442,7 @@ Test(tune, one_candidate_can_be_checked_alone)
     cr_expect_eq(r.num_failed, 1);
     o.only = "{\"tile_tokens\": 7}";
     cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
-    cr_expect(fake_error_says("options.only leaves none of the 9 candidates"), "%s", gdn_last_error());
+    cr_expect(fake_error_says("options.only leaves none of the 12 candidates"), "%s", gdn_last_error());
 }
 
 Test(tune, progress_can_stop_it_anywhere_and_nothing_stays)
