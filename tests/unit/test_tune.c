@@ -134,7 +134,7 @@ Test(tune, the_fastest_candidate_becomes_what_plans_take)
     expect_chosen("\"heuristic\"", "\"tile_tokens\": 4, \"cta_threads\": 128");
     cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(r.decided, 1);
-    cr_expect_eq(r.num_candidates, 9);
+    cr_expect_eq(r.num_candidates, 12);
     cr_expect_eq(r.num_failed, 0);
     cr_expect_str_eq(r.params, "{\"tile_tokens\": 16, \"cta_threads\": 256}");
     cr_expect_str_eq(r.heuristic_params, "{\"tile_tokens\": 4, \"cta_threads\": 128}");
@@ -368,8 +368,8 @@ Test(tune, without_the_heuristics_choice_the_fastest_other_one_wins)
 Test(tune, when_every_candidate_fails_the_sentence_has_the_first_cause)
 {
     gdn_tune_result r;
-    static const int tiles[] = { 4, 8, 16 }, threads[] = { 64, 128, 256 };
-    for (int i = 0; i < 9; ++i) {
+    static const int tiles[] = { 4, 8, 12, 16 }, threads[] = { 64, 128, 256 };
+    for (int i = 0; i < 12; ++i) {
         conv_row(tiles[i / 3], threads[i % 3], 5000);
         kernels.rows[i].wrong = true;
     }

@@ -151,7 +151,7 @@ static const struct {
     { "\"head_dim_qk\": 128", "\"head_dim_qk\": 128.5", GDN_E_INVALID, "must be an integer" },
     { "\"io_type\": \"bf16\"", "\"io_type\": \"fp8\"", GDN_E_INVALID, "must be bf16, fp16 or fp32" },
     /* parameters */
-    { "\"tile_tokens\": 8", "\"tile_tokens\": 7", GDN_E_INVALID, "tile_tokens is 7: must be one of 4, 8, 16" },
+    { "\"tile_tokens\": 8", "\"tile_tokens\": 7", GDN_E_INVALID, "tile_tokens is 7: must be one of 4, 8, 12, 16" },
     { "\"tile_tokens\": 8", "\"stages\": 3", GDN_E_INVALID, "no such parameter" },
     { "\"tile_tokens\": 8, ", "", GDN_E_INVALID, "tile_tokens is 0" },
     { "\"ctas_per_producer\": 4", "\"ctas_per_producer\": 3", GDN_E_INVALID, "ctas_per_producer is 3" },
