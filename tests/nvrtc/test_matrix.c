@@ -447,13 +447,13 @@ static void conv_one(const struct conv_cell *cell)
 /* Every variant on two archs; GDN_TEST_FULL=1: on all, with every tile and number of threads. */
 Test(matrix, conv1d_compiles_everywhere_without_spills_and_in_time)
 {
-    static const int32_t tiles[] = { 8, 4, 16 }, threads[] = { 128, 64, 256 }, dims[] = { 128, 32, 256, 16, 64 };
+    static const int32_t tiles[] = { 8, 4, 12, 16 }, threads[] = { 128, 64, 256 }, dims[] = { 128, 32, 256, 16, 64 };
     const bool full = getenv("GDN_TEST_FULL") != NULL;
     for (int v = 0; v < CONV_NUM_VARIANTS; v += brief_step())
-        for (int i = 0; i < (full ? NUM_ARCHS * 9 : 2); ++i) {
+        for (int i = 0; i < (full ? NUM_ARCHS * 12 : 2); ++i) {
             const int arch = full ? i % NUM_ARCHS : (i ? 5 * v + 2 : 3) % NUM_ARCHS; /* the first on sm_90a */
-            const int choice = full ? i / NUM_ARCHS : (v + i) % 3 + v % 9 / 3 * 3;
-            const struct conv_cell cell = { &conv_variants[v], gdni_arch_at(arch), tiles[choice % 3], threads[choice / 3],
+            const int choice = full ? i / NUM_ARCHS : (v + i) % 4 + v % 12 / 4 * 4;
+            const struct conv_cell cell = { &conv_variants[v], gdni_arch_at(arch), tiles[choice % 4], threads[choice / 4],
                                             dims[v < 2 ? 0 : (v + i) % 5] };
             conv_one(&cell);
         }
