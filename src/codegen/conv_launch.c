@@ -108,14 +108,14 @@ static void set_division(struct gdni_conv1d_params *out)
 static int64_t set_gates(struct gdni_conv1d_params *out, int32_t heads, int64_t num_tokens, int32_t tile_tokens,
                          int64_t row_lanes)
 {
-    enum { OF_LANE_IN_LONG_CALLS = 16, LONG_CALL_ROWS = 32768 * 128 };
+    enum { OF_LANE_IN_LONG_CALLS = 16, LONG_CALL_LANES = 32768 * 128 };
     if (heads == 0) return 0;
     out->gate_warps = (int32_t)divide_up(heads, WARP);
     out->gate_step = 1;
     while (2 * out->gate_step * heads <= WARP)
         out->gate_step *= 2;
     out->gate_tokens = tile_tokens;
-    if (num_tokens * row_lanes >= LONG_CALL_ROWS && out->gate_tokens < OF_LANE_IN_LONG_CALLS * out->gate_step)
+    if (num_tokens * row_lanes >= LONG_CALL_LANES && out->gate_tokens < OF_LANE_IN_LONG_CALLS * out->gate_step)
         out->gate_tokens = OF_LANE_IN_LONG_CALLS * out->gate_step;
     return divide_up(num_tokens, out->gate_tokens) * out->gate_warps * WARP;
 }

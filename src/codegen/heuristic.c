@@ -201,11 +201,10 @@ static bool sm_holds_four(const struct gdni_params *params, const struct gdni_pr
  * again from L2. Eight tokens are the least that costs nothing measurable, and the finest interleaving of reads and writes.
  * Calls that then leave SMs without a second CTA take half of that. A bucket is represented by half its edge.
  *
- * With the norm a tile costs instructions too (taps, addresses, the search), which the copies of other CTAs no longer hide once
- * there are many waves of them: on an H200 tiles of 12, of which an SM holds as many as of 8, win 1 to 2 % where there would be
- * 31 to 46 CTAs of 8 tokens an SM and 3 to 5 % where there would be 93, and lose 1 % where there would be 23; tiles of 16 are
- * slower up to 186. Where only fewer long tiles than four fit into an SM, nothing was measured: it stays at eight. Short calls
- * want shorter ones: of 512 tokens tiles of 4 win 9 to 27 % up to 5.8 CTAs of 8 tokens an SM.
+ * With the norm longer tiles win in long calls: on an H200 tiles of 12, of which an SM holds as many as of 8, 1 to 2 % where
+ * there would be 31 to 46 CTAs of 8 tokens an SM and 3 to 5 % where there would be 93; where there would be 23 they lose 1 %.
+ * Tiles of 16 are slower than these up to 186. Where only fewer long tiles than four fit into an SM, nothing was measured: it
+ * stays at eight. Short calls want shorter ones: of 512 tokens tiles of 4 win 9 to 27 % up to 5.8 CTAs of 8 tokens an SM.
  */
 static void conv_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                         int num_sms, int bucket)
