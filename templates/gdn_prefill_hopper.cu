@@ -56,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     if (threadIdx.x == 32 && p.num_tokens > 0) prefetch_maps(p);
     wait_for_previous_kernel();
     sort_sequences(p);
+    if (threadIdx.x == 0) take_first_ticket(p);
     sample_pairs(p);
     async_proxy_fence();
     __syncthreads();

@@ -56,7 +56,7 @@ struct Ahead {
     bool ends;
 };
 
-/* After the link of partition `index`, for a state warpgroup's columns; none: the run ends. By a warp, a link a lane. */
+/* After the link of partition `index`, for a state warpgroup's columns; none: the run ends. Each lane acquires a link. */
 __device__ __forceinline__ Ahead links_ahead(const prefill_params &p, int index, int group)
 {
     const int step = index_step(p), link = index + lane_id() * step;
@@ -64,9 +64,9 @@ __device__ __forceinline__ Ahead links_ahead(const prefill_params &p, int index,
     const u32 *const word = item_word(p, there ? link : index, 0);
     const u32 *const before = item_word(p, there && lane_id() > 0 ? link - step : index, 0);
     for (;;) {
-        const u32 kind = peek(word + WORD_KIND), at_link = peek(word + WORD_LINK + group);
-        const u32 left = peek(before + WORD_TRANSITION), right = peek(before + WORD_TRANSITION + 1);
-        const bool ready = kind != 0 && at_link == LINK_ADDEND && left != 0 && right != 0;
+        const u32 kind = peek(word + WORD_KIND), at_link = peek_acquire(word + WORD_LINK + group);
+        const bool ready = kind != 0 && at_link == LINK_ADDEND && peek_acquire(before + WORD_TRANSITION) != 0;
+        __syncwarp(); /* what a lane has acquired is there for all */
         const u32 waits = __ballot_sync(~0u, !ready) & ~1u;
         const u32 ends = (__ballot_sync(~0u, !there || kind == KIND_STARTS) & ~1u) |
                          __ballot_sync(~0u, there && kind == KIND_CARRIED_LAST) << 1;
@@ -174,6 +174,27 @@ __device__ __forceinline__ void multiply(Step &step, u32 operand, u32 scales, u8
 
 /* ---- Carrying ----------------------------------------------------------------------------------------------------- */
 
+/* Who waits at links is told every so many steps, since the fence takes half of one. */
+constexpr int TOLD_AT_ONCE = 4;
+/* So many steps before it is wanted what lies at a link is asked for in L2, which has no room for links and inputs. */
+constexpr int FETCHED_AHEAD = 3;
+
+/* A block has come to `links` links, the last one partition `index`'s. By a warp, behind a barrier of all who stored it. */
+__device__ __forceinline__ void tell_links(const prefill_params &p, int index, int links)
+{
+    release();
+    if (lane_id() < links) add_to(item_word(p, index - lane_id() * index_step(p), WORD_CARRIED), 1);
+    __syncwarp();
+}
+
+/* A CTA's share of what lies at a link that has everything: the CTAs of all blocks are about as far. By a warp. */
+__device__ __forceinline__ void fetch_share(const prefill_params &p, const u8 *link)
+{
+    const u32 share = (LINK_STATE_BYTES + LINK_TRANSITION_BYTES) / BLOCKS, block = load_shared_u32(at(LISTS_AT) + TICKET);
+    if (lane_id() == 0) bulk_prefetch(link + block * share, share);
+    __syncwarp();
+}
+
 /* A block from the link of partition `index`, a run's first of several, through the run. By both state warpgroups. */
 __device__ __forceinline__ void carry_block(const prefill_params &p, int index, int n, int block, const Place &place)
 {
@@ -191,19 +212,23 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
 #pragma unroll
     for (int s = 0; s < STATE_WARPS; ++s)
         step.fetch(transition_at(link, w, 0), s);
+    int untold = 0;
 #pragma unroll 1
     for (u32 odd = 0; ahead.links > 0; odd ^= 1) {
         const u32 operand = at(O_AT) + odd * OPERAND, scales = at(SCALE_AT) + odd * OPERAND_SCALES;
         float addend[8];
+        load_link(addend, link_state(link + stride, columns), 2 * w);
+        share_operand(step, operand, scales, w);
+        if (--ahead.links == 0 && !ahead.ends) ahead = links_ahead(p, index + index_step(p), columns.group);
+        bar_sync(BAR_CARRY, 2 * GROUP); /* all of it is shared, and nobody reads the last one */
+        if (untold == TOLD_AT_ONCE) {
+            if (w == 0) tell_links(p, index, untold);
+            untold = 0;
+        }
+        ++untold;
         link += stride;
         index += index_step(p);
-        load_link(addend, link_state(link, columns), 2 * w);
-        share_operand(step, operand, scales, w);
-        if (--ahead.links == 0 && !ahead.ends) {
-            ahead = links_ahead(p, index, columns.group);
-            acquire();
-        }
-        bar_sync(BAR_CARRY, 2 * GROUP); /* all of it is shared, and nobody reads the last one */
+        if (w == STATE_WARPS - 1 && ahead.links > FETCHED_AHEAD) fetch_share(p, link + FETCHED_AHEAD * stride);
         /* After the last step some transition again, for nobody: loads that may not happen need registers of their own. */
         multiply(step, operand, scales, ahead.links > 0 ? link : link - stride, w);
 #pragma unroll
@@ -211,12 +236,14 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
             step.S[i] += addend[i];
         save_link(step.S, link_state(link, columns), 2 * w);
     }
+    bar_sync(BAR_CARRY, 2 * GROUP);
+    if (w == 0) tell_links(p, index, untold);
 }
 
 /* A block that nobody has, or BLOCKS. By both state warpgroups. */
 __device__ __forceinline__ int take_block(const prefill_params &p, int first, const Place &place)
 {
-    const u32 ticket = at(LISTS_AT) + BLOCK_TICKET;
+    const u32 ticket = at(LISTS_AT) + TICKET;
     if (place.index() == 0) {
         if (lane_id() == 0) store_shared(ticket, take_ticket(item_word(p, first, WORD_BLOCKS)));
         __syncwarp();
@@ -226,8 +253,8 @@ __device__ __forceinline__ int take_block(const prefill_params &p, int first, co
 }
 
 /*
- * The state before an item that was set aside: what its run starts from, or, once all blocks are carried, what came to its
- * link. output_parity: of O_EMPTY, of the CTA's last chunk. What the entry says is read again, not kept past a block.
+ * The state before an item that was set aside: what its run starts from, or, once all blocks have come to its link, what
+ * they brought. output_parity: of O_EMPTY, of the CTA's last chunk. What the entry says is read again, not kept past a block.
  */
 __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params &p, u32 entry, u32 output_parity,
                                             const Place &place)
@@ -240,18 +267,15 @@ __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params
 #pragma unroll
         for (int group = 0; group < STATE_GROUPS; ++group) /* in the output warp's order: the second one's phase is no older */
             mbar_wait(bar(O_EMPTY + group), output_parity);
-        bar_sync(BAR_CARRY, 2 * GROUP); /* and BLOCK_TICKET has been read by all, of the last item */
+        bar_sync(BAR_CARRY, 2 * GROUP); /* and TICKET has been read by all, of the last item */
         for (;;) {
             const int block = take_block(p, first, place);
             if (block == BLOCKS) break;
             asm volatile("" : "+r"(first)); /* no address is kept past a block: there are no registers for it */
             carry_block(p, first, (int)load_shared_u32(entry + ITEM_N), block, place);
-            release();
-            bar_sync(BAR_CARRY, 2 * GROUP);
-            if (place.index() == 0 && lane_id() == 0) add_to(item_word(p, first, WORD_CARRIED), 1);
-            __syncwarp();
         }
-        while (peek(item_word(p, first, WORD_CARRIED)) != (u32)BLOCKS) {
+        const u32 *const carried = item_word(p, (int)load_shared_u32(entry + ITEM_INDEX), WORD_CARRIED);
+        while (peek(carried) != (u32)BLOCKS) {
         }
     }
     acquire();

@@ -31,12 +31,11 @@ __device__ __forceinline__ void load_tile(u32 to, const void *map, u32 bar, cons
     tma_load(to, map, bar, from.token, from.half, from.head, from.batch);
 }
 
-/* A barrier's only tile, or the first of them: BYTES in all. */
-template <int BYTES>
-__device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from)
+/* A barrier's only tile, or the first of them: so many bytes in all. */
+__device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 full, const TileAt &from, u32 bytes)
 {
     if (elected()) {
-        mbar_arrive_expect(full, BYTES);
+        mbar_arrive_expect(full, bytes);
         load_tile(to, map, full, from);
     } else if (ARRIVALS_PER_WARP == 32) {
         mbar_arrive(full);

@@ -20,10 +20,12 @@
  *               the first partition is longer than the others, by what these replay;
  *     carried:  the others have three runs, addend, transition and their own, so that the first one, which has only its own,
  *               is nearly twice as long, and done when the transitions are; its CTA takes the last one too, which needs
- *               neither addend nor transition.
+ *               neither addend nor transition. A state comes to a partition STEP after it came to the one before, so that
+ *               where there are many lengths follow that (see Lengths): the later a state comes, the more there is time for
+ *               before it, and the less after it.
  *
- * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, and who takes the last partition, but
- * of pairs that decay or are carried never what is guessed.
+ * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, who takes the last partition, and that
+ * nothing is guessed of a pair that is carried, but of pairs that decay never how much is replayed.
  */
 constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 1.75f;
 constexpr float REPLAYED = 0.8f; /* chunks that one takes which is replayed: it has no output */
@@ -74,13 +76,50 @@ __device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &
     return cut_word(pair_number(p, item.n, item.part));
 }
 
-/* Where a partition begins, or for a number behind the last one the sequence's end: those behind the first one are alike. */
+/*
+ * Lengths of m partitions behind a first one that are carried, from the first on. Until its state comes a partition has time
+ * for two runs, and from then on for one, so that with s = GRADED_STEP
+ *
+ *     RISING = (2 m - 2) / 3 of them grow by s / 2 each, to PEAK        what is made before the state comes binds
+ *     m - RISING - CARRIERS shrink by s                                what is made with it
+ *     CARRIERS are PEAK - (m - RISING) s - CARRY / 2                    who carries a block begins when the run is carried
+ *
+ * which is done earliest by PEAK's choice for each m; the first one of all is f = GRADED_FIRST of the first of these. Their sum
+ * is the sequence where PEAK = (chunks + GRADED + s u^2 / 6) / u, u = m + f, and all takes 3 PEAK + CARRY / 2. Fewer than MANY
+ * are alike: nearly all of them carry.
+ */
+constexpr float CARRIERS = 8.0f, MANY = 22.0f; /* the last ones are the shortest: they come first, and take the blocks */
+constexpr float LEAST_CARRIED = 2.0f;          /* chunks of a carrier's partition */
+constexpr float GRADED_STEP = 0.7f, GRADED_FIRST = 1.5f; /* as STEP and FIRST_LENGTHS, of MANY and more */
+constexpr float ABOVE = GRADED_FIRST + 1.0f, BELOW = 2.0f - GRADED_FIRST;
+constexpr float GRADED = CARRIERS * 0.5f * CARRY + GRADED_STEP * (0.5f * CARRIERS * CARRIERS + ABOVE * ABOVE / 9.0f -
+                                                                  GRADED_FIRST * ABOVE / 3.0f + BELOW * BELOW / 18.0f);
+
+__device__ __forceinline__ float root(float x)
+{
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Chunks of the last `n` of m partitions that are carried. */
+__device__ __forceinline__ float graded_length(float chunks, float m, float n)
+{
+    const float u = m + GRADED_FIRST, s = GRADED_STEP, peak = __fdividef(chunks + GRADED + s / 6.0f * u * u, u);
+    const float later = (m + 2.0f) * (1.0f / 3.0f), shrinking = later - CARRIERS;
+    const float carriers = fminf(n, CARRIERS), x = fminf(fmaxf(n - CARRIERS, 0.0f), shrinking), y = fmaxf(n - later, 0.0f);
+    return carriers * (peak - later * s - 0.5f * CARRY) + x * (peak + s * (0.5f * x - shrinking)) + y * (peak - 0.25f * s * y);
+}
+
+/* Where a partition begins, or for a number behind the last one the sequence's end. */
 __device__ __forceinline__ int cut_begin(u32 word, int partition, int chunks)
 {
-    const float count = (float)cut_count(word);
-    const float length = is_carried(word) ? __fdividef((float)chunks, count - 1.0f + FIRST_LENGTHS)
+    if (partition == 0) return 0;
+    const float count = (float)cut_count(word), m = count - 1.0f, behind = count - (float)partition;
+    if (is_carried(word) && m >= MANY) return chunks - (int)graded_length((float)chunks, m, behind);
+    const float length = is_carried(word) ? __fdividef((float)chunks, m + FIRST_LENGTHS)
                                           : __fdividef((float)(chunks - cut_replayed(word)), count);
-    return partition == 0 ? 0 : chunks - (int)((count - (float)partition) * length);
+    return chunks - (int)(behind * length);
 }
 
 /* How long up to n CTAs take for a pair, in chunks, if its partitions replay, and if they are carried. */
@@ -91,7 +130,12 @@ __device__ __forceinline__ float replay_time(float chunks, float replayed, float
 
 __device__ __forceinline__ float carry_time(float chunks, float n)
 {
-    n = fmaxf(fminf(n, sqrtf(CARRY_RUNS / STEP * chunks) - FIRST_LENGTHS), 1.0f);
+    if (n >= MANY) {
+        const float u = fminf(n + GRADED_FIRST, root(6.0f / GRADED_STEP * (chunks + GRADED)));
+        if (u >= MANY + GRADED_FIRST)
+            return __fdividef(CARRY_RUNS * (chunks + GRADED), u) + 0.5f * GRADED_STEP * u + 0.5f * CARRY;
+    }
+    n = fmaxf(fminf(n, root(CARRY_RUNS / STEP * chunks) - FIRST_LENGTHS), 1.0f);
     return __fdividef(CARRY_RUNS * chunks, n + FIRST_LENGTHS) + STEP * n + CARRY;
 }
 
@@ -150,17 +194,31 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p)
     }
 }
 
-/*
- * How many CTAs a pair takes, to be done in `time`, or nearly so. Carried, n of them cut it in m = n + FIRST_LENGTHS
- * lengths, and CARRY_RUNS chunks / m + STEP n + CARRY is `time`, the smaller root of two, or the least that there is.
- */
+/* The least u for which CARRY_RUNS chunks / u + step u + more is `time`, or for which that is least. */
+__device__ __forceinline__ float lengths_of(float chunks, float step, float more, float time)
+{
+    const float c = 4.0f * step * CARRY_RUNS * chunks, b = fmaxf(time - more, root(c));
+    return __fdividef(2.0f * CARRY_RUNS * chunks, b + root(fmaxf(b * b - c, 0.0f)));
+}
+
+/* How many CTAs a pair that is carried takes: carry_time() of them is `time`, or the least that there is. */
+__device__ __forceinline__ float carrying_ctas(float chunks, float time)
+{
+    const float n = lengths_of(chunks, STEP, CARRY - STEP * FIRST_LENGTHS, time) - FIRST_LENGTHS;
+    if (n < MANY) return n;
+    const float graded = chunks + GRADED, short_end = LEAST_CARRIED + 0.5f * CARRY;
+    const float most = __fdividef(2.0f * graded, short_end + root(short_end * short_end + 2.0f / 3.0f * GRADED_STEP * graded));
+    const float u = lengths_of(graded, 0.5f * GRADED_STEP, 0.5f * CARRY, time);
+    return fmaxf(fminf(u, most) - GRADED_FIRST, MANY);
+}
+
+/* How many CTAs a pair takes, to be done in `time`, or nearly so. */
 __device__ __forceinline__ float ctas_of(float chunks, float replayed, float time)
 {
     if (chunks <= time) return 1.0f;
     float n = __fdividef(chunks - replayed, fmaxf(time - replayed - TAKE, (float)SHORTEST)), most = chunks;
     if (replayed < 0.0f) {
-        const float c = 4.0f * STEP * CARRY_RUNS * chunks, b = fmaxf(time - CARRY + STEP * FIRST_LENGTHS, sqrtf(c));
-        n = __fdividef(c, 2.0f * STEP * (b + sqrtf(fmaxf(b * b - c, 0.0f)))) - FIRST_LENGTHS;
+        n = carrying_ctas(chunks, time);
         most = chunks - SHORTEST * FIRST_LENGTHS;
     }
     return fmaxf(fminf(ceilf(n), floorf(most * (1.0f / SHORTEST))), 1.0f);
@@ -185,7 +243,7 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     float time = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks))), n = 1.0f; /* a CTA a pair is enough */
 #pragma unroll 1
     for (int halvings = 8; halvings > 0; --halvings) { /* in log time: the shortest for which there are enough CTAs */
-        const float middle = sqrtf(least * time), tried = ctas_of(chunks, replayed, middle);
+        const float middle = root(least * time), tried = ctas_of(chunks, replayed, middle);
         if (warp_sum(tried) > ctas) {
             least = middle;
         } else {

@@ -147,14 +147,9 @@ __device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
     acquire();
 }
 
-/* At the end of a partition after which nothing is guessed: a state, or an addend. By a state warpgroup. */
-__device__ __forceinline__ void leave_at_link(const float (&S)[64], const prefill_params &p, u32 entry, u32 what,
-                                              const Place &place)
+/* At the end of a partition after which nothing is guessed: a state, or an addend. By a state warpgroup; see tell_link(). */
+__device__ __forceinline__ void leave_at_link(const float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
 {
     const int index = (int)load_shared_u32(entry + ITEM_INDEX) + index_step(p);
     save_link(S, link_state(link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place));
-    release();
-    bar_sync(BAR_VOTE + place.group, GROUP);
-    if (place.warp == 0 && lane_id() == 0) add_to(item_word(p, index, WORD_LINK + place.group), what);
-    __syncwarp();
 }

@@ -1,5 +1,5 @@
 /*
- * gdn_hopper_output.cuh - the output warp: O tiles to memory, then finish_partition() (gdn_hopper_queue.cuh).
+ * gdn_hopper_output.cuh - the output warp: O tiles to memory; then who waits for the item is told.
  */
 #pragma once
 
@@ -48,6 +48,10 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
             }
             parity ^= 1;
         }
-        if (p.partition) finish_partition(p, item, number, lane);
+        if (p.partition) {
+            mbar_wait(bar(ITEM_DONE + (number & 1)), number >> 1 & 1);
+            if constexpr (spec::CARRIES) tell_link(p, entry_of(number), lane);
+            finish_partition(p, item, number, lane);
+        }
     }
 }

@@ -51,7 +51,7 @@ __device__ __forceinline__ void operand_role(const prefill_params &p, int ticket
             load_operands_of_tail(p, c, k, q, rows, tail_parity, lane);
             continue;
         }
-        load_first_tile<2 * TILE>(c.k(), &p.k_map, bar(CHUNK_FULL + (c.n & 3)), k);
+        load_first_tile(c.k(), &p.k_map, bar(CHUNK_FULL + (c.n & 3)), k, 2 * TILE);
         if (lane == 0) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (c.n & 3)), q);
         __syncwarp();
     }

@@ -77,14 +77,15 @@ __device__ __forceinline__ int partitions_of(const prefill_params &p, const Item
 }
 
 /*
- * How many chunks before it an item replays; 0: its state is not guessed. Of lengths that follow from the gates as planned
- * where the delta rule forgets; else as the gates before it say, and of partitions of one length, where these leave too much,
- * as many as forget enough. By a warp.
+ * How many chunks before it an item replays; 0: its state is not guessed. Of lengths that follow from the gates none where the
+ * pair is carried, as planned where the delta rule forgets; else as the gates before it say, and of partitions of one length,
+ * where these leave too much, as many as forget enough. By a warp.
  */
 __device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &item, int lane)
 {
     const bool gates = by_gates();
     const u32 word = gates ? cut_word_of(p, item) : 0;
+    if (is_carried(word)) return 0;
     if (word >> 16 & FORGETS) return min(replayed_chunks(word), item.begin);
     const int replayed = replay_chunks(p, item, item.begin, lane);
     return replayed > 0 || gates || p.most_forgetting == 0 ? replayed
@@ -101,13 +102,19 @@ __device__ __forceinline__ int last_of_first(const prefill_params &p, const Item
 
 /* ---- Tickets ------------------------------------------------------------------------------------------------------ */
 
+/* A CTA's first ticket, where items are partitions: on its way while it is found out how they are cut. */
+__device__ __forceinline__ void take_first_ticket(const prefill_params &p)
+{
+    if (p.partition) store_shared(at(LISTS_AT) + TICKET, take_ticket(p.control));
+}
+
 /*
  * Number in the order of items. Dealt out by a counter where the call has a workspace, else in turn. Of partitions the first is
  * too: an item may wait for one of a lower number, which somebody then has.
  */
 __device__ __forceinline__ int next_index(const prefill_params &p, int index, int lane)
 {
-    if (index < 0 && !p.partition) return blockIdx.x;
+    if (index < 0) return p.partition ? (int)load_shared_u32(at(LISTS_AT) + TICKET) : blockIdx.x;
     if (!p.control) return index + gridDim.x;
     if (lane == 0) index = (p.partition ? 0 : gridDim.x) + (int)take_ticket(p.control);
     return __shfl_sync(~0u, index, 0);
@@ -212,6 +219,26 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
     return item;
 }
 
+/* ---- Ends of items ------------------------------------------------------------------------------------------------- */
+
+/*
+ * Who waits for what an item has left at a link is told. By the output warp, when all is stored: a fence waits for stores, half
+ * a chunk, and the state warps have the next item to begin.
+ */
+__device__ __forceinline__ void tell_link(const prefill_params &p, u32 entry, int lane)
+{
+    const int to = (int)load_shared_u32(entry + ITEM_AFTER), index = (int)load_shared_u32(entry + ITEM_INDEX);
+    if (to != END_STATE && to != END_ADDEND && to != END_TRANSITION) return;
+    release();
+    __syncwarp();
+    if (to == END_TRANSITION) {
+        if (lane == 0) add_to(item_word(p, index, WORD_TRANSITION), 1);
+    } else if (lane < STATE_GROUPS) {
+        add_to(item_word(p, index + index_step(p), WORD_LINK + lane), to == END_STATE ? (u32)LINK_STATE : (u32)LINK_ADDEND);
+    }
+    __syncwarp();
+}
+
 /* ---- Repairs ------------------------------------------------------------------------------------------------------- */
 
 /*
@@ -219,12 +246,11 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
  * memory (0: none, else pair + 1), and which goes on in PAIR_NEXT.
  */
 
-/* By the output warp, when O of the item is on its way. */
+/* By the output warp, when O of the item is on its way, and its states are stored. */
 __device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int lane)
 {
     const int partitions = partitions_of(p, item);
     bulk_wait<0>();
-    mbar_wait(bar(ITEM_DONE + (number & 1)), number >> 1 & 1);
     release(); /* of each lane: its rows of O, and what the state warps have stored */
     __syncwarp();
     if (lane != 0) return;

@@ -112,6 +112,14 @@ template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][
     return __any_sync(~0u, large) & __all_sync(~0u, first >= low && second >= low && first <= limit && second <= limit);
 }
 
+/* The same of rows in fp32, by row_max(), and any zeros among them, which are nothing smaller. */
+__device__ __forceinline__ bool fits_with_zeros(float2 m)
+{
+    constexpr float ROW = 1.0f / (1 << 11), LARGE = 1.0f / (1 << 7), MOST = 1 << 14;
+    const bool fits = (m.x == 0.0f || (m.x >= ROW && m.x <= MOST)) && (m.y == 0.0f || (m.y >= ROW && m.y <= MOST));
+    return __all_sync(~0u, fits) && (__any_sync(~0u, fmaxf(m.x, m.y) >= LARGE) || __all_sync(~0u, m.x + m.y == 0.0f));
+}
+
 /* limits: a gate table's W_LIMIT. */
 __device__ __forceinline__ bool fits_w(const u32 (&W)[4][4], u32 limits)
 {

@@ -85,9 +85,10 @@ __device__ constexpr u32 key_step(int s)
 static_assert(KEYS_NORMED % 8 == 0 && GATE_AT + KEYS_NORMED + 8 <= KEPT_AT, "before what lies in the rest");
 /*
  * LISTS_AT, words: heads of lists through control words (gdn_hopper_queue.cuh), 0: empty; START_CARRIED's items, by index + 1.
- * How many partitions there are by gates, 0: they are all of one length. The state warps': take_block() (gdn_hopper_carry.cuh).
+ * How many partitions there are by gates, 0: they are all of one length. A ticket: of the CTA's first partition, then the state
+ * warps' own (take_block(), gdn_hopper_carry.cuh).
  */
-enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, BLOCK_TICKET = 12 };
+enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, TICKET = 12 };
 
 /* ---- Barriers ------------------------------------------------------------------------------------------------------ */
 

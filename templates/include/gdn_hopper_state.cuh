@@ -67,14 +67,19 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
 {
     pack_io_rows(st.packed, st.S);
     if constexpr (!spec::IO_BF16) {
-        st.S_scaled = !fits(st.packed, F16_2_14);
-        if (rarely(st.S_scaled)) {
-            const float2 scale = scales_of_rows(row_max(st.S));
+        const bool unlike = !fits(st.packed, F16_2_14);
+        bool scaled = false;
+        if (rarely(unlike)) {
+            const float2 m = row_max(st.S);
+            scaled = !fits_with_zeros(m); /* what an item starts from: zeros, the identity */
+            float2 scale = scales_of_rows(m);
+            if (!scaled) scale = { 1.0f, 1.0f };
             store_shared(scale_slot(place.index()), scale.x, scale.y);
             scale_rows(st.S, inverse(scale.x), inverse(scale.y));
             pack_io_rows(st.packed, st.S);
             scale_rows(st.S, scale.x, scale.y);
         }
+        st.S_scaled = __any_sync(~0u, scaled); /* a vote, and so a uniform register: there is no other for it */
     }
 }
 

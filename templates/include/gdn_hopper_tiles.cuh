@@ -83,7 +83,7 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n)
     mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
     const TileAt v = { (int)load_shared_u32(from), PARTS > 1 ? (int)load_shared_u32(from + 12) : 0,
                        (int)load_shared_u32(from + 4), (int)load_shared_u32(from + 8) };
-    load_first_tile<V_TILE>(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v);
+    load_first_tile(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v, V_TILE);
 }
 
 /*
@@ -107,17 +107,22 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
     return item.n >= 0;
 }
 
-/* K, Q and V of chunk n, V's with the next one. v_waits: V of the chunk before is still to be loaded. */
-__device__ __forceinline__ void load_chunk(const prefill_params &p, int n, u32 course, int step, bool &v_waits,
+/*
+ * K, Q and V of chunk n, V's with the next one; no Q where nobody wants O: what is made of an old one then is dropped. v_waits:
+ * V of the chunk before is still to be loaded.
+ */
+__device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int number, int step, bool &v_waits,
                                            u32 &tail_parity, int lane)
 {
     const Clock c = clock_at(n);
+    const u32 course = course_of(number);
+    const bool wanted = step >= (int)load_shared_u32(entry_of(number) + ITEM_MAIN);
     const int rows = min((int)load_shared_u32(course + COURSE_LEN) - step * C, C);
     const Tiles from = tiles_of(course, step);
     mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
-    if (rows == C) load_first_tile<2 * TILE>(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k);
+    if (rows == C) load_first_tile(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k, wanted ? 2 * TILE : TILE);
     mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
-    if (rows == C && elected()) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
+    if (rows == C && wanted && elected()) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
     __syncwarp();
     if (v_waits) load_v(p, n - 1);
     v_waits = rows == C;
@@ -144,7 +149,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
         const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + 1, end - 1));
         for (const int until = !known && tickets ? take : end; step < until; ++step)
-            load_chunk(p, n++, course_of(number), step, v_waits, tail_parity, lane);
+            load_chunk(p, n++, number, step, v_waits, tail_parity, lane);
         if (!known) {
             if (!tickets && v_waits) load_v(p, n - 1);
             v_waits &= tickets;

@@ -66,7 +66,7 @@ __device__ __forceinline__ uint4 *transition_at(u8 *link, int w, int s)
     return (uint4 *)(link + LINK_STATE_BYTES) + (STATE_WARPS * w + s) * 2 * 32 + lane_id();
 }
 
-__device__ __forceinline__ void leave_transition(const float (&S)[64], u8 *link, u32 *word, const Place &place)
+__device__ __forceinline__ void leave_transition(const float (&S)[64], u8 *link, const Place &place)
 {
 #pragma unroll
     for (int w = 0; w < STATE_WARPS; ++w) {
@@ -82,8 +82,4 @@ __device__ __forceinline__ void leave_transition(const float (&S)[64], u8 *link,
         to[0] = make_uint4(high[0], high[1], high[2], high[3]);
         to[32] = make_uint4(low[0], low[1], low[2], low[3]);
     }
-    release();
-    bar_sync(BAR_VOTE + place.group, GROUP);
-    if (place.warp == 0 && lane_id() == 0) add_to(word, 1);
-    __syncwarp();
 }

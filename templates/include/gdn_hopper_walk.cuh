@@ -38,11 +38,10 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
     if (!last || to == END_LINK) {
         meet_at_link(S, p, entry, last, place);
     } else if (spec::CARRIES && (to == END_STATE || to == END_ADDEND)) {
-        leave_at_link(S, p, entry, to == END_STATE ? (u32)LINK_STATE : (u32)LINK_ADDEND, place);
+        leave_at_link(S, p, entry, place);
     } else if (spec::CARRIES && to == END_TRANSITION) {
         const int index = (int)load_shared_u32(entry + ITEM_INDEX);
-        leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)),
-                         item_word(p, index, WORD_TRANSITION + place.group), place);
+        leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place);
     } else if (to >= 0 && p.final_state) {
         if (p.partition) await_start(p, entry);
         const int part = (int)load_shared_u32(entry + ITEM_PART);
@@ -85,10 +84,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
             } while (!rarely(now & UNLIKE));
             between_chunks(st.S, p, now, place);
         } while (!(now & CHUNK_LAST));
-        if (p.partition) {
-            release(); /* what hand_over() stored: the output warp counts the item */
-            arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1));
-        }
+        if (p.partition) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
         number = (now >> ITEM_SHIFT) + 1;
     }
     if (place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */

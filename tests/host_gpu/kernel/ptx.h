@@ -727,6 +727,8 @@ template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
         get<0>(x) = flushed(exp2f(flushed(get<1>(x))));
     } else if constexpr (T.is("rcp.approx.ftz.f32 %0, %1;")) {
         get<0>(x) = flushed(1.0f / flushed(get<1>(x)));
+    } else if constexpr (T.is("sqrt.approx.ftz.f32 %0, %1;")) {
+        get<0>(x) = flushed(sqrtf(flushed(get<1>(x))));
     } else if constexpr (T.is("rsqrt.approx.ftz.f32 %0, %1;")) {
         get<0>(x) = flushed((float)(1.0 / sqrt((double)flushed(get<1>(x)))));
     } else if constexpr (T.has("%%laneid")) {
