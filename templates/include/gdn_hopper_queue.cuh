@@ -175,16 +175,21 @@ __device__ __forceinline__ bool follow_up(Item &item, const prefill_params &p, u
 }
 
 /*
- * The CTA's next item with anything to do, after that of `index` (-1: its first), whose entry is `last`: what partition
- * `following` of the same sequence asks of it (-1: there is none), then, behind a first partition, the last one if that is its
- * own, else what nobody has, else what was set aside.
+ * The CTA's next item with anything to do, after that of `index` (-1: its first), whose entry is `last`, and which partition
+ * `following` of its sequence comes after (-1: none does). asks: what that asks of the CTA, if anything. Else it was asked
+ * before: behind a first partition the last one if that is its own, else what nobody has, else what was set aside.
  */
-__device__ __forceinline__ Item item_after(const prefill_params &p, int index, int following, u32 last, int lane)
+__device__ __forceinline__ Item item_after(const prefill_params &p, int index, int following, bool asks, u32 last, int lane)
 {
     Item item;
     int ticketless = following; /* what comes without a ticket, or -1 */
+    if (!asks && following >= 0) {
+        item.n = (int)load_shared_u32(last + ITEM_N);
+        item.part = (int)load_shared_u32(last + ITEM_PART);
+        ticketless = (int)load_shared_u32(last + ITEM_MAIN) == 0 ? last_of_first(p, item) : -1;
+    }
 #pragma unroll 1
-    for (bool follows = following >= 0; p.num_seqs > 0;) {
+    while (p.num_seqs > 0) {
         index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
         const bool tickets = index < items_of(p);
         if (!tickets) index = take_set_aside(p, lane);
@@ -198,13 +203,11 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         if (item.begin >= item.end || elsewhere) continue;
         item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
         const int replayed = item.begin == 0 ? 0 : replayed_by(p, item, lane);
-        if (carries(p) && !follows) tell_kind(p, item, item.begin == 0 || replayed > 0, lane);
+        if (carries(p) && !asks) tell_kind(p, item, item.begin == 0 || replayed > 0, lane);
         if (item.begin == 0) return item;
-        if (follows) {
+        if (asks) {
             if (follow_up(item, p, last, replayed > 0, lane)) return item;
-            follows = false;
-            if ((int)load_shared_u32(last + ITEM_MAIN) == 0) ticketless = last_of_first(p, item);
-            continue;
+            break;
         }
         item.start = START_ZEROS;
         item.begin -= replayed;

@@ -14,6 +14,11 @@
 #include "gdn_tile.cuh"
 
 constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the next one is taken */
+/*
+ * Chunks of an item behind which the partition after it is asked. That takes 5 us, and at an item's start what is loaded lasts
+ * for them; where the ring is as full as it gets the state warps would wait for V.
+ */
+constexpr int ASK_BEHIND = 3;
 
 /*
  * What the tile warp needs of an item, a course: in shared memory, since its registers are wanted for finding the next one.
@@ -87,17 +92,18 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n)
 }
 
 /*
- * Finds the item of this number, after the one before it, and says so to all. tickets: there may be some that nobody has; else
- * what is to be repeated, or the end, which is said too. False when there is none.
+ * Finds the item of this number, after the one before it, and says so to all. tickets: there may be some that nobody has, asks:
+ * if it is what partition FOLLOWING asks for; else what is to be repeated, or the end, which is said too. False when there is
+ * none.
  */
-__device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, int lane)
+__device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, bool asks, int lane)
 {
     Item item;
     if (tickets) {
         const u32 before = course_of(number - 1);
         const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
-        item = item_after(p, index, number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING), entry_of(number - 1),
-                          lane);
+        const int following = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING);
+        item = item_after(p, index, following, asks, entry_of(number - 1), lane);
         if (item.n < 0) return false;
     } else {
         item = next_repair(p, number, lane);
@@ -139,6 +145,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
 {
     u32 tail_parity = 0;
     bool v_waits = false, tickets = true, known = false; /* known: the item after this one */
+    bool asks = false;                                   /* partition FOLLOWING is still to be asked whether it is that */
     int number = -1, n = 0; /* item and chunk of this CTA */
     if (carries_by_gates(p)) cut_by_gates(p, lane);
     for (int step = 0;;) {
@@ -148,17 +155,20 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         const int end = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_END);
         /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
         const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + 1, end - 1));
-        for (const int until = !known && tickets ? take : end; step < until; ++step)
+        const int until = known || !tickets ? end : asks ? min(begin + ASK_BEHIND, take) : take;
+        for (; step < until; ++step)
             load_chunk(p, n++, number, step, v_waits, tail_parity, lane);
         if (!known) {
             if (!tickets && v_waits) load_v(p, n - 1);
             v_waits &= tickets;
-            known = take_item(p, number + 1, tickets, lane);
+            known = take_item(p, number + 1, tickets, asks, lane);
             if (!known && !tickets) break;
-            tickets &= known;
+            tickets &= known || asks;
+            asks = false;
         } else {
             ++number;
             known = false;
+            asks = (int)load_shared_u32(course_of(number) + COURSE_FOLLOWING) >= 0;
             step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
         }
     }
