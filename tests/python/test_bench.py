@@ -12,6 +12,7 @@ import unittest
 
 import support
 
+import in_turns
 import report
 from core import rows, schema
 from impls import registry
@@ -294,6 +295,33 @@ class Report(unittest.TestCase):
                 command = [sys.executable, str(support.TOP / "bench" / program), "--rows", rows_text]
                 done = subprocess.run(command, env=env, capture_output=True, text=True)
                 self.assertIn(sentence, done.stderr)
+
+
+class InTurns(unittest.TestCase):
+    def test_no_library_is_always_first(self):
+        """What comes first meets a cooler card."""
+        self.assertEqual(in_turns.in_turns(["a", "b"], 3), ["a", "b", "b", "a", "a", "b"])
+
+    def test_rows(self):
+        row = in_turns.row_of("4x8192,16,64,bf16,decay")
+        self.assertEqual((tuple(row.lens), row.hv, row.dtype, row.gates), ((8192,) * 4, 64, "bf16", "decay"))
+        self.assertEqual(tuple(in_turns.row_of("m,16,64,bf16,decay").lens), rows.MIXED)
+
+    def test_line_has_medians_and_what_differs(self):
+        a = dict(burst_us=[3.0, 1.0, 2.0], sustained_us=[4.0], kernel="k", sums=[2.0, 8.0])
+        b = dict(burst_us=[1.5, 1.5, 9.0], sustained_us=[5.0], kernel="k", sums=[2.0, 8.08])
+        line = in_turns.line_of(dict(row="x", libraries=dict(a=a, b=b)))
+        self.assertIn("a 2.00 (4.00), 0e+00 | b 1.50 (5.00), 1e-02", line)
+
+    def test_what_fails_is_said(self):
+        program = str(support.TOP / "bench/in_turns.py")
+        with tempfile.TemporaryDirectory() as room:
+            (pathlib.Path(room) / "torch.py").write_text("raise ImportError('torch was asked for')")
+            env = {**os.environ, "PYTHONPATH": room, "PYTHONDONTWRITEBYTECODE": "1"}
+            command = [sys.executable, program, "--libraries", "a=none.so", "--rows", "1x64,1,1,bf16,decay"]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, "1x64,1,1,bf16,decay .*'a': .*torch was asked for")
 
 
 class Sources(unittest.TestCase):

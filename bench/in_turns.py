@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""in_turns.py - builds of the library in turns on one card: what is a percent apart shows in no other way.
+
+    in_turns.py --libraries "before=A/libgdnjit.so;now=B/libgdnjit.so" --rows "1x32768,4,4,fp16,zero;m,16,64,bf16,decay"
+
+Each library has a process of its own, all on the same inputs. A row is SEQUENCESxTOKENS or m (the lengths of
+mixed32), q and v heads, dtype, gates. A turn is a burst of some 4 ms behind a pause, in the other order each time; then
+turns of replay without a pause, which a card's power bounds. Prints medians, and by how much sums of o and states
+differ from the first library's; --out has every turn. Exit status: 0; 1 when a row failed.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+BURST_US = 4000
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--libraries", help="NAME=PATH, separated by ';'")
+    p.add_argument("--rows", help="separated by ';'")
+    p.add_argument("--turns", type=int, default=9, help="bursts of each library")
+    p.add_argument("--pause", type=float, default=0.15, metavar="S", help="before a burst")
+    p.add_argument("--sustained", type=float, default=0.25, metavar="S", help="of a turn without a pause")
+    p.add_argument("--sustained-turns", type=int, default=2)
+    p.add_argument("--out", help="results file, JSON")
+    p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    args = p.parse_args()
+    if not args.worker and not (args.libraries and args.rows):
+        p.error("--libraries and --rows: both are wanted")
+    return args
+
+
+def row_of(text):
+    from core import rows
+
+    lens, q, v, dtype, gates = text.split(",")
+    if lens == "m":
+        return rows.gdn(rows.MIXED, int(q), int(v), dtype, gates, "")
+    sequences, tokens = lens.split("x")
+    return rows.gdn((int(tokens),) * int(sequences), int(q), int(v), dtype, gates, "")
+
+
+# ---- One library: commands on stdin, a line of JSON for each
+
+
+class Worker:
+    def __init__(self):
+        from impls import registry
+
+        self.impl, self.graph = registry.load("gdn-jit"), None
+
+    def row(self, text):
+        from core import inputs, timing
+
+        row = row_of(text)
+        sets = inputs.make_sets(row, inputs.sets_for(row))
+        calls = [self.impl.prepare(row, x, "") for x in sets]
+        o, state = calls[0]()
+        sums = [float(t.float().abs().sum()) for t in (o, state)]
+        self.graph = timing.Graph(calls)
+        self.graph.replay_us(2)
+        return dict(kernel=self.impl.chosen(row)["kernel"], sums=sums)
+
+    def burst(self, _):
+        return dict(us=self._replay(BURST_US))
+
+    def sustained(self, seconds):
+        count = self._replays(float(seconds) * 1e6)
+        self.graph.replay_us(max(1, count // 2))
+        return dict(us=self.graph.replay_us(count))
+
+    def free(self, _):
+        import torch
+
+        self.graph = None
+        torch.cuda.empty_cache()
+        return {}
+
+    def _replays(self, us):
+        return max(1, int(us / (self.graph.replay_us(1) * self.graph.count)))
+
+    def _replay(self, us):
+        return self.graph.replay_us(self._replays(us))
+
+
+def work():
+    worker = None
+    for line in sys.stdin:
+        command, _, argument = line.strip().partition(" ")
+        try:
+            worker = worker or Worker()
+            answer = getattr(worker, command)(argument)
+        except Exception as e:  # pylint: disable=broad-except # the other libraries' turns go on
+            answer = dict(error=repr(e)[:300])
+        print(json.dumps(answer), flush=True)
+
+
+# ---- All of them
+
+
+def start(library):
+    environment = dict(os.environ, GDN_JIT_LIBRARY=os.path.abspath(library))
+    return subprocess.Popen(
+        [sys.executable, __file__, "--worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def send(worker, command):
+    worker.stdin.write(command + "\n")
+    worker.stdin.flush()
+
+
+def receive(worker):
+    line = worker.stdout.readline()
+    return json.loads(line) if line else dict(error="ended")
+
+
+def in_turns(names, turns):
+    """Names, turn by turn: forwards, backwards, forwards."""
+    return [name for i in range(turns) for name in (names if i % 2 == 0 else names[::-1])]
+
+
+def measure(workers, text, args):
+    for worker in workers.values():
+        send(worker, "row " + text)
+    found = {name: receive(worker) for name, worker in workers.items()}
+    failed = {name: x["error"] for name, x in found.items() if "error" in x}
+    if failed:
+        return dict(row=text, error=failed)
+    times = {name: dict(burst_us=[], sustained_us=[]) for name in workers}
+    names = list(workers)
+    for name in in_turns(names, args.turns):
+        time.sleep(args.pause)
+        send(workers[name], "burst")
+        times[name]["burst_us"].append(receive(workers[name])["us"])
+    for name in in_turns(names, args.sustained_turns):
+        send(workers[name], f"sustained {args.sustained}")
+        times[name]["sustained_us"].append(receive(workers[name])["us"])
+    for worker in workers.values():
+        send(worker, "free")
+        receive(worker)
+    return dict(row=text, libraries={name: dict(times[name], **found[name]) for name in names})
+
+
+def line_of(result):
+    if "error" in result:
+        return f"{result['row']:32s} {result['error']}"
+    libraries = result["libraries"]
+    first = next(iter(libraries.values()))["sums"]
+    parts = []
+    for name, x in libraries.items():
+        burst, sustained = (statistics.median(x[k]) if x[k] else float("nan") for k in ("burst_us", "sustained_us"))
+        differ = max(abs(a / b - 1) if b else abs(a) for a, b in zip(x["sums"], first))
+        parts.append(f"{name} {burst:.2f} ({sustained:.2f}), {differ:.0e}")
+    return f"{result['row']:32s} " + " | ".join(parts)
+
+
+def main():
+    args = arguments()
+    if args.worker:
+        return work()
+    libraries = dict(x.split("=", 1) for x in args.libraries.split(";"))
+    workers = {name: start(path) for name, path in libraries.items()}
+    results = []
+    for text in args.rows.split(";"):
+        results.append(measure(workers, text, args))
+        print(line_of(results[-1]), flush=True)
+    if args.out:
+        from core import machine
+
+        with open(args.out, "w", encoding="utf-8") as f:
+            json.dump(dict(machine.fields(), date=machine.now(), rows=results), f)
+    return int(any("error" in r for r in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
