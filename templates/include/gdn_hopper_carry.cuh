@@ -65,7 +65,8 @@ __device__ __forceinline__ Ahead links_ahead(const prefill_params &p, int index,
     const u32 *const before = item_word(p, there && lane_id() > 0 ? link - step : index, 0);
     for (;;) {
         const u32 kind = peek(word + WORD_KIND), at_link = peek_acquire(word + WORD_LINK + group);
-        const bool ready = kind != 0 && at_link == LINK_ADDEND && peek_acquire(before + WORD_TRANSITION) != 0;
+        const u32 transition = peek_acquire(before + WORD_TRANSITION);
+        const bool ready = kind != 0 && at_link == LINK_ADDEND && transition != 0;
         __syncwarp(); /* what a lane has acquired is there for all */
         const u32 waits = __ballot_sync(~0u, !ready) & ~1u;
         const u32 ends = (__ballot_sync(~0u, !there || kind == KIND_STARTS) & ~1u) |

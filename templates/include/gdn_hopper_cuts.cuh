@@ -21,7 +21,7 @@
  *     carried:  the others have three runs, addend, transition and their own, so that the first one, which has only its own,
  *               is nearly twice as long, and done when the transitions are; its CTA takes the last one too, which needs
  *               neither addend nor transition. A state comes to a partition STEP after it came to the one before, so that
- *               where there are many lengths follow that (see Lengths): the later a state comes, the more there is time for
+ *               where there are many lengths follow that (graded_length()): the later a state comes, the more there is time for
  *               before it, and the less after it.
  *
  * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, who takes the last partition, and that
