@@ -10,12 +10,15 @@ differ from the first library's; --out has every turn. Exit status: 0; 1 when a 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+
+from core import rows, schema
 
 BURST_US = 4000
 
@@ -37,8 +40,6 @@ def arguments():
 
 
 def row_of(text):
-    from core import rows
-
     lens, q, v, dtype, gates = text.split(",")
     if lens == "m":
         return rows.gdn(rows.MIXED, int(q), int(v), dtype, gates, "")
@@ -68,7 +69,7 @@ class Worker:
         return dict(kernel=self.impl.chosen(row)["kernel"], sums=sums)
 
     def burst(self, _):
-        return dict(us=self._replay(BURST_US))
+        return dict(us=self.graph.replay_us(self._replays(BURST_US)))
 
     def sustained(self, seconds):
         count = self._replays(float(seconds) * 1e6)
@@ -85,9 +86,6 @@ class Worker:
     def _replays(self, us):
         return max(1, int(us / (self.graph.replay_us(1) * self.graph.count)))
 
-    def _replay(self, us):
-        return self.graph.replay_us(self._replays(us))
-
 
 def work():
     worker = None
@@ -95,10 +93,10 @@ def work():
         command, _, argument = line.strip().partition(" ")
         try:
             worker = worker or Worker()
-            answer = getattr(worker, command)(argument)
+            said = getattr(worker, command)(argument)
         except Exception as e:  # pylint: disable=broad-except # the other libraries' turns go on
-            answer = dict(error=repr(e)[:300])
-        print(json.dumps(answer), flush=True)
+            said = dict(error=schema.sentence(e))
+        print(json.dumps(said), flush=True)
 
 
 # ---- All of them
@@ -115,14 +113,19 @@ def start(library):
     )
 
 
-def send(worker, command):
-    worker.stdin.write(command + "\n")
-    worker.stdin.flush()
+def tell(worker, command):
+    """Starts it, so that several workers prepare at once."""
+    with contextlib.suppress(BrokenPipeError):  # one that has ended, which answer() says
+        worker.stdin.write(command + "\n")
+        worker.stdin.flush()
 
 
-def receive(worker):
+def answer(worker):
     line = worker.stdout.readline()
-    return json.loads(line) if line else dict(error="ended")
+    found = json.loads(line) if line else dict(error="its process has ended")
+    if "error" in found:
+        raise RuntimeError(found["error"])
+    return found
 
 
 def in_turns(names, turns):
@@ -130,26 +133,44 @@ def in_turns(names, turns):
     return [name for i in range(turns) for name in (names if i % 2 == 0 else names[::-1])]
 
 
-def measure(workers, text, args):
+def prepare(workers, text):
+    """What each worker says of the row, or of why it has none: all answer, whatever one of them says."""
     for worker in workers.values():
-        send(worker, "row " + text)
-    found = {name: receive(worker) for name, worker in workers.items()}
-    failed = {name: x["error"] for name, x in found.items() if "error" in x}
-    if failed:
-        return dict(row=text, error=failed)
+        tell(worker, "row " + text)
+    found, failed = {}, {}
+    for name, worker in workers.items():
+        try:
+            found[name] = answer(worker)
+        except RuntimeError as e:
+            failed[name] = str(e)
+    return found, failed
+
+
+def take_turns(workers, args):
     times = {name: dict(burst_us=[], sustained_us=[]) for name in workers}
-    names = list(workers)
-    for name in in_turns(names, args.turns):
-        time.sleep(args.pause)
-        send(workers[name], "burst")
-        times[name]["burst_us"].append(receive(workers[name])["us"])
-    for name in in_turns(names, args.sustained_turns):
-        send(workers[name], f"sustained {args.sustained}")
-        times[name]["sustained_us"].append(receive(workers[name])["us"])
-    for worker in workers.values():
-        send(worker, "free")
-        receive(worker)
-    return dict(row=text, libraries={name: dict(times[name], **found[name]) for name in names})
+    for kind, command, turns in (
+        ("burst_us", "burst", args.turns),
+        ("sustained_us", f"sustained {args.sustained}", args.sustained_turns),
+    ):
+        for name in in_turns(list(workers), turns):
+            time.sleep(args.pause if kind == "burst_us" else 0)
+            tell(workers[name], command)
+            times[name][kind].append(answer(workers[name])["us"])
+    return times
+
+
+def measure(workers, text, args):
+    found, failed = prepare(workers, text)
+    try:
+        times = {} if failed else take_turns(workers, args)
+        libraries = {name: dict(times[name], **found[name]) for name in times}
+    except RuntimeError as e:
+        failed["turns"] = str(e)
+    for name in found:
+        tell(workers[name], "free")
+        with contextlib.suppress(RuntimeError):  # said already, or by the next row
+            answer(workers[name])
+    return dict(row=text, error=failed) if failed else dict(row=text, libraries=libraries)
 
 
 def line_of(result):

@@ -98,10 +98,6 @@ def text_of(line):
     return " ".join(words)
 
 
-def sentence(e):
-    return f"{type(e).__name__}: {' '.join(str(e).split())}"[:300]
-
-
 class Errors:
     """The reference of one row, computed once in this process, or again for what an implementation sees instead."""
 
@@ -156,7 +152,7 @@ def timed(calls, args):
         import torch
 
         torch.cuda.synchronize()
-        return dict(timing.kernels(calls), note="not capturable: " + sentence(e)[:120])
+        return dict(timing.kernels(calls), note="not capturable: " + schema.sentence(e)[:120])
 
 
 def measure(row, impl, variant, sets, errors, run, copies):
@@ -217,7 +213,7 @@ def run_row(row, chosen, run):
             run.failed += not run.compiling or run.args.compile_only
             if not run.compiling:
                 line = dict(row.fields(), impl=impl.name, variant=variant or None, lens=schema.lens_field(row.lens))
-                run.write(dict(line, error=sentence(e)), impl.versions())
+                run.write(dict(line, error=schema.sentence(e)), impl.versions())
         gc.collect()
         torch.cuda.empty_cache()
 

@@ -106,6 +106,11 @@ def problems(line, strict=True):
     return found
 
 
+def sentence(e):
+    """What a line says of an exception, in its `error`."""
+    return f"{type(e).__name__}: {' '.join(str(e).split())}"[:300]
+
+
 def rounded(value):
     if isinstance(value, float) and math.isfinite(value):
         return float(f"{value:.5g}") if abs(value) < 1e5 else round(value, 1)

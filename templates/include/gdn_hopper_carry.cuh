@@ -181,7 +181,7 @@ constexpr int TOLD_AT_ONCE = 4;
 constexpr int FETCHED_AHEAD = 3;
 
 /* A block has come to `links` links, the last one partition `index`'s. By a warp, behind a barrier of all who stored it. */
-__device__ __forceinline__ void tell_links(const prefill_params &p, int index, int links)
+__device__ __forceinline__ void tell_block(const prefill_params &p, int index, int links)
 {
     release();
     if (lane_id() < links) add_to(item_word(p, index - lane_id() * index_step(p), WORD_CARRIED), 1);
@@ -223,7 +223,7 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
         if (--ahead.links == 0 && !ahead.ends) ahead = links_ahead(p, index + index_step(p), columns.group);
         bar_sync(BAR_CARRY, 2 * GROUP); /* all of it is shared, and nobody reads the last one */
         if (untold == TOLD_AT_ONCE) {
-            if (w == 0) tell_links(p, index, untold);
+            if (w == 0) tell_block(p, index, untold);
             untold = 0;
         }
         ++untold;
@@ -238,7 +238,7 @@ __device__ __forceinline__ void carry_block(const prefill_params &p, int index, 
         save_link(step.S, link_state(link, columns), 2 * w);
     }
     bar_sync(BAR_CARRY, 2 * GROUP);
-    if (w == 0) tell_links(p, index, untold);
+    if (w == 0) tell_block(p, index, untold);
 }
 
 /* A block that nobody has, or BLOCKS. By both state warpgroups. */

@@ -88,14 +88,15 @@ __device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &
  * is the sequence where PEAK = (chunks + GRADED + s u^2 / 6) / u, u = m + f, and all takes 3 PEAK + CARRY / 2. Fewer than MANY
  * are alike: nearly all of them carry.
  */
-constexpr float CARRIERS = 8.0f, MANY = 22.0f; /* the last ones are the shortest: they come first, and take the blocks */
+/* A block each: the last ones, the shortest, which come first. There are so many behind the longest one from MANY on. */
+constexpr float CARRIERS = (float)STATE_WARPS, MANY = 3.0f * CARRIERS - 2.0f;
 constexpr float LEAST_CARRIED = 2.0f;          /* chunks of a carrier's partition */
 constexpr float GRADED_STEP = 0.7f, GRADED_FIRST = 1.5f; /* as STEP and FIRST_LENGTHS, of MANY and more */
 constexpr float ABOVE = GRADED_FIRST + 1.0f, BELOW = 2.0f - GRADED_FIRST;
 constexpr float GRADED = CARRIERS * 0.5f * CARRY + GRADED_STEP * (0.5f * CARRIERS * CARRIERS + ABOVE * ABOVE / 9.0f -
                                                                   GRADED_FIRST * ABOVE / 3.0f + BELOW * BELOW / 18.0f);
 
-__device__ __forceinline__ float root(float x)
+__device__ __forceinline__ float sqrt_approx(float x)
 {
     float y;
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -131,11 +132,11 @@ __device__ __forceinline__ float replay_time(float chunks, float replayed, float
 __device__ __forceinline__ float carry_time(float chunks, float n)
 {
     if (n >= MANY) {
-        const float u = fminf(n + GRADED_FIRST, root(6.0f / GRADED_STEP * (chunks + GRADED)));
+        const float u = fminf(n + GRADED_FIRST, sqrt_approx(6.0f / GRADED_STEP * (chunks + GRADED)));
         if (u >= MANY + GRADED_FIRST)
             return __fdividef(CARRY_RUNS * (chunks + GRADED), u) + 0.5f * GRADED_STEP * u + 0.5f * CARRY;
     }
-    n = fmaxf(fminf(n, root(CARRY_RUNS / STEP * chunks) - FIRST_LENGTHS), 1.0f);
+    n = fmaxf(fminf(n, sqrt_approx(CARRY_RUNS / STEP * chunks) - FIRST_LENGTHS), 1.0f);
     return __fdividef(CARRY_RUNS * chunks, n + FIRST_LENGTHS) + STEP * n + CARRY;
 }
 
@@ -197,8 +198,8 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p)
 /* The least u for which CARRY_RUNS chunks / u + step u + more is `time`, or for which that is least. */
 __device__ __forceinline__ float lengths_of(float chunks, float step, float more, float time)
 {
-    const float c = 4.0f * step * CARRY_RUNS * chunks, b = fmaxf(time - more, root(c));
-    return __fdividef(2.0f * CARRY_RUNS * chunks, b + root(fmaxf(b * b - c, 0.0f)));
+    const float c = 4.0f * step * CARRY_RUNS * chunks, b = fmaxf(time - more, sqrt_approx(c));
+    return __fdividef(2.0f * CARRY_RUNS * chunks, b + sqrt_approx(fmaxf(b * b - c, 0.0f)));
 }
 
 /* How many CTAs a pair that is carried takes: carry_time() of them is `time`, or the least that there is. */
@@ -207,7 +208,8 @@ __device__ __forceinline__ float carrying_ctas(float chunks, float time)
     const float n = lengths_of(chunks, STEP, CARRY - STEP * FIRST_LENGTHS, time) - FIRST_LENGTHS;
     if (n < MANY) return n;
     const float graded = chunks + GRADED, short_end = LEAST_CARRIED + 0.5f * CARRY;
-    const float most = __fdividef(2.0f * graded, short_end + root(short_end * short_end + 2.0f / 3.0f * GRADED_STEP * graded));
+    const float spread = sqrt_approx(short_end * short_end + 2.0f / 3.0f * GRADED_STEP * graded);
+    const float most = __fdividef(2.0f * graded, short_end + spread);
     const float u = lengths_of(graded, 0.5f * GRADED_STEP, 0.5f * CARRY, time);
     return fmaxf(fminf(u, most) - GRADED_FIRST, MANY);
 }
@@ -243,7 +245,7 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     float time = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks))), n = 1.0f; /* a CTA a pair is enough */
 #pragma unroll 1
     for (int halvings = 8; halvings > 0; --halvings) { /* in log time: the shortest for which there are enough CTAs */
-        const float middle = root(least * time), tried = ctas_of(chunks, replayed, middle);
+        const float middle = sqrt_approx(least * time), tried = ctas_of(chunks, replayed, middle);
         if (warp_sum(tried) > ctas) {
             least = middle;
         } else {

@@ -102,14 +102,14 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  *
  * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
  * whatever the lengths; an item is a row and a part. Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS
- * of each item: for each state warpgroup how far the link to the partition before it is, and its transition; LATER's list; what
- * its state comes from; of a run's first one, how many of its blocks are taken, and of the others, how many have come to the
+ * of each item: for each state warpgroup how far the link to the partition before it is; its transition; LATER's list; what its
+ * state comes from; of a run's first one, how many of its blocks are taken, and of the others, how many have come to the
  * link. There, in p.images, lies a state or the addend of the partition before it, and the transition of the one behind it.
  */
-enum { PAIRS_AT = 64, PAIR_WORDS = 4 }; /* words */
+enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
 enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_NEXT = 3 };
-enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 3 };              /* the first + state warpgroup */
-enum { WORD_KIND = 4, WORD_BLOCKS = 5, WORD_CARRIED = 6, ITEM_WORDS = 8 }; /* the first of them: KIND_*; two of blocks */
+enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 3 }; /* the first + state warpgroup */
+enum { WORD_KIND = 4, WORD_BLOCKS = 5, WORD_CARRIED = 6 };   /* the last two: blocks that are taken, that have come */
 /* Where states are carried: a partition starts from a state or a guess; is set aside; is, and its sequence's last one. */
 enum { KIND_STARTS = 1, KIND_CARRIED = 2, KIND_CARRIED_LAST = 3 };
 /* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */

@@ -102,7 +102,7 @@ __device__ __forceinline__ int last_of_first(const prefill_params &p, const Item
 
 /* ---- Tickets ------------------------------------------------------------------------------------------------------ */
 
-/* A CTA's first ticket, where items are partitions: on its way while it is found out how they are cut. */
+/* A CTA's first ticket, where items are partitions: by a thread, while other warps find out how they are cut. */
 __device__ __forceinline__ void take_first_ticket(const prefill_params &p)
 {
     if (p.partition) store_shared(at(LISTS_AT) + TICKET, take_ticket(p.control));

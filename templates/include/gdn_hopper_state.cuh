@@ -73,7 +73,7 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
             const float2 m = row_max(st.S);
             scaled = !fits_with_zeros(m); /* what an item starts from: zeros, the identity */
             float2 scale = scales_of_rows(m);
-            if (!scaled) scale = { 1.0f, 1.0f };
+            if (!scaled) scale = { 1.0f, 1.0f }; /* divided by that, not left alone: what is packed would need registers */
             store_shared(scale_slot(place.index()), scale.x, scale.y);
             scale_rows(st.S, inverse(scale.x), inverse(scale.y));
             pack_io_rows(st.packed, st.S);

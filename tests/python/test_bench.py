@@ -1,6 +1,7 @@
 """test_bench.py - what of bench/ runs without torch and without a GPU: rows, schema, selection, tables from recorded
 results."""
 
+import argparse
 import os
 import pathlib
 import py_compile
@@ -312,6 +313,32 @@ class InTurns(unittest.TestCase):
         b = dict(burst_us=[1.5, 1.5, 9.0], sustained_us=[5.0], kernel="k", sums=[2.0, 8.08])
         line = in_turns.line_of(dict(row="x", libraries=dict(a=a, b=b)))
         self.assertIn("a 2.00 (4.00), 0e+00 | b 1.50 (5.00), 1e-02", line)
+
+    def worker(self, answers):
+        """A process that answers commands by their first word; of one that is not there: it ends."""
+        program = "import sys; a = %r\nfor line in sys.stdin: print(a[line.split()[0]], flush=True)" % answers
+        pipe = subprocess.PIPE
+        worker = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
+        self.addCleanup(worker.__exit__, None, None, None)  # closes its pipes and waits for it
+        self.addCleanup(worker.kill)
+        return worker
+
+    def measured(self, workers):
+        args = argparse.Namespace(turns=3, pause=0, sustained=0.1, sustained_turns=2)
+        return in_turns.measure({name: self.worker(answers) for name, answers in workers.items()}, "x", args)
+
+    def test_every_turn_is_kept(self):
+        answers = {"row": '{"kernel": "k", "sums": [1, 2]}', "free": "{}"}
+        answers |= {"burst": '{"us": 3}', "sustained": '{"us": 4}'}
+        of_each = dict(burst_us=[3, 3, 3], sustained_us=[4, 4], kernel="k", sums=[1, 2])
+        self.assertEqual(self.measured(dict(a=answers, b=answers))["libraries"], dict(a=of_each, b=of_each))
+
+    def test_a_turn_that_fails_and_a_process_that_ends_are_said(self):
+        answers = {"row": '{"kernel": "k", "sums": [1, 2]}', "burst": '{"error": "out of luck"}', "free": "{}"}
+        self.assertEqual(self.measured(dict(a=answers))["error"], {"turns": "out of luck"})
+        self.assertEqual(self.measured(dict(a=answers, b={}))["error"], {"b": "its process has ended"})
 
     def test_what_fails_is_said(self):
         program = str(support.TOP / "bench/in_turns.py")
