@@ -18,6 +18,7 @@
 enum { ITEM_N = 0, ITEM_PART = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
 enum { ITEM_INDEX = 28 };
 enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
+enum { END_AGAIN = -8 }; /* of a repair: the state at the link is what it was found to be, or is not */
 
 __device__ __forceinline__ u32 entry_of(int number)
 {
@@ -45,6 +46,7 @@ __device__ __forceinline__ u32 keeper(const prefill_params &p, const Item &item)
 __device__ __forceinline__ int after_item(const prefill_params &p, const Item &item)
 {
     if (item.n < 0 || !ends_inside(p, item)) return (int)item.to;
+    if (is_repair(item.start)) return load_shared_u32(at(REPAIR_AT) + RUN_NEXT) != 0 ? END_KEPT : END_AGAIN;
     if (item.main < item.end) return END_LINK;
     return item.start == START_IDENTITY ? END_TRANSITION : END_ADDEND;
 }

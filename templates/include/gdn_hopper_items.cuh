@@ -31,8 +31,16 @@ struct Item : Sequence {
         return part / PARTS;
     }
 };
-/* KEPT: what the CTA's last item ended with. LINK: what lies at the link. IDENTITY, CARRIED: see Carrying. */
-enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3, START_IDENTITY = -4, START_CARRIED = -5 };
+/*
+ * KEPT: what the CTA's last item ended with. IDENTITY, CARRIED: see Carrying. Of repairs: LINK: what lies at the link; ON: what
+ * the last one ended with.
+ */
+enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3, START_IDENTITY = -4, START_CARRIED = -5, START_ON = -6 };
+
+__device__ __forceinline__ bool is_repair(int start)
+{
+    return start == START_LINK || start == START_ON;
+}
 
 __device__ __forceinline__ int parts_of_heads(const prefill_params &p)
 {
@@ -89,8 +97,8 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  * A sequence in partitions of p.partition chunks, an item each. Whatever the gates leave of a state after some chunks is soon
  * too little to matter: an item replays the last chunks of the partition before it from zeros, and takes what comes out as its
  * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
- * the two gets there second: it waits for nobody. Where they differ, the last of the pair's items to end makes its CTA repeat
- * the sequence from there, with the right state (docs/prefill_partitions.md). Where the gates leave too much, and the delta
+ * the two gets there second: it waits for nobody. Where they differ, that CTA repeats the partition with the right state when
+ * it has nothing else to do (docs/prefill_partitions.md). Where the gates leave too much, and the delta
  * rule does not forget it either (gdn_hopper_forgetting.cuh), the item before goes on through the partition, or, if p.carry,
  * the state is carried.
  *
@@ -104,17 +112,20 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  * whatever the lengths; an item is a row and a part. Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS
  * of each item: for each state warpgroup how far the link to the partition before it is; its transition; LATER's list; what its
  * state comes from; of a run's first one, how many of its blocks are taken, and of the others, how many have come to the
- * link. There, in p.images, lies a state or the addend of the partition before it, and the transition of the one behind it.
+ * link; how often its guess was found wrong, and that it has ended. There, in p.images, lies a state or the addend of the
+ * partition before it, and the transition of the one behind it.
  */
 enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
-enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_NEXT = 3 };
+/* DONE: partitions that are and need no repair, or had it. FAILED: links that did not hold. AGAIN: see gdn_hopper_queue.cuh. */
+enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_AGAIN = 3 };
 enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 3 }; /* the first + state warpgroup */
 enum { WORD_KIND = 4, WORD_BLOCKS = 5, WORD_CARRIED = 6 };   /* the last two: blocks that are taken, that have come */
+enum { WORD_WRONG = 7, HAS_ENDED = 0x10000 };                /* its guess was found wrong so often; and this, when it has */
 /* Where states are carried: a partition starts from a state or a guess; is set aside; is, and its sequence's last one. */
 enum { KIND_STARTS = 1, KIND_CARRIED = 2, KIND_CARRIED_LAST = 3 };
 /* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */
 enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
-constexpr u32 FAILED_FIRST = 0x7fffffffu; /* PAIR_FAILED: this less the first partition to repeat; 0: none */
+constexpr u32 AGAIN_FIRST = 0x7fffffffu; /* PAIR_AGAIN: this less the index of the first partition to repeat; 0: none */
 
 __device__ __forceinline__ int pair_number(const prefill_params &p, int n, int part)
 {

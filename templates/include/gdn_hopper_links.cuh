@@ -92,34 +92,49 @@ __device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *o
 }
 
 /*
+ * The guess before partition `index` is wrong. The first to say so has its CTA repeat the partition; the item in whose time
+ * that was found has a byte of its word for it, the first if it is that partition. By a lane.
+ */
+__device__ __forceinline__ void claim_repair(const prefill_params &p, u32 entry, int index, bool own)
+{
+    if ((take_ticket(item_word(p, index, WORD_WRONG)) & (HAS_ENDED - 1)) != 0) return;
+    add_to(pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_PART), PAIR_FAILED), 1);
+    shared[WRONG_AT + (entry - at(ITEM_AT)) / (ENTRY / 4) + (own ? 0 : 1)] = 1;
+}
+
+/*
  * Either side of a link, by one state warpgroup: the replayed state, or the one that the partition before ended with (is_true).
  * Who comes first leaves its state, who comes second compares; at last the true one stands there. Nobody waits but for the
- * stores of who came first.
+ * stores of who came first. again: a repair ended with S, and what stands there has been compared.
  */
 __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill_params &p, u32 entry, bool is_true,
-                                             const Place &place)
+                                             bool again, const Place &place)
 {
     const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? index_step(p) : 0);
     u32 *const word = item_word(p, index, WORD_LINK + place.group);
     const int n = (int)load_shared_u32(entry + ITEM_N);
     float4 *const state = link_state(link_at(p, index, n), place);
     const bool one = place.warp == 0 && lane_id() == 0;
-    const bool agrees = !one || take_ticket(word) != 0;
-    __syncwarp(); /* a barrier counts a warp for each time that lanes of it come by */
-    const bool second = bar_all(BAR_VOTE + place.group, GROUP, agrees);
+    bool second = again;
+    if (!again) {
+        const bool agrees = !one || take_ticket(word) != 0;
+        __syncwarp(); /* a barrier counts a warp for each time that lanes of it come by */
+        second = bar_all(BAR_VOTE + place.group, GROUP, agrees);
+    }
     if (second) {
         while (peek(word) != LINK_MET) {
         }
         acquire();
         if (!same_state(S, state, load_shared_float(kept(place) + KEPT_DECAY), is_true) && lane_id() == 0) {
-            const int part = (int)load_shared_u32(entry + ITEM_PART);
-            const int main = (int)load_shared_u32(entry + (is_true ? ITEM_END : ITEM_MAIN));
-            const int partition =
-                by_gates() ? index - cut_base(cut_word(pair_number(p, n, part))) : main / p.partition;
-            raise(pair_word(p, n, part, PAIR_FAILED), FAILED_FIRST - (u32)partition);
+            if (again)
+                raise(pair_word(p, n, (int)load_shared_u32(entry + ITEM_PART), PAIR_AGAIN),
+                      AGAIN_FIRST - load_shared_u32(at(REPAIR_AT) + RUN_FIRST));
+            else
+                claim_repair(p, entry, index, !is_true);
         }
         __syncwarp();
     }
+    if (again) return;
     if (is_true || !second) save_link(S, state);
     if (second) return;
     release();

@@ -245,9 +245,43 @@ __device__ __forceinline__ void tell_link(const prefill_params &p, u32 entry, in
 /* ---- Repairs ------------------------------------------------------------------------------------------------------- */
 
 /*
- * Who ends the last item of a pair that has a wrong guess in it adds the pair to its CTA's list, whose head is a word in shared
- * memory (0: none, else pair + 1), and which goes on in PAIR_NEXT.
+ * A partition whose guess is wrong is repeated from the state at its link by the CTA that found that first, when it has nothing
+ * else to do: many of a sequence beside each other, each on to the next guess. They start from states that other wrong guesses
+ * may have spoilt: so each compares what it ends with with what the next one started from. Where these differ, the last of the
+ * pair's partitions to be done makes its CTA repeat the sequence from the first such repair on, in a row (REST).
+ *
+ * A CTA's list of repairs has its head in shared memory, index + 1 (0: none), and goes on in WORD_LATER, which of a partition
+ * that starts from a guess has no other use. Nobody waits for repairs; they wait for items, all of which are under way.
  */
+constexpr u32 REST = 1u << 30; /* beside an index + 1: to the sequence's end */
+
+__device__ __forceinline__ void push_repair(const prefill_params &p, int index, u32 rest)
+{
+    *item_word(p, index, WORD_LATER) = load_shared_u32(at(LISTS_AT) + REPAIRS);
+    store_shared(at(LISTS_AT) + REPAIRS, (u32)(index + 1) | rest);
+}
+
+/* A partition is done, or its repair: not those whose CTA has one more to repeat for each wrong guess found in its time. */
+__device__ __forceinline__ void count_partition(const prefill_params &p, const Item &item, int number, int partitions)
+{
+    const u32 entry = entry_of(number);
+    const int start = (int)load_shared_u32(entry + ITEM_START), index = (int)load_shared_u32(entry + ITEM_INDEX);
+    if (is_repair(start) && (int)load_shared_u32(entry + ITEM_AFTER) == END_KEPT) return; /* no end of it */
+    const u32 word = at(WRONG_AT) + 4 * (number % ITEM_SLOTS), wrong = load_shared_u32(word);
+    u32 *const done = pair_word(p, item.n, item.part, PAIR_DONE);
+    if (!is_repair(start)) add_to(item_word(p, index, WORD_WRONG), HAS_ENDED);
+    if (rarely(wrong != 0)) {
+        const int own = wrong & 1, following = wrong >> 8;
+        store_shared(word, 0u);
+        if (own) push_repair(p, index, 0);
+        if (following) push_repair(p, index + index_step(p), 0);
+        add_to(done, (u32)(1 - own - following));
+    } else if (take_ticket(done) == (u32)partitions - 1) {
+        acquire();
+        const u32 again = peek(pair_word(p, item.n, item.part, PAIR_AGAIN));
+        if (again != 0) push_repair(p, (int)(AGAIN_FIRST - again), REST);
+    }
+}
 
 /* By the output warp, when O of the item is on its way, and its states are stored. */
 __device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int lane)
@@ -257,43 +291,49 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
     release(); /* of each lane: its rows of O, and what the state warps have stored */
     __syncwarp();
     if (lane != 0) return;
-    if (partitions > 1 && item.start != START_LINK && item.main < item.end &&
-        take_ticket(pair_word(p, item.n, item.part, PAIR_DONE)) == (u32)partitions - 1) {
-        acquire();
-        if (peek(pair_word(p, item.n, item.part, PAIR_FAILED)) != 0) {
-            *pair_word(p, item.n, item.part, PAIR_NEXT) = load_shared_u32(at(LISTS_AT) + REPAIRS);
-            store_shared(at(LISTS_AT) + REPAIRS, (u32)(pair_number(p, item.n, item.part) + 1));
-        }
-    }
+    if (partitions > 1 && item.main < item.end) count_partition(p, item, number, partitions);
     mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
 }
 
-/* By the tile warp, after the last ticket: once all the CTA's items are left, a pair to repeat from its first wrong guess. */
+/* By a warp. */
+__device__ __forceinline__ void await_end(const prefill_params &p, int index)
+{
+    while (peek(item_word(p, index, WORD_WRONG)) < HAS_ENDED) {
+    }
+}
+
+/* By the tile warp, after the last ticket: what a repair goes on with, or, once all the CTA's items are left, another one. */
 __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, int lane)
 {
     Item item = {}; /* all of it, else ptxas keeps a last item's for it */
     item.n = -1;
     if (!p.partition) return item;
-    if (items > 0) mbar_wait(bar(ITEM_LEFT + (items - 1) % ITEM_SLOTS), (items - 1) / ITEM_SLOTS & 1);
-    const int pair = (int)load_shared_u32(at(LISTS_AT) + REPAIRS) - 1;
-    __syncwarp();
-    if (pair < 0) return item;
-    item.n = pair / parts_of_heads(p);
-    item.part = pair - item.n * parts_of_heads(p);
-    (Sequence &)item = find_sequence(p, item.n);
-    const int first = (int)(FAILED_FIRST - peek(pair_word(p, item.n, item.part, PAIR_FAILED)));
-    if (lane == 0) store_shared(at(LISTS_AT) + REPAIRS, *pair_word(p, item.n, item.part, PAIR_NEXT));
-    async_proxy_fence(); /* O's rows are written once more */
-    item.end = chunks_of(p, item);
-    if (by_gates()) {
-        const u32 word = cut_word(pair);
-        item.index = cut_base(word) + first;
-        item.begin = cut_begin(word, first, item.end);
-    } else {
-        item.index = (first_row(p, item.n) + first) * parts_of_heads(p) + item.part;
-        item.begin = first * p.partition;
+    u32 repair = load_shared_u32(at(REPAIR_AT) + RUN_NEXT);
+    __syncwarp(); /* it is written again below */
+    item.start = repair != 0 ? START_ON : START_LINK;
+    if (repair == 0) {
+        if (items > 0) mbar_wait(bar(ITEM_LEFT + (items - 1) % ITEM_SLOTS), (items - 1) / ITEM_SLOTS & 1);
+        repair = load_shared_u32(at(LISTS_AT) + REPAIRS);
+        __syncwarp();
+        if (repair == 0) return item;
     }
-    item.main = item.begin;
-    item.start = START_LINK;
+    item.index = (int)(repair & (REST - 1)) - 1;
+    if (lane == 0 && item.start == START_LINK) {
+        store_shared(at(LISTS_AT) + REPAIRS, *item_word(p, item.index, WORD_LATER));
+        store_shared(at(REPAIR_AT) + RUN_FIRST, (u32)item.index);
+    }
+    find_item(item, p, lane);
+    bool goes_on = ends_inside(p, item);
+    if (goes_on && !(repair & REST)) {
+        Item after = item;
+        after.begin = item.end;
+        goes_on = replayed_by(p, after, lane) == 0;
+    }
+    if (lane == 0) store_shared(at(REPAIR_AT) + RUN_NEXT, goes_on ? repair + index_step(p) : 0u);
+    await_end(p, item.index - index_step(p)); /* whose state stands at the link */
+    await_end(p, item.index);
+    acquire();
+    async_proxy_fence(); /* O's rows are written once more */
+    __syncwarp();
     return item;
 }

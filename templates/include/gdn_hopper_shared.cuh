@@ -72,8 +72,10 @@ constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the l
 constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: gdn_hopper_cuts.cuh */
 constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of one length, a byte each pair */
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
+constexpr int WRONG_AT = KEEPER_AT + 4 * ITEM_SLOTS;     /* and a word each: see claim_repair() */
+constexpr int REPAIR_AT = WRONG_AT + 4 * ITEM_SLOTS;     /* the repair that is under way: RUN_* */
 constexpr int END = ORDER_AT + MOST_SORTED;
-static_assert(KEEPER_AT + 4 * ITEM_SLOTS <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
+static_assert(REPAIR_AT + 16 <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
 static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
@@ -89,6 +91,8 @@ static_assert(KEYS_NORMED % 8 == 0 && GATE_AT + KEYS_NORMED + 8 <= KEPT_AT, "bef
  * warps' own (take_block(), gdn_hopper_carry.cuh).
  */
 enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, TICKET = 12 };
+/* REPAIR_AT, words: index of its first partition; what it goes on with, as REPAIRS has it. */
+enum { RUN_FIRST = 0, RUN_NEXT = 4 };
 
 /* ---- Barriers ------------------------------------------------------------------------------------------------------ */
 

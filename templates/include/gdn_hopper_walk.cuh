@@ -17,7 +17,7 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
                                            const Place &place)
 {
     const int start = (int)load_shared_u32(entry + ITEM_START), part = (int)load_shared_u32(entry + ITEM_PART);
-    if (start == START_KEPT) return;
+    if (start == START_KEPT || start == START_ON) return;
     if (spec::CARRIES && rarely(start == START_CARRIED)) {
         carry_state(S, p, entry, c.parity1() ^ 1, place);
         return;
@@ -35,8 +35,8 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
                                           const Place &place)
 {
     const int to = (int)load_shared_u32(entry + ITEM_AFTER);
-    if (!last || to == END_LINK) {
-        meet_at_link(S, p, entry, last, place);
+    if (!last || to == END_LINK || to == END_AGAIN) {
+        meet_at_link(S, p, entry, last, to == END_AGAIN, place);
     } else if (spec::CARRIES && (to == END_STATE || to == END_ADDEND)) {
         leave_at_link(S, p, entry, place);
     } else if (spec::CARRIES && to == END_TRANSITION) {
