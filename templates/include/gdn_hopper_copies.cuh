@@ -46,6 +46,7 @@ __device__ __forceinline__ void load_first_tile(u32 to, const void *map, u32 ful
 /* Rows from `rows` on of a tile of so many bytes become zeros. */
 template <int BYTES> __device__ __forceinline__ void clear_rest(u32 tile, int rows, int lane)
 {
+#pragma unroll 1
     for (int i = rows * 8 + lane; i < C * 8; i += 32) {
         store_shared(tile + 16 * i, 0, 0, 0, 0);
         if (BYTES > HALF) store_shared(tile + HALF + 16 * i, 0, 0, 0, 0);
@@ -55,6 +56,7 @@ template <int BYTES> __device__ __forceinline__ void clear_rest(u32 tile, int ro
 /* The first rows of a 64-column half of O, by one warp. */
 __device__ __forceinline__ void store_rows(u32 tile, u16 *to, i64 stride, int rows, int lane)
 {
+#pragma unroll 1 /* four at once, as ptxas would have it, take registers that kernels with norms lack */
     for (int i = lane; i < rows * 8; i += 32) {
         const int row = i >> 3, piece = i & 7;
         *(uint4 *)(to + row * stride + 8 * piece) = load_shared_16(tile + row * 128 + ((piece ^ (row & 7)) << 4));

@@ -120,7 +120,8 @@ enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
 enum { PAIR_DONE = 0, PAIR_FAILED = 1, PAIR_STARTED = 2, PAIR_AGAIN = 3 };
 enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 3 }; /* the first + state warpgroup */
 enum { WORD_KIND = 4, WORD_BLOCKS = 5, WORD_CARRIED = 6 };   /* the last two: blocks that are taken, that have come */
-enum { WORD_WRONG = 7, HAS_ENDED = 0x10000 };                /* its guess was found wrong so often; and this, when it has */
+/* How often its guess was found wrong; when it has ended HAS_ENDED too, and GOES_ON where nothing is guessed after it. */
+enum { WORD_WRONG = 7, HAS_ENDED = 0x10000, GOES_ON = 0x20000 };
 /* Where states are carried: a partition starts from a state or a guess; is set aside; is, and its sequence's last one. */
 enum { KIND_STARTS = 1, KIND_CARRIED = 2, KIND_CARRIED_LAST = 3 };
 /* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */

@@ -265,11 +265,12 @@ __device__ __forceinline__ void push_repair(const prefill_params &p, int index, 
 __device__ __forceinline__ void count_partition(const prefill_params &p, const Item &item, int number, int partitions)
 {
     const u32 entry = entry_of(number);
-    const int start = (int)load_shared_u32(entry + ITEM_START), index = (int)load_shared_u32(entry + ITEM_INDEX);
-    if (is_repair(start) && (int)load_shared_u32(entry + ITEM_AFTER) == END_KEPT) return; /* no end of it */
+    const int start = (int)load_shared_u32(entry + ITEM_START), after = (int)load_shared_u32(entry + ITEM_AFTER);
+    const int index = (int)load_shared_u32(entry + ITEM_INDEX);
+    if (is_repair(start) && after == END_KEPT) return; /* no end of it */
     const u32 word = at(WRONG_AT) + 4 * (number % ITEM_SLOTS), wrong = load_shared_u32(word);
     u32 *const done = pair_word(p, item.n, item.part, PAIR_DONE);
-    if (!is_repair(start)) add_to(item_word(p, index, WORD_WRONG), HAS_ENDED);
+    if (!is_repair(start)) add_to(item_word(p, index, WORD_WRONG), after == END_LINK ? HAS_ENDED : HAS_ENDED | GOES_ON);
     if (rarely(wrong != 0)) {
         const int own = wrong & 1, following = wrong >> 8;
         store_shared(word, 0u);
@@ -295,11 +296,14 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
     mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
 }
 
-/* By a warp. */
-__device__ __forceinline__ void await_end(const prefill_params &p, int index)
+/* Waits for a partition's end: HAS_ENDED and what comes with it. By a warp, all of whose lanes have the same bits of these. */
+__device__ __forceinline__ u32 await_end(const prefill_params &p, int index)
 {
-    while (peek(item_word(p, index, WORD_WRONG)) < HAS_ENDED) {
-    }
+    u32 word;
+    do {
+        word = peek(item_word(p, index, WORD_WRONG));
+    } while (word < HAS_ENDED);
+    return word;
 }
 
 /* By the tile warp, after the last ticket: what a repair goes on with, or, once all the CTA's items are left, another one. */
@@ -323,15 +327,10 @@ __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, 
         store_shared(at(REPAIR_AT) + RUN_FIRST, (u32)item.index);
     }
     find_item(item, p, lane);
-    bool goes_on = ends_inside(p, item);
-    if (goes_on && !(repair & REST)) {
-        Item after = item;
-        after.begin = item.end;
-        goes_on = replayed_by(p, after, lane) == 0;
-    }
-    if (lane == 0) store_shared(at(REPAIR_AT) + RUN_NEXT, goes_on ? repair + index_step(p) : 0u);
     await_end(p, item.index - index_step(p)); /* whose state stands at the link */
-    await_end(p, item.index);
+    const u32 ended = await_end(p, item.index);
+    const bool goes_on = ends_inside(p, item) && ((repair & REST) || (ended & GOES_ON));
+    if (lane == 0) store_shared(at(REPAIR_AT) + RUN_NEXT, goes_on ? repair + index_step(p) : 0u);
     acquire();
     async_proxy_fence(); /* O's rows are written once more */
     __syncwarp();

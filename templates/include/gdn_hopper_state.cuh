@@ -243,6 +243,7 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     }
     if (SCALED) {
         rescaled_residual(W, st, c, place);
+        settled(st.O); /* else ptxas scales it behind the next products' start, where there are no registers for both */
         s = load_shared_float2(scale_slot(place.index()));
     }
     pass_turn(place.group);
