@@ -174,6 +174,16 @@ __device__ __forceinline__ void arrive_warp(int barrier)
     mbar_arrive_warp(bar(barrier), lane_id());
 }
 
+/* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
+__device__ __forceinline__ void finish_w(const u32 (&W)[4][4], const Clock &c)
+{
+    u32 any = 0;
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+        any |= W[i / 4][i % 4];
+    if (rarely(any == 0)) mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4()); /* complete already */
+}
+
 /*
  * The rare way to W: K S once more, in O's registers, rows scaled into fp16's range (the scales take T's with them), then Q S
  * once more.
@@ -198,6 +208,7 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
     scale_rows(st.O, inverse(lo), inverse(hi));
     pack_f16_rows(W, st.O);
     store_shared(scale_slot(place.index()), lo * beta, hi * beta);
+    finish_w(W, c);
     u32 q = c.q();
     asm volatile("" : "+r"(q)); /* the usual way's descriptors are not kept for this */
     issue_keys(st.O, st.packed, q);
@@ -243,7 +254,6 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     }
     if (SCALED) {
         rescaled_residual(W, st, c, place);
-        settled(st.O); /* else ptxas scales it behind the next products' start, where there are no registers for both */
         s = load_shared_float2(scale_slot(place.index()));
     }
     pass_turn(place.group);
@@ -344,12 +354,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     residual(x, v, first, table);
     pack_f16_rows(W, x);
     if constexpr (!EARLY_Q) {
-        /* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
-        u32 any = 0;
-#pragma unroll
-        for (int i = 0; i < 16; ++i)
-            any |= W[i / 4][i % 4];
-        if (rarely(any == 0)) mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4()); /* complete already */
+        finish_w(W, c);
         /* Here a branch around wgmma does no harm: none is in flight. */
         if (spec::CARRIES && rarely(!wanted) && solve_at_once(st, W, limits, p, c, tp_full, place))
             return finish_chunk<false, false>(st, W, p, c, last, true, place);
