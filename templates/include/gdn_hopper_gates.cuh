@@ -7,12 +7,31 @@
 #include "gdn_hopper_decays.cuh"
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
+#include "gdn_hopper_queue.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_table.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_state.cuh"
 #include "gdn_tile.cuh"
+
+constexpr int READER_HEAD = 16; /* bytes behind READER_AT: whose gates they are */
+
+/*
+ * The CTA's first item: where it is no partition the gate warp finds it as the tile warp does, 1 us before it would be told, and
+ * must not look at its entry.
+ */
+__device__ __forceinline__ Item first_item(const prefill_params &p)
+{
+    if (!p.partition && p.num_seqs > 0 && (int)blockIdx.x < p.num_items) { /* without sequences there are CTAs, for padding */
+        Item item;
+        item.index = blockIdx.x;
+        find_item(item, p, lane_id());
+        item.start = START_ZEROS; /* of initial_state, or these: tables are alike */
+        if (item.begin < item.end) return item;
+    }
+    return published(p, 0);
+}
 
 /* The chunks of this CTA's items, one after the other. */
 struct Cursor {
@@ -24,12 +43,15 @@ struct Cursor {
     __device__ __forceinline__ bool enter(const prefill_params &p, int next)
     {
         number = next;
-        item = published(p, number);
+        item = next == 0 ? first_item(p) : published(p, number);
         step = item.begin;
         if (item.n < 0) return false;
         const uint4 first = GateReader(p, item, item.head(), 0).saved();
         __syncwarp(); /* all lanes have fetched what the last item's was for */
-        if (lane_id() == 0) store_shared(at(READER_AT), first.x, first.y, first.z, first.w);
+        if (lane_id() == 0) {
+            store_shared(at(READER_AT), first.x, first.y, first.z, first.w);
+            store_shared(at(READER_AT) + READER_HEAD, (u32)item.head());
+        }
         __syncwarp();
         if constexpr (spec::CHECKPOINTS) {
             checkpoint = Checkpoints(p, item, item.n);
@@ -56,8 +78,8 @@ struct Cursor {
     }
     __device__ __forceinline__ TokenGates read(const prefill_params &p, const RawGates &raw) const
     {
-        const u32 part = entry_of(number) + ITEM_PART; /* read again, not kept */
-        return TokenGates(GateReader(p, item, spec::GATE_LOGITS ? (int)load_shared_u32(part) / PARTS : 0, 0), raw);
+        const u32 head = at(READER_AT) + READER_HEAD; /* read again, not kept */
+        return TokenGates(GateReader(p, item, spec::GATE_LOGITS ? (int)load_shared_u32(head) : 0, 0), raw);
     }
 };
 
