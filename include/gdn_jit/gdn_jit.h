@@ -277,8 +277,9 @@ typedef struct gdn_strides {
  *   checkpoints [num_checkpoints, 3] int64 rows { sequence, token_end, slot }: the state after the sequence's first token_end
  *              tokens of this call (a multiple of 64) also goes to line slot of final_state. Inert rows: sequence or slot
  *              negative, token_end not positive, no multiple of 64 or beyond the sequence's length. Rows are sorted by
- *              (sequence, token_end), negative sequences last: each sequence finds its own by one search. num_checkpoints is a
- *              capacity; fill up with rows of -1
+ *              (sequence, token_end), negative sequences last: each sequence finds its own by one search. Lines of rows that
+ *              are not inert differ from each other and from every line that the call reads or writes else: parts of a
+ *              sequence may be computed in any order. num_checkpoints is a capacity; fill up with rows of -1
  * An empty sequence copies its initial state to its final state and touches nothing else.
  * o must not overlap an input (GDN_E_INVALID where it begins at the address of one; else the caller's to see to);
  * initial_state and final_state are equal or disjoint.

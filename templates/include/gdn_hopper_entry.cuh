@@ -62,8 +62,8 @@ __device__ __forceinline__ void prefetch_state(const prefill_params &p, const It
 }
 
 /*
- * Announces the CTA's item of this number. Slots are free without a barrier: at chunk n the tile warp has seen chunk
- * n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
+ * Announces the CTA's item of this number. Slots are free without a barrier where nothing is cut: at chunk n the tile
+ * warp has seen chunk n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
  */
 __device__ __forceinline__ void publish(const prefill_params &p, const Item &item, int number, int lane)
 {

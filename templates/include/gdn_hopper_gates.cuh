@@ -18,8 +18,8 @@
 constexpr int READER_HEAD = 16; /* bytes behind READER_AT: whose gates they are */
 
 /*
- * The CTA's first item: where it is no partition the gate warp finds it as the tile warp does, 1 us before it would be told, and
- * must not look at its entry.
+ * The CTA's first item: where it is no partition the gate warp finds it as the tile warp does, 1 us before it would be told. It
+ * must not look at the entry, which may not be there yet.
  */
 __device__ __forceinline__ Item first_item(const prefill_params &p)
 {

@@ -106,7 +106,7 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M
  * if the same holds for the one after it, and sets the partition itself aside until all tickets are taken. The states before
  * all that is set aside of a pair are then made from the last one that somebody ended with, by the N and M between, by the
- * CTAs that set it aside (gdn_hopper_carry.cuh). Nobody waits for an item that is set aside.
+ * CTAs that set it aside (gdn_hopper_carry.cuh). No item waits for one that is set aside; repairs do.
  *
  * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
  * whatever the lengths; an item is a row and a part. Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS

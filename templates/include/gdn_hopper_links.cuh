@@ -104,8 +104,9 @@ __device__ __forceinline__ void claim_repair(const prefill_params &p, u32 entry,
 
 /*
  * Either side of a link, by one state warpgroup: the replayed state, or the one that the partition before ended with (is_true).
- * Who comes first leaves its state, who comes second compares; at last the true one stands there. Nobody waits but for the
- * stores of who came first. again: a repair ended with S, and what stands there has been compared.
+ * Who comes first leaves its state, who comes second compares; at last what the partition before ended with stands there, which
+ * a wrong guess of its own may have spoilt. Nobody waits but for the stores of who came first. again: a repair ended with S; it
+ * waits for both sides.
  */
 __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill_params &p, u32 entry, bool is_true,
                                              bool again, const Place &place)

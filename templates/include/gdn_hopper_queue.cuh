@@ -251,7 +251,7 @@ __device__ __forceinline__ void tell_link(const prefill_params &p, u32 entry, in
  * pair's partitions to be done makes its CTA repeat the sequence from the first such repair on, in a row (REST).
  *
  * A CTA's list of repairs has its head in shared memory, index + 1 (0: none), and goes on in WORD_LATER, which of a partition
- * that starts from a guess has no other use. Nobody waits for repairs; they wait for items, all of which are under way.
+ * that starts from a guess has no other use. Nobody waits for repairs; they wait for items, all of which somebody has.
  */
 constexpr u32 REST = 1u << 30; /* beside an index + 1: to the sequence's end */
 
