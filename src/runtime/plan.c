@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "codegen/partition.h"
 #include "codegen/workspace.h"
+#include "runtime/cache.h"
 #include "runtime/context.h"
 #include "runtime/record.h"
 #include "runtime/target.h"
@@ -151,13 +152,19 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params 
     return gdni_plan_find_programs(plan, program_flags);
 }
 
-/* Adds the command that puts what is missing into the cache: exactly this plan, whatever made it. */
+/*
+ * Adds the command that puts what is missing into the cache: exactly this plan, whatever made it. Where there should be a cache
+ * and is none, why: that comes first.
+ */
 static void advise(const gdn_plan *plan, uint32_t flags)
 {
     char sentence[1024];
     struct gdni_strbuf command = { 0 };
+    const char *problem = gdni_cache_user_dir(plan->ctx->cache)->problem;
     snprintf(sentence, sizeof sentence, "%s", gdni_error_text());
-    if (gdni_record_print_command(&command, plan, flags) == GDN_OK)
+    if (*problem)
+        gdni_fail(GDN_E_NOT_CACHED, "%s; cubins are kept in memory only: %s", sentence, problem);
+    else if (gdni_record_print_command(&command, plan, flags) == GDN_OK)
         gdni_fail(GDN_E_NOT_CACHED, "%s: %s", sentence, command.text);
     else
         gdni_fail(GDN_E_NOT_CACHED, "%s", sentence);

@@ -119,13 +119,14 @@ static void quote(struct gdni_strbuf *sb, const char *word)
     gdni_sb_str(sb, "'");
 }
 
-/* Where the cache is, if the tool would not look there by itself. */
+/* Where the cache is, if there is one and the tool would not look there by itself. */
 static void name_cache(struct gdni_strbuf *sb, const gdn_ctx *ctx)
 {
     char absolute[PATH_MAX];
-    if (!ctx->cache_named) return;
+    const char *dir = gdn_cache_dir(ctx);
+    if (!ctx->cache_named || !dir) return;
     gdni_sb_str(sb, " --cache-dir ");
-    quote(sb, realpath(gdn_cache_dir(ctx), absolute) ? absolute : gdn_cache_dir(ctx));
+    quote(sb, realpath(dir, absolute) ? absolute : dir);
 }
 
 gdn_status gdni_record_print_command(struct gdni_strbuf *sb, const gdn_plan *plan, uint32_t flags)

@@ -174,6 +174,8 @@ static void put_environment(struct gdni_tuning_entry *out, const struct gdni_tun
 {
     const struct gdni_nvrtc_api *nvrtc = NULL;
     int version = 0;
+    snprintf(out->driver, sizeof out->driver, "unknown"); /* a file's texts are not empty */
+    snprintf(out->nvrtc, sizeof out->nvrtc, "unknown");
     if (cuda->cuDriverGetVersion(&version) == 0)
         snprintf(out->driver, sizeof out->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
     if (gdni_nvrtc_get(t->ctx->nvrtc, &nvrtc) == GDN_OK)

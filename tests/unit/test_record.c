@@ -330,6 +330,24 @@ Test(record, strict_mode_gives_the_command_that_would_add_it)
     }
 }
 
+/* There is nowhere to warm: what is wrong with the directory is what helps. */
+Test(record, strict_mode_without_a_usable_cache_says_what_is_wrong_with_it)
+{
+    for (int by_plan = 0; by_plan < 2; ++by_plan) {
+        gdn_config cfg = GDN_CONFIG_INIT;
+        gdn_ctx *ctx = NULL;
+        gdn_plan *p = NULL;
+        cfg.cache_dir = "/dev/null/cache";
+        cfg.flags = GDN_CTX_NO_ENV | (by_plan ? 0 : GDN_CTX_NO_COMPILE);
+        cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+        cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+        cr_assert_eq(plan(ctx, "NVIDIA H200", 70000, by_plan ? GDN_PLAN_CACHED_ONLY : 0, &p), GDN_E_NOT_CACHED);
+        cr_expect(strstr(gdn_last_error(), "kept in memory only: /dev/null/cache"), "%s", gdn_last_error());
+        cr_expect_null(strstr(gdn_last_error(), "echo '"), "%s", gdn_last_error());
+        gdn_ctx_destroy(ctx);
+    }
+}
+
 /* No environment leads the tool there. */
 Test(record, the_command_names_a_cache_that_the_config_named)
 {
