@@ -24,7 +24,7 @@ static const char *wrong_kind(int err)
         const char *words;
     } kinds[] = {
         { ELOOP, "a symbolic link" },  { EINVAL, "no regular file" },        { EPERM, "owned by another user" },
-        { EFBIG, "file is too long" }, { EIO, "file cannot be read whole" },
+        { EFBIG, "file is too long" }, { ENODATA, "file cannot be read whole" },
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i)
         if (kinds[i].err == err) return kinds[i].words;

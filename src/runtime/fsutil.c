@@ -148,7 +148,7 @@ int gdni_fs_read(int fd, void *bytes, size_t size)
 {
     for (size_t done = 0; done < size;) {
         const ssize_t n = read(fd, (char *)bytes + done, size - done);
-        if (n == 0) return EIO;
+        if (n == 0) return ENODATA; /* not EIO, which a disk says of what may be a good file */
         if (n < 0 && errno != EINTR) return errno;
         if (n > 0) done += (size_t)n;
     }

@@ -33,7 +33,7 @@ void gdni_fs_remove_tree(int dir, const char *name);
 /* Opens a regular file inside dir for reading: ELOOP for a link, EINVAL for what is no regular file. Never blocks. */
 int gdni_fs_open_file(int dir, const char *name, int *out, struct stat *st);
 
-/* Reads exactly size bytes into bytes: EIO when the file is shorter. */
+/* Reads exactly size bytes into bytes: ENODATA when the file is shorter. */
 int gdni_fs_read(int fd, void *bytes, size_t size);
 
 /* One write(), never a signal: *written is how much of it was taken. */
