@@ -178,6 +178,10 @@ static gdn_status check_output_apart(const gdn_prefill_args *a)
     const struct gdni_address addresses[] = {
         { "o", a->o }, { "q", a->q },       { "k", a->k },          { "v", a->v },
         { "g", a->g }, { "beta", a->beta }, { "initial_state", a->initial_state }, { "final_state", a->final_state },
+        { "a_log", a->a_log },           { "dt_bias", a->dt_bias },
+        { "slot_in", a->slot_in },       { "slot_out", a->slot_out },
+        { "cu_seqlens", a->cu_seqlens }, { "has_initial_state", a->has_initial_state },
+        { "checkpoints", a->checkpoints },
     };
     return a->num_tokens > 0 ? gdni_check_apart(addresses, 1, sizeof addresses / sizeof addresses[0]) : GDN_OK;
 }

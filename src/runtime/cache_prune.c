@@ -139,6 +139,7 @@ static gdn_status take_options(struct prune *p, gdn_ctx *ctx, const gdn_prune_op
     if (p->options.flags & ~known)
         return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only GDN_PRUNE_DRY_RUN and GDN_PRUNE_OTHER_COMPILERS are known",
                         p->options.flags);
+    if (p->options.reserved) return GDN_FAIL(GDN_E_INVALID, "reserved is %d: must be 0", p->options.reserved);
     if (p->options.max_age < 0)
         return GDN_FAIL(GDN_E_INVALID, "max_age is %lld: must be seconds since the last use, or 0 for no limit",
                         (long long)p->options.max_age);
