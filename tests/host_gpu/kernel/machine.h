@@ -645,7 +645,8 @@ inline Cta *new_cta(unsigned index)
     const size_t bytes = window_bytes();
     cta->index = index;
     cta->shared = (unsigned char *)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
-    memset(cta->shared, 0xff, bytes);
+    for (size_t i = 0; i < bytes; i += 2) /* a NaN of each type; and unlike -1 no index that leads anywhere */
+        memcpy(cta->shared + i, "\xff\x7f", 2);
     cta->warps.resize(m.block / 32);
     cta->mbars.resize(bytes / 8);
     cta->unfenced.resize(bytes / 16);
