@@ -23,10 +23,11 @@ constexpr int READER_HEAD = 16; /* bytes behind READER_AT: whose gates they are 
  */
 __device__ __forceinline__ Item first_item(const prefill_params &p)
 {
+    const int lane = lane_id();
     if (!p.partition && p.num_seqs > 0 && (int)blockIdx.x < p.num_items) { /* without sequences there are CTAs, for padding */
         Item item;
-        item.index = blockIdx.x;
-        find_item(item, p, lane_id());
+        item.index = next_index(p, -1, lane);
+        find_item(item, p, lane);
         item.start = START_ZEROS; /* of initial_state, or these: tables are alike */
         if (item.begin < item.end) return item;
     }
@@ -50,7 +51,7 @@ struct Cursor {
         __syncwarp(); /* all lanes have fetched what the last item's was for */
         if (lane_id() == 0) {
             store_shared(at(READER_AT), first.x, first.y, first.z, first.w);
-            store_shared(at(READER_AT) + READER_HEAD, (u32)item.head());
+            if constexpr (spec::GATE_LOGITS) store_shared(at(READER_AT) + READER_HEAD, (u32)item.head());
         }
         __syncwarp();
         if constexpr (spec::CHECKPOINTS) {

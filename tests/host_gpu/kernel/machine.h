@@ -645,8 +645,7 @@ inline Cta *new_cta(unsigned index)
     const size_t bytes = window_bytes();
     cta->index = index;
     cta->shared = (unsigned char *)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
-    for (size_t i = 0; i < bytes; i += 2) /* a NaN of each type; and unlike -1 no index that leads anywhere */
-        memcpy(cta->shared + i, "\xff\x7f", 2);
+    std::fill_n((uint16_t *)cta->shared, bytes / 2, 0x7fff); /* a NaN of each type, and no index that leads anywhere */
     cta->warps.resize(m.block / 32);
     cta->mbars.resize(bytes / 8);
     cta->unfenced.resize(bytes / 16);
