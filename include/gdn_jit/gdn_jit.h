@@ -97,7 +97,7 @@ enum {
 typedef struct gdn_config {
     size_t struct_size;
     const char *cache_dir;          /* NULL: GDN_JIT_CACHE_DIR, else XDG_CACHE_HOME/gdn-jit, else HOME/.cache/gdn-jit,
-                                       else memory only. "": memory only */
+                                       else memory only, as with GDN_JIT_DISABLE_CACHE=1. "": memory only */
     const char *const *bundle_dirs; /* read-only cache directories, searched first; then those of GDN_JIT_BUNDLE_PATH */
     size_t num_bundle_dirs;
     uint64_t cache_max_bytes; /* 0: GDN_JIT_CACHE_MAX_BYTES, else 512 MiB; least recently used entries go first */
@@ -128,8 +128,9 @@ typedef struct gdn_config {
 GDN_API gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg);
 
 /*
- * Destroys ctx and what the one-call functions loaded. NULL is allowed. Its plans may be destroyed before or after: each works
- * until then, and the last one frees what they share. log_fn is called for them too, so keep it and log_user as long.
+ * Destroys ctx and what the one-call functions loaded, of which the same holds as of plans that are destroyed: no kernel of it
+ * may be running or waiting. NULL is allowed. Other plans of ctx may be destroyed before or after: each works until then, and
+ * the last one frees what they share. log_fn is called for them too, so keep it and log_user as long.
  */
 GDN_API void gdn_ctx_destroy(gdn_ctx *ctx);
 
@@ -218,10 +219,10 @@ enum {
  * Range. State and values have that of float32. Inside a chunk, the products |q_i . k_j| exp(g_j+1 + .. + g_i), before scale
  * and after the norm, are held in fp16: they must stay below 65504, and lose bits below 2^-14. The recurrence must not grow
  * inside a chunk: 0 <= beta |k|^2 <= 2 (unit keys and beta in [0, 2], as in every model), or decay that makes up for more.
- * GDN_PREFILL_QK_L2NORM sums squares in float32: |x| below 2^60; keys of one chunk whose lengths are more than 2^15 apart cost
- * fp16 bits. Rounding errors of a value column are relative to its largest value in the chunk. A NaN or infinity in an input
- * spoils its sequence from there on and may spoil the up to 63 tokens before it in its chunk; other sequences and heads are not
- * touched. docs/prefill.md is the whole contract.
+ * GDN_PREFILL_QK_L2NORM sums squares in float32: |x| below 2^60; keys of one chunk whose lengths are more than 2^15 apart (with
+ * io_type GDN_F16 2^12) cost bits. Rounding errors of a value column are relative to its largest value in the chunk. A NaN or
+ * infinity in an input spoils its sequence from there on and may spoil the up to 63 tokens before it in its chunk; other
+ * sequences and heads are not touched. docs/prefill.md, "Numbers", has more.
  */
 typedef struct gdn_prefill_desc {
     size_t struct_size;
@@ -438,7 +439,7 @@ enum {
     GDN_PLAN_TUNED_ONLY = 8u,
     /*
      * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
-     * gains up to ten times where gates decay, up to three where they do not; where they do not, short calls and many
+     * gains up to ten times where gates decay, up to 3.4 where they do not; where they do not, short calls and many
      * heads lose by it (docs/prefill_partitions.md). Which chunks make a partition depends on num_tokens, num_seqs and the GPU,
      * and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the environment is this flag for every plan of a context.
      */
@@ -455,8 +456,8 @@ enum {
 
 /*
  * Finds or builds every cubin that calls within desc's bounds can need on target. Touches no device, needs no driver; needs
- * NVRTC only for what no cache holds. Blocks while compiling (tens to hundreds of ms a kernel). Concurrent calls for one
- * key compile once.
+ * NVRTC only for what no cache holds. Blocks while compiling (one to three seconds a kernel). Concurrent calls for one key
+ * compile once.
  *   GDN_E_INVALID, GDN_E_UNSUPPORTED  desc; the sentence says which member     GDN_E_NO_NVRTC  compile needed, none found
  *   GDN_E_NOT_CACHED  strict mode; the sentence names the key and ends with a shell command that would add the plan
  *   GDN_E_COMPILE     log tail in the sentence                 GDN_E_NOT_TUNED  GDN_PLAN_TUNED_ONLY, and no table has an entry
@@ -484,7 +485,10 @@ typedef struct gdn_support {
 #define GDN_SUPPORT_INIT { sizeof(gdn_support), { 0 }, { 0 } }
 GDN_API gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out);
 
-/* Unloads from every device. No execute of this plan may be running or captured in a graph that will run again. */
+/*
+ * Unloads from every device. No kernel of this plan may be running or waiting on a stream, nor be captured in a graph that will
+ * run again: synchronise first. Nor may another thread be in gdn_execute_*() with it. NULL is allowed.
+ */
 GDN_API void gdn_plan_destroy(gdn_plan *plan);
 
 /*
@@ -495,9 +499,10 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 
 /*
  * Bytes of device memory, 256-byte aligned, any contents, with which every call within desc's bounds runs its fastest kernel; 0
- * when no kernel of the plan uses any. Prefill of few sequences and heads does: up to 512 MiB, 11 KiB per 64 tokens and head;
- * the Hopper kernel where it may cut sequences: on an H200 43 MB, or up to 93 with up to 32 heads (docs/prefill.md). So does
- * GDN_PLAN_BATCH_INVARIANT; bounds that would need more than 512 MiB then are GDN_E_UNSUPPORTED.
+ * when no kernel of the plan uses any. Prefill of few sequences and heads does: up to 512 MiB, 11 KiB per 64 tokens and head,
+ * 26 with Hopper's kernel of few sequences; the Hopper kernel where it may cut sequences: on an H200 43 MB, or up to 93
+ * with up to 32 heads (docs/prefill.md). So does GDN_PLAN_BATCH_INVARIANT; bounds that would need more than 512 MiB then are
+ * GDN_E_UNSUPPORTED.
  */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
@@ -555,6 +560,11 @@ GDN_API gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d
  */
 GDN_API gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_prefill_args *args, gdn_devptr workspace,
                                size_t workspace_size, gdn_stream stream);
+/*
+ * gdn_plan_workspace_size() of the plan that gdn_prefill() has, or makes, for desc on the current device; out is 0 after an
+ * error. stream: as of the call, looked at for whether it is capturing.
+ */
+GDN_API gdn_status gdn_prefill_workspace_size(gdn_ctx *ctx, const gdn_prefill_desc *desc, gdn_stream stream, size_t *out);
 GDN_API gdn_status gdn_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_conv1d_args *args, gdn_stream stream);
 
 /* ---- 8. Cache ------------------------------------------------------------------------------------------------------- */
@@ -759,7 +769,7 @@ typedef struct gdn_tune_event {
     int64_t best_ns;
     int64_t elapsed_ms, left_ms; /* of the budget; left_ms is -1 without one */
 } gdn_tune_event;
-/* Called in the thread that tunes. Anything but 0 stops: GDN_E_CANCELLED. */
+/* Called in the thread that tunes, whose current CUDA context it leaves as it is. Anything but 0 stops: GDN_E_CANCELLED. */
 typedef int (*gdn_tune_fn)(void *user, const gdn_tune_event *event);
 
 typedef struct gdn_tune_options {
@@ -768,7 +778,7 @@ typedef struct gdn_tune_options {
     uint32_t steps;           /* GDN_TUNE_*; 0: all three */
     uint32_t plan_flags;      /* GDN_PLAN_GENERIC or 0: of the plans that are tuned for */
     int32_t reserved;
-    const gdn_target *target; /* NULL: of device. GDN_TUNE_COMPILE alone needs no GPU when it is given */
+    const gdn_target *target; /* NULL: of device. GDN_TUNE_COMPILE alone needs no GPU when it is given; else it is device's */
     int64_t num_tokens, num_seqs; /* of the calls that are timed; 0: desc's max_tokens, max_seqs */
     int64_t budget_ms;        /* 0: none. Past it: GDN_E_CANCELLED, and nothing is decided */
     int64_t timeout_ms;       /* of one wait for the GPU; 0: 10 s */

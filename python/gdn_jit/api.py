@@ -131,6 +131,14 @@ class Context:
         """One call: plan for the current device, load, execute. desc: a dict of gdn_prefill_desc's members."""
         self._one_call("prefill", "gdn_prefill", desc, workspace, workspace_size, stream, args)
 
+    def prefill_workspace_size(self, desc, stream=None):
+        """Bytes of workspace with which prefill() of desc runs its fastest kernel; plans and loads on first use."""
+        size = ctypes.c_size_t()
+        stream = current_stream() if stream is None else stream
+        desc = make_desc("prefill", desc)
+        self.lib.gdn_prefill_workspace_size(self.handle, ctypes.byref(desc), stream, ctypes.byref(size))
+        return size.value
+
     def conv1d_qkv(self, desc, workspace=None, workspace_size=None, stream=None, **args):
         self._one_call("conv1d_qkv", "gdn_conv1d_qkv", desc, workspace, workspace_size, stream, args)
 

@@ -115,9 +115,9 @@ static gdn_status check_outputs(const struct gdni_problem *p, const gdn_conv1d_a
 
 static gdn_status check_gate_strides(const struct gdni_problem *p, const gdn_conv1d_args *a)
 {
-    const int64_t group = a->gate_group_stride;
-    GDN_TRY(gdni_check_count("a_stride", a->a_stride, 0, MAX_STRIDE));
-    GDN_TRY(gdni_check_count("b_stride", a->b_stride, 0, MAX_STRIDE));
+    const int64_t group = a->gate_group_stride, most = MAX_STRIDE / (a->num_tokens > 0 ? a->num_tokens : 1);
+    GDN_TRY(gdni_check_count("a_stride", a->a_stride, 0, most)); /* of all rows: what no address space has */
+    GDN_TRY(gdni_check_count("b_stride", a->b_stride, 0, most));
     if (group == 0) return GDN_OK;
     GDN_TRY(gdni_check_count("gate_group_stride", group, 0, INT32_MAX));
     if (p->num_k_heads == 0 || p->num_gate_heads % p->num_k_heads)
@@ -226,16 +226,6 @@ static gdn_status check_checkpoints(const struct gdni_problem *p, const gdn_conv
 
 /* ---- the call ---- */
 
-static gdn_status check_outputs_apart(const gdn_conv1d_args *a)
-{
-    enum { NUM_OUTPUTS = 5 };
-    const struct gdni_address addresses[] = {
-        { "q", a->q }, { "k", a->k },           { "v", a->v },       { "g", a->g }, { "beta", a->beta },
-        { "x", a->x }, { "weight", a->weight }, { "state", a->state }, { "a", a->a }, { "b", a->b },
-    };
-    return a->num_tokens > 0 ? gdni_check_apart(addresses, NUM_OUTPUTS, sizeof addresses / sizeof addresses[0]) : GDN_OK;
-}
-
 gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a)
 {
     GDN_TRY(gdni_check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
@@ -252,7 +242,32 @@ gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d
     GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
     GDN_TRY(check_outputs(p, a, written));
     GDN_TRY(check_gates(p, a, rows));
-    GDN_TRY(check_outputs_apart(a));
     GDN_TRY(check_states(p, a));
     return check_checkpoints(p, a);
+}
+
+gdn_status gdni_check_conv1d_apart(const gdn_conv1d_args *a)
+{
+    enum { NUM_OUTPUTS = 5 };
+    const struct gdni_address addresses[] = {
+        { "q", a->q },
+        { "k", a->k },
+        { "v", a->v },
+        { "g", a->g },
+        { "beta", a->beta },
+        { "x", a->x },
+        { "weight", a->weight },
+        { "bias", a->bias },
+        { "a", a->a },
+        { "b", a->b },
+        { "a_log", a->a_log },
+        { "dt_bias", a->dt_bias },
+        { "state", a->state },
+        { "slot_in", a->slot_in },
+        { "slot_out", a->slot_out },
+        { "has_initial_state", a->has_initial_state },
+        { "cu_seqlens", a->cu_seqlens },
+        { "checkpoints", a->checkpoints },
+    };
+    return a->num_tokens > 0 ? gdni_check_apart(addresses, NUM_OUTPUTS, sizeof addresses / sizeof addresses[0]) : GDN_OK;
 }

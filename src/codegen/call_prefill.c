@@ -173,24 +173,10 @@ static gdn_status check_pointers(const struct gdni_problem *p, const gdn_prefill
     return gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]);
 }
 
-static gdn_status check_output_apart(const gdn_prefill_args *a)
-{
-    const struct gdni_address addresses[] = {
-        { "o", a->o }, { "q", a->q },       { "k", a->k },          { "v", a->v },
-        { "g", a->g }, { "beta", a->beta }, { "initial_state", a->initial_state }, { "final_state", a->final_state },
-        { "a_log", a->a_log },           { "dt_bias", a->dt_bias },
-        { "slot_in", a->slot_in },       { "slot_out", a->slot_out },
-        { "cu_seqlens", a->cu_seqlens }, { "has_initial_state", a->has_initial_state },
-        { "checkpoints", a->checkpoints },
-    };
-    return a->num_tokens > 0 ? gdni_check_apart(addresses, 1, sizeof addresses / sizeof addresses[0]) : GDN_OK;
-}
-
 gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a)
 {
     GDN_TRY(gdni_check_sizes(p, a->num_tokens, a->num_seqs, a->cu_seqlens));
     GDN_TRY(check_pointers(p, a));
-    GDN_TRY(check_output_apart(a));
     GDN_TRY(check_all_strides(p, a));
     GDN_TRY(check_gates(p, a));
     GDN_TRY(check_states(p, a));
@@ -198,4 +184,26 @@ gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefi
     if (a->has_scale != 0 && a->has_scale != 1)
         return GDN_FAIL(GDN_E_INVALID, "has_scale is %d: must be 0 (default scale) or 1 (args.scale)", a->has_scale);
     return GDN_OK;
+}
+
+gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a)
+{
+    const struct gdni_address addresses[] = {
+        { "o", a->o },
+        { "q", a->q },
+        { "k", a->k },
+        { "v", a->v },
+        { "g", a->g },
+        { "beta", a->beta },
+        { "a_log", a->a_log },
+        { "dt_bias", a->dt_bias },
+        { "initial_state", a->initial_state },
+        { "final_state", a->final_state },
+        { "slot_in", a->slot_in },
+        { "slot_out", a->slot_out },
+        { "has_initial_state", a->has_initial_state },
+        { "cu_seqlens", a->cu_seqlens },
+        { "checkpoints", a->checkpoints },
+    };
+    return a->num_tokens > 0 ? gdni_check_apart(addresses, 1, sizeof addresses / sizeof addresses[0]) : GDN_OK;
 }

@@ -55,6 +55,9 @@ gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, con
 /* Checks of args that need no device: pointers given and aligned, sizes within desc's bounds. a: through gdni_take_struct(). */
 gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a);
 gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a);
+/* And that no output begins where another tensor of the call does. */
+gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a);
+gdn_status gdni_check_conv1d_apart(const gdn_conv1d_args *a);
 
 bool gdni_is_dtype(int32_t dtype);
 int gdni_dtype_bytes(int32_t dtype);

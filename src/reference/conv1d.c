@@ -248,6 +248,7 @@ static gdn_status take_args(struct gdni_conv1d_run *r, const gdn_conv1d_args *ar
                                      &checked.checkpoints };
     gdni_align_for_check(pointers, sizeof pointers / sizeof pointers[0]);
     GDN_TRY(gdni_check_conv1d_args(&r->p, &checked));
+    GDN_TRY(gdni_check_conv1d_apart(a));
     GDN_TRY(gdni_seqlens_take(&r->seqs, a->cu_seqlens, r->p.cu_seqlens_type, a->num_tokens, a->num_seqs));
     GDN_TRY(check_slots(r, "slot_in", a->slot_in, a->slot_in_stride));
     return check_slots(r, "slot_out", a->slot_out, a->slot_out_stride);

@@ -56,10 +56,9 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
 /* What cfg says goes before the environment. */
 static bool read_environment(gdn_ctx *ctx, const gdn_config *cfg)
 {
-    ctx->log = (struct gdni_log){ cfg->log_fn, cfg->log_user, cfg->log_level ? cfg->log_level : GDN_LOG_WARN };
-    if (cfg->flags & GDN_CTX_NO_ENV) return true;
-    if (!gdni_env_read(&ctx->env, &ctx->log)) return false;
-    if (!cfg->log_level && ctx->env.log_level) ctx->log.level = ctx->env.log_level;
+    ctx->log = (struct gdni_log){ cfg->log_fn, cfg->log_user, cfg->log_level };
+    if (!(cfg->flags & GDN_CTX_NO_ENV) && !gdni_env_read(&ctx->env, &ctx->log)) return false;
+    if (!ctx->log.level) ctx->log.level = ctx->env.log_level ? ctx->env.log_level : GDN_LOG_WARN;
     return true;
 }
 

@@ -68,7 +68,8 @@ static const struct {
     size_t offset;
     reader *read;
     const char *expected;
-} variables[] = {
+} variables[] = { /* in this order: what is said of the others depends on the first */
+    { "GDN_JIT_LOG", offsetof(struct gdni_env, log_level), read_level, "error, warn, info or debug" },
     { "GDN_JIT_CACHE_DIR", offsetof(struct gdni_env, cache_dir), read_text, "" },
     { "GDN_JIT_BUNDLE_PATH", offsetof(struct gdni_env, bundle_path), read_text, "" },
     { "GDN_JIT_NVRTC", offsetof(struct gdni_env, nvrtc), read_text, "" },
@@ -79,7 +80,6 @@ static const struct {
     { "HOME", offsetof(struct gdni_env, home), read_text, "" },
     { "GDN_JIT_CACHE_MAX_BYTES", offsetof(struct gdni_env, cache_max_bytes), read_bytes, "a number of bytes" },
     { "GDN_JIT_COMPILE_WAIT_MS", offsetof(struct gdni_env, compile_wait_ms), read_wait, "milliseconds, up to 600000" },
-    { "GDN_JIT_LOG", offsetof(struct gdni_env, log_level), read_level, "error, warn, info or debug" },
     { "GDN_JIT_DISABLE_COMPILE", offsetof(struct gdni_env, disable_compile), read_switch, "0 or 1" },
     { "GDN_JIT_DISABLE_CACHE", offsetof(struct gdni_env, disable_cache), read_switch, "0 or 1" },
     { "GDN_JIT_WHOLE_SEQUENCES", offsetof(struct gdni_env, whole_sequences), read_switch, "0 or 1" },
@@ -87,13 +87,15 @@ static const struct {
 
 bool gdni_env_read(struct gdni_env *env, const struct gdni_log *log)
 {
+    struct gdni_log to = log ? *log : (struct gdni_log){ 0 };
     *env = (struct gdni_env){ 0 };
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; ++i) {
         const char *text = secure_getenv(variables[i].name);
         if (!text || !*text) continue; /* empty is unset, as the XDG specification has it */
         bool oom = false;
+        if (log && !log->level) to.level = env->log_level ? env->log_level : GDN_LOG_WARN;
         if (!variables[i].read((char *)env + variables[i].offset, text, &oom))
-            gdni_log(log, GDN_LOG_WARN, "environment: %s=\"%s\" is ignored: must be %s", variables[i].name, text,
+            gdni_log(&to, GDN_LOG_WARN, "environment: %s=\"%s\" is ignored: must be %s", variables[i].name, text,
                      variables[i].expected);
         if (oom) {
             gdni_env_free(env);

@@ -26,7 +26,7 @@ struct gdni_env {
     bool disable_compile, disable_cache, whole_sequences;
 };
 
-/* Uses secure_getenv. false when out of memory. log may be NULL. */
+/* Uses secure_getenv. false when out of memory. log may be NULL; its level may be 0, which is GDN_JIT_LOG's. */
 bool gdni_env_read(struct gdni_env *env, const struct gdni_log *log);
 void gdni_env_free(struct gdni_env *env);
 

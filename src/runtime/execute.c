@@ -44,7 +44,9 @@ static gdn_status check_workspace(const gdn_plan *plan, gdn_devptr workspace, si
     if (size < plan->workspace_size || !workspace)
         return GDN_FAIL(
             GDN_E_WORKSPACE,
-            "workspace is 0x%llx, %zu bytes: give %zu (gdn_plan_workspace_size)%s", (unsigned long long)workspace, size,
+            "workspace is 0x%llx, %zu bytes: give %zu (gdn_plan_workspace_size, of one-call forms "
+            "gdn_prefill_workspace_size)%s",
+            (unsigned long long)workspace, size,
             plan->workspace_size, plan->needs_workspace ? "" : ", or 0 and 0 for the kernels that need none");
     if (workspace % WORKSPACE_ALIGNMENT)
         return GDN_FAIL(GDN_E_WORKSPACE, "workspace is 0x%llx: must be aligned to %d bytes",
@@ -297,6 +299,7 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     GDN_TRY(check_plan(plan, GDNI_OP_PREFILL));
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_args, &a, args));
     GDN_TRY(gdni_check_prefill_args(&plan->problem, &a));
+    GDN_TRY(gdni_check_prefill_apart(&a));
     GDN_TRY(check_workspace(plan, workspace, workspace_size));
     /* Sequences of no token still copy their states; rows of no sequence may still have to become zeros. */
     if (a.num_seqs == 0 && !(plan->problem.flags & GDN_PREFILL_ZERO_PADDING && a.num_tokens > 0)) return GDN_OK;
@@ -315,6 +318,7 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
     GDN_TRY(check_plan(plan, GDNI_OP_CONV1D_QKV));
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_args, &a, args));
     GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
+    GDN_TRY(gdni_check_conv1d_apart(&a));
     struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
     struct gdni_conv1d_params params;
     uint32_t grid[3];

@@ -200,6 +200,19 @@ static gdn_status check_ctx(const gdn_ctx *ctx)
     return ctx ? GDN_OK : GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
 }
 
+gdn_status gdn_prefill_workspace_size(gdn_ctx *ctx, const gdn_prefill_desc *desc, gdn_stream stream, size_t *out)
+{
+    struct gdni_problem problem;
+    gdn_plan *plan = NULL;
+    if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a size_t");
+    *out = 0;
+    GDN_TRY(check_ctx(ctx));
+    GDN_TRY(gdni_problem_from_prefill(&problem, desc));
+    GDN_TRY(get_plan(ctx, &problem, stream, &plan));
+    *out = gdn_plan_workspace_size(plan);
+    return GDN_OK;
+}
+
 gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_prefill_args *args, gdn_devptr workspace,
                        size_t workspace_size, gdn_stream stream)
 {
@@ -210,6 +223,7 @@ gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_pre
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_args, &a, args));
     GDN_TRY(gdni_check_prefill_args(&problem, &a)); /* against desc's own bounds; the plan's may be wider */
+    GDN_TRY(gdni_check_prefill_apart(&a));
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_prefill(plan, args, workspace, workspace_size, stream);
 }
@@ -223,6 +237,7 @@ gdn_status gdn_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc, const gdn_c
     GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_args, &a, args));
     GDN_TRY(gdni_check_conv1d_args(&problem, &a));
+    GDN_TRY(gdni_check_conv1d_apart(&a));
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_conv1d_qkv(plan, args, stream);
 }

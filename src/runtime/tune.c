@@ -331,14 +331,32 @@ static gdn_status take_options(gdn_tune_options *out, const gdn_tune_options *op
     return check_options(out);
 }
 
+/* What is timed goes into the tables under the target's name. */
+static gdn_status check_same_gpu(const gdn_target *given, const gdn_target *seen, int device)
+{
+    if (strcmp(given->gpu_name, seen->gpu_name) == 0 && strcmp(given->arch, seen->arch) == 0 &&
+        given->num_sms == seen->num_sms)
+        return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID,
+                    "options.target is \"%s\" (%s, %d SMs) but device %d is \"%s\" (%s, %d SMs): pass no target, or "
+                    "GDN_TUNE_COMPILE alone",
+                    given->gpu_name, given->arch, given->num_sms, device, seen->gpu_name, seen->arch, seen->num_sms);
+}
+
 static gdn_status take_target(struct gdni_tune *t)
 {
     const struct gdni_cuda *cuda = NULL;
     gdni_cudevice device = 0;
-    if (t->options.target) return gdni_take_target(&t->target, t->options.target);
+    gdn_target seen = GDN_TARGET_INIT;
+    const gdn_target *given = t->options.target;
+    if (given) GDN_TRY(gdni_take_target(&t->target, given));
+    if (given && t->options.steps == GDN_TUNE_COMPILE) return GDN_OK;
     GDN_TRY(gdni_driver_get(t->ctx->driver, &cuda));
     GDN_TRY(gdni_device_find(cuda, t->options.device, &device));
-    return gdni_device_target(cuda, device, &t->target);
+    GDN_TRY(gdni_device_target(cuda, device, &seen));
+    if (given) return check_same_gpu(&t->target, &seen, t->options.device);
+    t->target = seen;
+    return GDN_OK;
 }
 
 /* The bounds become those of the call that is timed. */

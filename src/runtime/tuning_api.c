@@ -17,6 +17,7 @@
 #include "codegen/spec.h"
 #include "runtime/context.h"
 #include "runtime/fsutil.h"
+#include "runtime/plan.h"
 
 /* ---- Files ---- */
 
@@ -224,10 +225,9 @@ gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const char *p
     struct gdni_tuning_table table;
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
     if (!path || !*path) return GDN_FAIL(GDN_E_INVALID, "path is %s: pass the path of a file", path ? "\"\"" : "null");
-    GDN_TRY(GDNI_TAKE_STRUCT(gdn_target, &taken, target));
-    if (!memchr(taken.gpu_name, '\0', sizeof taken.gpu_name) || !taken.gpu_name[0])
-        return GDN_FAIL(GDN_E_INVALID,
-                        "target.gpu_name is empty or has no terminating zero: a table is of one GPU, so name it");
+    GDN_TRY(gdni_take_target(&taken, target));
+    if (!taken.gpu_name[0])
+        return GDN_FAIL(GDN_E_INVALID, "target.gpu_name is empty: a table is of one GPU, so name it");
     GDN_TRY(gdni_tuning_copy(ctx->tuning, &taken, &table));
     const gdn_status status = gdni_tuning_write(&table, path);
     gdni_tuning_table_free(&table);

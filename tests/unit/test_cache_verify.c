@@ -454,6 +454,10 @@ Test(cache_verify, prune_refuses_bad_arguments_with_a_sentence)
         cr_assert_eq(gdn_cache_prune(ctx, &options, NULL, NULL, &report), bad[i].status, "%s", bad[i].words);
         cr_assert(strstr(gdn_last_error(), bad[i].words), "%s: %s", bad[i].words, gdn_last_error());
     }
+    gdn_prune_options unknown = GDN_PRUNE_OPTIONS_INIT;
+    unknown.reserved = 1;
+    cr_assert_eq(gdn_cache_prune(ctx, &unknown, NULL, NULL, &report), GDN_E_INVALID);
+    cr_assert(strstr(gdn_last_error(), "reserved is 1"), "%s", gdn_last_error());
     cr_assert_eq(gdn_cache_prune(ctx, NULL, NULL, NULL, &report), GDN_E_INVALID);
     cr_assert_eq(gdn_cache_prune(NULL, &(gdn_prune_options)GDN_PRUNE_OPTIONS_INIT, NULL, NULL, &report), GDN_E_INVALID);
     cr_assert_eq(gdn_cache_prune(ctx, &(gdn_prune_options)GDN_PRUNE_OPTIONS_INIT, NULL, NULL, NULL), GDN_E_INVALID);

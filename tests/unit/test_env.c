@@ -88,6 +88,28 @@ Test(env, log_levels_by_name, .init = clear)
     }
 }
 
+/* Whatever comes first in the environment, and unless the embedder has said more. */
+Test(env, the_log_level_is_that_of_warnings_about_other_variables_too, .init = clear)
+{
+    setenv("GDN_JIT_CACHE_MAX_BYTES", "-1", 1);
+    setenv("GDN_JIT_LOG", "error", 1);
+    for (int level = 0; level <= GDN_LOG_WARN; ++level) {
+        struct store_log kept = { 0 };
+        const struct gdni_log log = { store_log_fn, &kept, level };
+        struct gdni_env env;
+        cr_assert(gdni_env_read(&env, &log));
+        cr_expect_eq(kept.count[GDN_LOG_WARN], level == GDN_LOG_WARN, "level %d", level);
+        gdni_env_free(&env);
+    }
+    struct store_log kept = { 0 };
+    const struct gdni_log log = { store_log_fn, &kept, 0 };
+    struct gdni_env env;
+    unsetenv("GDN_JIT_LOG");
+    cr_assert(gdni_env_read(&env, &log));
+    cr_expect_eq(kept.count[GDN_LOG_WARN], 1, "without it warnings are told");
+    gdni_env_free(&env);
+}
+
 Test(env, what_cannot_be_understood_is_named_and_ignored, .init = clear)
 {
     static const struct {

@@ -218,6 +218,26 @@ Test(reference_conv1d, host_addresses_need_no_alignment)
     conv_case_free(&c);
 }
 
+/* Two outputs beside each other in 16 bytes, as a test's arrays may lie, are two; at one address they are refused. */
+Test(reference_conv1d, outputs_may_lie_four_bytes_apart)
+{
+    struct tiny t;
+    _Alignas(16) float gates[4] = { 0.5f, -1.0f, 9.0f, 9.0f };
+    const float a_log = 0.0f;
+    tiny_make(&t, 1, false);
+    t.desc.num_gate_heads = 1;
+    t.desc.gate_type = t.desc.a_log_type = GDN_F32;
+    t.args.num_tokens = 1;
+    t.args.a = address(&gates[0]), t.args.b = address(&gates[1]), t.args.a_log = address(&a_log);
+    t.args.g = address(&gates[2]), t.args.beta = address(&gates[3]);
+    cr_assert_eq(gdn_reference_conv1d_qkv(&t.desc, &t.args), GDN_OK, "%s", gdn_last_error());
+    cr_expect_float_eq(gates[2], -log1p(exp(0.5)), 1e-6);
+    cr_expect_float_eq(gates[3], 1 / (1 + exp(1.0)), 1e-7);
+    t.args.beta = t.args.g;
+    cr_expect_eq(gdn_reference_conv1d_qkv(&t.desc, &t.args), GDN_E_INVALID);
+    cr_expect(strstr(gdn_last_error(), "as beta is"), "%s", gdn_last_error());
+}
+
 /* ---- the check finds ------------------------------------------------------------------------------------------- */
 
 static const struct conv_spec *spec_named(const char *name)

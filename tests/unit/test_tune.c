@@ -426,6 +426,27 @@ Test(tune, compiling_ahead_needs_no_driver)
     cr_expect_eq(host.cuda->num_launches(), 0);
 }
 
+/* Times of one GPU are no other one's. */
+Test(tune, a_target_that_is_not_the_device_is_refused_before_anything_runs)
+{
+    gdn_tune_result r;
+    gdn_tune_options o = GDN_TUNE_OPTIONS_INIT;
+    gdn_target targets[3];
+    for (int i = 0; i < 3; ++i) targets[i] = fake_h200(host.ctx);
+    cr_assert_eq(gdn_target_from_name(host.ctx, "NVIDIA H100 80GB HBM3", &targets[0]), GDN_OK, "%s", gdn_last_error());
+    targets[1].num_sms = 131;
+    cr_assert_eq(gdn_target_from_name(host.ctx, "NVIDIA B200", &targets[2]), GDN_OK, "%s", gdn_last_error());
+    for (int i = 0; i < 3; ++i) {
+        o.target = &targets[i];
+        for (o.steps = GDN_TUNE_CHECK; o.steps <= GDN_TUNE_MEASURE; o.steps *= 2) {
+            cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID, "target %d, steps 0x%x", i, o.steps);
+            cr_expect(fake_error_says("options.target is \"") && fake_error_says("device 0 is \"NVIDIA H200\""), "%s",
+                      gdn_last_error());
+        }
+    }
+    cr_expect_eq(host.cuda->num_launches(), 0);
+}
+
 Test(tune, one_candidate_can_be_checked_alone)
 {
     struct events events = { 0 };

@@ -342,6 +342,9 @@ Test(tuning_api, bad_arguments_are_named)
     cr_expect(gdn_tuning_save(NULL, &target, r.other) == GDN_E_INVALID && fake_error_says("ctx is null"));
     cr_expect(gdn_tuning_save(ctx, NULL, r.other) == GDN_E_INVALID && fake_error_says("gdn_target is null"));
     cr_expect(gdn_tuning_save(ctx, &target, NULL) == GDN_E_INVALID && fake_error_says("path is null"));
+    target.reserved = 1;
+    cr_expect(gdn_tuning_save(ctx, &target, r.other) == GDN_E_INVALID && fake_error_says("target.reserved is 1"));
+    target.reserved = 0;
     memset(target.gpu_name, 0, sizeof target.gpu_name);
     cr_expect(gdn_tuning_save(ctx, &target, r.other) == GDN_E_INVALID && fake_error_says("gpu_name is empty"));
     leave(&r);
