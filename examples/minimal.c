@@ -59,7 +59,7 @@ int main(void)
     args.o = cu_alloc(CELLS * 2);
     args.num_tokens = T;
     args.num_seqs = 1;
-    GDN(gdn_prefill(ctx, &desc, &args, 0, 0, NULL)); /* these kernels need no workspace */
+    GDN(gdn_prefill(ctx, &desc, &args, 0, 0, NULL)); /* 0, 0: without a workspace, by a kernel that needs none */
 
     uint16_t *o = malloc(CELLS * 2);
     if (!o) return 1;
