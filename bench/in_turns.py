@@ -3,7 +3,8 @@
 
     in_turns.py --libraries "before=A/libgdnjit.so;now=B/libgdnjit.so" --rows "1x32768,4,4,fp16,zero;m,16,64,bf16,decay"
 
-Each library has a process of its own, all on the same inputs. A row is SEQUENCESxTOKENS or m (the lengths of
+Each library has a process of its own, all on the same inputs. PATH@CACHE takes all kernels from that cache directory, which
+another NVRTC may have filled (gdn-jit-cache warm), and compiles none. A row is SEQUENCESxTOKENS or m (the lengths of
 mixed32), q and v heads, dtype, gates. A turn is a burst of some 4 ms behind a pause, in the other order each time; then
 turns of replay without a pause, which a card's power bounds. Prints medians, and by how much sums of o and states
 differ from the first library's; --out has every turn. Exit status: 0; 1 when a row failed.
@@ -25,7 +26,7 @@ BURST_US = 4000
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--libraries", help="NAME=PATH, separated by ';'")
+    p.add_argument("--libraries", help="NAME=PATH or NAME=PATH@CACHE, separated by ';'")
     p.add_argument("--rows", help="separated by ';'")
     p.add_argument("--turns", type=int, default=9, help="bursts of each library")
     p.add_argument("--pause", type=float, default=0.15, metavar="S", help="before a burst")
@@ -103,7 +104,10 @@ def work():
 
 
 def start(library):
-    environment = dict(os.environ, GDN_JIT_LIBRARY=os.path.abspath(library))
+    path, _, cache = library.partition("@")
+    environment = dict(os.environ, GDN_JIT_LIBRARY=os.path.abspath(path))
+    if cache:
+        environment |= dict(GDN_JIT_CACHE_DIR=os.path.abspath(cache), GDN_JIT_DISABLE_COMPILE="1")
     return subprocess.Popen(
         [sys.executable, __file__, "--worker"],
         stdin=subprocess.PIPE,

@@ -174,14 +174,26 @@ __device__ __forceinline__ void arrive_warp(int barrier)
     mbar_arrive_warp(bar(barrier), lane_id());
 }
 
-/* A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. */
+/* Whether ptxas is of CUDA 13.4 or later. */
+constexpr bool PTXAS_13_4 = __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1304;
+
+/*
+ * A branch on all of W: without it ptxas moves the work on W past the first wgmma of Q S, which costs 32 registers. To a single
+ * look at what is complete already, or, where that is a percent faster, to a wait for it: behind a loop that lanes enter by
+ * themselves ptxas of CUDA 13.4 and later has matrix descriptors in 120 registers of the lanes, and all have too few registers
+ * where states are carried (docs/prefill_hopper_measured.md, "Compilers").
+ */
 __device__ __forceinline__ void finish_w(const u32 (&W)[4][4], const Clock &c)
 {
     u32 any = 0;
 #pragma unroll
     for (int i = 0; i < 16; ++i)
         any |= W[i / 4][i % 4];
-    if (rarely(any == 0)) mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4()); /* complete already */
+    if (!rarely(any == 0)) return;
+    if constexpr (PTXAS_13_4 || spec::CARRIES)
+        mbar_peek(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
+    else
+        mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
 }
 
 /*
@@ -304,23 +316,6 @@ __device__ __forceinline__ bool vote(bool usual, const Place &place)
 }
 
 /*
- * Where no O is wanted no Q S hides that vote: V' is begun before it, in O's place, and W, an operand in flight, is not looked
- * at any more. False: the usual way will not do; V' is dropped, and the vote, repeated, says the same.
- */
-__device__ __forceinline__ bool solve_at_once(State &st, const u32 (&W)[4][4], u32 limits, const prefill_params &p,
-                                              const Clock &c, bool tp_full, const Place &place)
-{
-    const bool usual = is_usual(st, W, limits, p);
-    if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
-    issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
-    if (vote(usual, place)) return true;
-    wgmma_wait<0>();
-    settled(st.V[0]);
-    settled(st.V[1]);
-    return false;
-}
-
-/*
  * One chunk, whose table and K tile are there. Returns its flags. With two warpgroups Q S is issued only when K S has become W:
  * 32 registers less at the peak. Whether W fits fp16 is found out while Q S runs, or where no O is wanted before V' does.
  */
@@ -355,9 +350,19 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     pack_f16_rows(W, x);
     if constexpr (!EARLY_Q) {
         finish_w(W, c);
-        /* Here a branch around wgmma does no harm: none is in flight. */
-        if (spec::CARRIES && rarely(!wanted) && solve_at_once(st, W, limits, p, c, tp_full, place))
-            return finish_chunk<false, false>(st, W, p, c, last, true, place);
+        /*
+         * Where no O is wanted no Q S hides the vote: V' is begun before it, in O's place, and W, an operand in flight, is not
+         * looked at any more. If the usual way will not do V' is dropped, and the vote, repeated, says the same. Here a branch
+         * around wgmma does no harm: none is in flight. (A function that returns the vote is two branches in NVRTC 13.4 and
+         * later, between which V' takes registers that there are not.)
+         */
+        if (spec::CARRIES && rarely(!wanted)) {
+            const bool will_do = is_usual(st, W, limits, p);
+            if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
+            issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
+            if (vote(will_do, place)) return finish_chunk<false, false>(st, W, p, c, last, true, place);
+            wgmma_wait<0>();
+        }
         issue_keys(st.O, st.packed, c.q());
     }
     const bool usual = vote(is_usual(st, W, limits, p), place);

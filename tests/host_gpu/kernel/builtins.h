@@ -16,6 +16,8 @@
 #define __cluster_dims__(...)
 #define __align__(n) alignas(n)
 #define __CUDA_ARCH__ HOST_GPU_ARCH
+#define __CUDACC_VER_MAJOR__ 13 /* which way templates take where compilers differ: the pinned one's */
+#define __CUDACC_VER_MINOR__ 0
 #define __INTADDR__(x) 0 == 0 || 0 /* offsets on the device: here every assertion on them holds */
 #define threadIdx (simt::coordinates(simt::m.current->thread))
 #define blockIdx (simt::coordinates((int)simt::m.current->cta->index))
