@@ -5,6 +5,7 @@
 #                    file system and of the driver, fuzz corpora; kernels that unit tests share are those of release
 #   tsan             ThreadSanitizer: the concurrent tests, which are all that is built
 #   NVRTC 12.8       a third of the compile matrix once more, with the oldest compiler that is supported
+#   NVRTC 13.5       and a third of Hopper's kernels with the newest that was tried, whose ptxas is another
 # The last line is "N passed, N failed", over all of them; a step that could not be built counts as one failure.
 #
 #   scripts/test.sh [--full] [--fuzz]
@@ -21,7 +22,7 @@ for option in "$@"; do
     case $option in
         --full) export GDN_TEST_FULL=1 ;;
         --fuzz) fuzz=1 ;;
-        --help | -h) sed -n '2,12s/^# \{0,1\}//p' "$0" && exit 0 ;;
+        --help | -h) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
         *) echo "unknown option $option: --full, --fuzz and --help are known" >&2 && exit 2 ;;
     esac
 done
@@ -70,6 +71,16 @@ run() {
         $((SECONDS - started))
 }
 
+# compile_by VERSION WHEEL LIBRARY: the compile matrix by another NVRTC
+compile_by() {
+    local nvrtc
+    if nvrtc=$(wheel "nvrtc-$1" "$2==$1.*" "$3"); then
+        GDN_TEST_BRIEF=1 GDN_JIT_NVRTC=$nvrtc run "NVRTC $1" release -L '^nvrtc$'
+    else
+        failed=$((failed + 1))
+    fi
+}
+
 require compiler cxx cmake make ninja pkg-config xxhash cjson smartcols archive criterion scdoc python
 find_nvrtc
 echo "NVRTC: $GDN_JIT_NVRTC"
@@ -77,11 +88,8 @@ launcher=()
 
 if build release; then
     run release release
-    if oldest=$(wheel nvrtc-12.8 'nvidia-cuda-nvrtc-cu12==12.8.*' 'libnvrtc.so.12'); then
-        GDN_TEST_BRIEF=1 GDN_JIT_NVRTC=$oldest run 'NVRTC 12.8' release -L '^nvrtc$'
-    else
-        failed=$((failed + 1))
-    fi
+    compile_by 12.8 'nvidia-cuda-nvrtc-cu12' libnvrtc.so.12
+    CRITERION_TEST_PATTERN='matrix/hopper*' compile_by 13.5 'nvidia-cuda-nvrtc' libnvrtc.so.13
 fi
 if build asan; then
     GDN_TEST_BRIEF=1 run asan asan -L '^(unit|abuse|fuzz)$'
