@@ -3,11 +3,11 @@
 
     in_turns.py --libraries "before=A/libgdnjit.so;now=B/libgdnjit.so" --rows "1x32768,4,4,fp16,zero;m,16,64,bf16,decay"
 
-Each library has a process of its own, all on the same inputs. PATH@CACHE takes all kernels from that cache directory, which
-another NVRTC may have filled (gdn-jit-cache warm), and compiles none. A row is SEQUENCESxTOKENS or m (the lengths of
-mixed32), q and v heads, dtype, gates. A turn is a burst of some 4 ms behind a pause, in the other order each time; then
-turns of replay without a pause, which a card's power bounds. Prints medians, and by how much sums of o and states
-differ from the first library's; --out has every turn. Exit status: 0; 1 when a row failed.
+Each library has a process of its own, all on the same inputs. PATH@CACHE takes all kernels from that cache directory,
+which another NVRTC may have filled (gdn-jit-cache warm), and compiles none. A row is SEQUENCESxTOKENS or m (the
+lengths of mixed32), q and v heads, dtype, gates. A turn is a burst of some 4 ms behind a pause, in the other order
+each time; then turns of replay without a pause, which a card's power bounds. Prints medians, and by how much sums of o
+and states differ from the first library's; --out has every turn. Exit status: 0; 1 when a row failed.
 """
 
 import argparse
