@@ -58,7 +58,7 @@ static bool read_environment(gdn_ctx *ctx, const gdn_config *cfg)
 {
     ctx->log = (struct gdni_log){ cfg->log_fn, cfg->log_user, cfg->log_level };
     if (!(cfg->flags & GDN_CTX_NO_ENV) && !gdni_env_read(&ctx->env, &ctx->log)) return false;
-    if (!ctx->log.level) ctx->log.level = ctx->env.log_level ? ctx->env.log_level : GDN_LOG_WARN;
+    ctx->log.level = gdni_env_log_level(&ctx->env, cfg->log_level);
     return true;
 }
 

@@ -85,6 +85,11 @@ static const struct {
     { "GDN_JIT_WHOLE_SEQUENCES", offsetof(struct gdni_env, whole_sequences), read_switch, "0 or 1" },
 };
 
+int gdni_env_log_level(const struct gdni_env *env, int given)
+{
+    return given ? given : env->log_level ? env->log_level : GDN_LOG_WARN;
+}
+
 bool gdni_env_read(struct gdni_env *env, const struct gdni_log *log)
 {
     struct gdni_log to = log ? *log : (struct gdni_log){ 0 };
@@ -93,10 +98,11 @@ bool gdni_env_read(struct gdni_env *env, const struct gdni_log *log)
         const char *text = secure_getenv(variables[i].name);
         if (!text || !*text) continue; /* empty is unset, as the XDG specification has it */
         bool oom = false;
-        if (log && !log->level) to.level = env->log_level ? env->log_level : GDN_LOG_WARN;
-        if (!variables[i].read((char *)env + variables[i].offset, text, &oom))
+        if (!variables[i].read((char *)env + variables[i].offset, text, &oom)) {
+            to.level = gdni_env_log_level(env, to.level);
             gdni_log(&to, GDN_LOG_WARN, "environment: %s=\"%s\" is ignored: must be %s", variables[i].name, text,
                      variables[i].expected);
+        }
         if (oom) {
             gdni_env_free(env);
             return false;

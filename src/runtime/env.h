@@ -26,8 +26,10 @@ struct gdni_env {
     bool disable_compile, disable_cache, whole_sequences;
 };
 
-/* Uses secure_getenv. false when out of memory. log may be NULL; its level may be 0, which is GDN_JIT_LOG's. */
+/* Uses secure_getenv. false when out of memory. log may be NULL; its level is as gdni_env_log_level() has it. */
 bool gdni_env_read(struct gdni_env *env, const struct gdni_log *log);
+/* An embedder's level where it has given one (not 0), else GDN_JIT_LOG's, else GDN_LOG_WARN. */
+int gdni_env_log_level(const struct gdni_env *env, int given);
 void gdni_env_free(struct gdni_env *env);
 
 #endif
