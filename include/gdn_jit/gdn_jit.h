@@ -472,10 +472,12 @@ GDN_API gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, c
                                        gdn_plan **out);
 
 /*
- * Whether a plan of desc on target has a kernel, which, and why that one; the host's answer before anything is compiled. Looks
- * into no cache, needs no context, driver or compiler, and does not depend on tuning. GDN_OK with the kernel and what chose it;
- * else the status that gdn_plan_prefill() would return, out->kernel is "" and out->reason is the sentence of gdn_last_error().
- * (GDN_E_INVALID, GDN_E_VERSION for out itself: nothing is written.)
+ * Whether a plan of desc with these flags on target has a kernel, which, and why that one; the host's answer before anything is
+ * compiled. Looks into no cache, needs no context, driver or compiler, and does not depend on tuning. GDN_OK with the kernel
+ * and what chose it; else what gdn_plan_prefill() or gdn_plan_conv1d_qkv() would return of them (GDN_E_INVALID,
+ * GDN_E_UNSUPPORTED, GDN_E_VERSION), out->kernel is "" and out->reason is the sentence of gdn_last_error(). (GDN_E_INVALID,
+ * GDN_E_VERSION for out itself: nothing is written.) The environment (GDN_JIT_WHOLE_SEQUENCES) is not asked: it changes no
+ * kernel's name.
  */
 typedef struct gdn_support {
     size_t struct_size;
@@ -483,7 +485,10 @@ typedef struct gdn_support {
     char reason[256]; /* one sentence */
 } gdn_support;
 #define GDN_SUPPORT_INIT { sizeof(gdn_support), { 0 }, { 0 } }
-GDN_API gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out);
+GDN_API gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags,
+                                       gdn_support *out);
+GDN_API gdn_status gdn_conv1d_support(const gdn_target *target, const gdn_conv1d_desc *desc, uint32_t flags,
+                                      gdn_support *out);
 
 /*
  * Unloads from every device. No kernel of this plan may be running or waiting on a stream, nor be captured in a graph that will

@@ -290,12 +290,21 @@ def version():
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-def prefill_support(target, **desc):
-    """{"kernel", "reason"} of a descriptor on a target, before any compile; GdnError where there is no kernel."""
-    out = ctypes_abi.new("gdn_support")
-    struct = make_desc("prefill", desc)
-    library.load().gdn_prefill_support(ctypes.byref(target.struct), ctypes.byref(struct), ctypes.byref(out))
+def _support(op, target, plan_flags, desc):
+    out, struct = ctypes_abi.new("gdn_support"), make_desc(op, desc)
+    ask = getattr(library.load(), OPERATORS[op][0] + "_support")
+    flags = values.flags_value("gdn_plan", plan_flags)
+    ask(ctypes.byref(target.struct), ctypes.byref(struct), flags, ctypes.byref(out))
     return values.as_dict(out)
+
+
+def prefill_support(target, plan_flags=0, **desc):
+    """{"kernel", "reason"} of a plan of a descriptor on a target, before any compile; GdnError where there is none."""
+    return _support("prefill", target, plan_flags, desc)
+
+
+def conv1d_qkv_support(target, plan_flags=0, **desc):
+    return _support("conv1d_qkv", target, plan_flags, desc)
 
 
 def target_names():

@@ -232,47 +232,94 @@ gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
 #define PREFILL_PLAN       (ANY_PLAN | GDN_PLAN_GENERIC | GDN_PLAN_WHOLE_SEQUENCES | GDN_PLAN_BATCH_INVARIANT)
 #define PREFILL_PLAN_NAMES ANY_PLAN_NAMES ", GDN_PLAN_GENERIC, GDN_PLAN_WHOLE_SEQUENCES, GDN_PLAN_BATCH_INVARIANT"
 
-/* Checks what does not depend on the operator; *out is NULL from here on, until there is a plan. */
-static gdn_status check_call(const gdn_ctx *ctx, uint32_t flags, uint32_t known, const char *names, gdn_plan **out)
+static gdn_status check_flags(uint32_t flags, uint32_t known, const char *names)
 {
-    if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_plan pointer");
-    *out = NULL;
-    if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
     if (flags & ~known) return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: only %s known", flags, names);
     if ((flags & GDN_PLAN_HEURISTIC) && (flags & GDN_PLAN_TUNED_ONLY))
         return GDN_FAIL(GDN_E_INVALID, "flags is 0x%x: GDN_PLAN_HEURISTIC and GDN_PLAN_TUNED_ONLY exclude each other",
                         flags);
+    if ((flags & GDN_PLAN_TUNED_ONLY) && (flags & GDN_PLAN_BATCH_INVARIANT))
+        return GDN_FAIL(GDN_E_INVALID,
+                        "flags is 0x%x: GDN_PLAN_BATCH_INVARIANT takes nothing from tables, and GDN_PLAN_TUNED_ONLY "
+                        "nothing else: drop one",
+                        flags);
     return GDN_OK;
 }
 
-/* As a plan would choose for the bucket of max_tokens. */
-static gdn_status find_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out)
+/* What a caller asks of a plan, as one problem on one target. */
+static gdn_status take_prefill(gdn_target *taken, struct gdni_problem *problem, const gdn_target *target,
+                               const gdn_prefill_desc *desc, uint32_t flags)
 {
-    gdn_target taken;
-    struct gdni_problem problem;
+    GDN_TRY(check_flags(flags, PREFILL_PLAN, PREFILL_PLAN_NAMES " are"));
+    GDN_TRY(gdni_take_target(taken, target));
+    GDN_TRY(gdni_problem_from_prefill(problem, desc));
+    problem->generic = (flags & GDN_PLAN_GENERIC) != 0;
+    problem->whole_sequences = flags & GDN_PLAN_WHOLE_SEQUENCES ? GDNI_WHOLE_BY_FLAG : 0;
+    problem->batch_invariant = (flags & GDN_PLAN_BATCH_INVARIANT) != 0;
+    return GDN_OK;
+}
+
+static gdn_status take_conv1d(gdn_target *taken, struct gdni_problem *problem, const gdn_target *target,
+                              const gdn_conv1d_desc *desc, uint32_t flags)
+{
+    GDN_TRY(check_flags(flags, ANY_PLAN, ANY_PLAN_NAMES " are"));
+    GDN_TRY(gdni_take_target(taken, target));
+    return gdni_problem_from_conv1d(problem, desc);
+}
+
+/* As a plan would choose for the bucket of max_tokens. */
+static gdn_status find_support(const gdn_target *target, const struct gdni_problem *problem, gdn_support *out)
+{
     const struct gdni_arch *arch = NULL;
     struct gdni_params params;
     struct gdni_spec spec;
     const char *reason = "";
-    GDN_TRY(gdni_take_target(&taken, target));
-    GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    GDN_TRY(gdni_arch_find(taken.arch, &arch));
-    gdni_params_heuristic(&params, &problem, arch, taken.num_sms, gdni_bucket_of(problem.max_tokens));
-    GDN_TRY(gdni_spec_build(&spec, &problem, arch, &params));
-    const enum gdni_kernel kernel = gdni_kernel_choose(&problem, arch, &reason);
+    GDN_TRY(gdni_arch_find(target->arch, &arch));
+    gdni_params_heuristic(&params, problem, arch, target->num_sms, gdni_bucket_of(problem->max_tokens));
+    GDN_TRY(gdni_spec_build(&spec, problem, arch, &params));
+    const enum gdni_kernel kernel = gdni_kernel_choose(problem, arch, &reason);
     snprintf(out->kernel, sizeof out->kernel, "%s", gdni_kernel_info(kernel)->name);
     snprintf(out->reason, sizeof out->reason, "%s", reason);
     return GDN_OK;
 }
 
-gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, gdn_support *out)
+/* Tells what was found, or, by status, why there was nothing to find. */
+static gdn_status give_support(gdn_support *out, gdn_status status, gdn_support *found)
+{
+    if (status != GDN_OK) snprintf(found->reason, sizeof found->reason, "%s", gdni_error_text());
+    gdni_give_struct(out, found, sizeof *found);
+    return status;
+}
+
+gdn_status gdn_prefill_support(const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags, gdn_support *out)
 {
     gdn_support support = GDN_SUPPORT_INIT;
+    gdn_target taken;
+    struct gdni_problem problem;
     GDN_TRY(GDNI_CHECK_OUT(gdn_support, out));
-    const gdn_status status = find_support(target, desc, &support);
-    if (status != GDN_OK) snprintf(support.reason, sizeof support.reason, "%s", gdni_error_text());
-    gdni_give_struct(out, &support, sizeof support);
-    return status;
+    gdn_status status = take_prefill(&taken, &problem, target, desc, flags);
+    if (status == GDN_OK) status = find_support(&taken, &problem, &support);
+    return give_support(out, status, &support);
+}
+
+gdn_status gdn_conv1d_support(const gdn_target *target, const gdn_conv1d_desc *desc, uint32_t flags, gdn_support *out)
+{
+    gdn_support support = GDN_SUPPORT_INIT;
+    gdn_target taken;
+    struct gdni_problem problem;
+    GDN_TRY(GDNI_CHECK_OUT(gdn_support, out));
+    gdn_status status = take_conv1d(&taken, &problem, target, desc, flags);
+    if (status == GDN_OK) status = find_support(&taken, &problem, &support);
+    return give_support(out, status, &support);
+}
+
+/* *out is NULL from here on, until there is a plan. */
+static gdn_status check_handles(const gdn_ctx *ctx, gdn_plan **out)
+{
+    if (!out) return GDN_FAIL(GDN_E_INVALID, "out is null: pass the address of a gdn_plan pointer");
+    *out = NULL;
+    if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
+    return GDN_OK;
 }
 
 gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_prefill_desc *desc, uint32_t flags,
@@ -280,17 +327,8 @@ gdn_status gdn_plan_prefill(gdn_ctx *ctx, const gdn_target *target, const gdn_pr
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, PREFILL_PLAN, PREFILL_PLAN_NAMES " are", out));
-    if ((flags & GDN_PLAN_TUNED_ONLY) && (flags & GDN_PLAN_BATCH_INVARIANT))
-        return GDN_FAIL(GDN_E_INVALID,
-                        "flags is 0x%x: GDN_PLAN_BATCH_INVARIANT takes nothing from tables, and GDN_PLAN_TUNED_ONLY "
-                        "nothing else: drop one",
-                        flags);
-    GDN_TRY(gdni_take_target(&taken, target));
-    GDN_TRY(gdni_problem_from_prefill(&problem, desc));
-    problem.generic = (flags & GDN_PLAN_GENERIC) != 0;
-    problem.whole_sequences = flags & GDN_PLAN_WHOLE_SEQUENCES ? GDNI_WHOLE_BY_FLAG : 0;
-    problem.batch_invariant = (flags & GDN_PLAN_BATCH_INVARIANT) != 0;
+    GDN_TRY(check_handles(ctx, out));
+    GDN_TRY(take_prefill(&taken, &problem, target, desc, flags));
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 
@@ -299,9 +337,8 @@ gdn_status gdn_plan_conv1d_qkv(gdn_ctx *ctx, const gdn_target *target, const gdn
 {
     gdn_target taken;
     struct gdni_problem problem;
-    GDN_TRY(check_call(ctx, flags, ANY_PLAN, ANY_PLAN_NAMES " are", out));
-    GDN_TRY(gdni_take_target(&taken, target));
-    GDN_TRY(gdni_problem_from_conv1d(&problem, desc));
+    GDN_TRY(check_handles(ctx, out));
+    GDN_TRY(take_conv1d(&taken, &problem, target, desc, flags));
     return gdni_plan_create(ctx, &taken, &problem, flags, out);
 }
 

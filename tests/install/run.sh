@@ -69,6 +69,25 @@ for program in pc_c pc_cxx; do
 done
 quiet run_pc_static "$room/pc_static"
 
+# ---- the README's example, its two pieces, in a function that has what it leaves to the reader ----
+{
+    echo '#include <stdio.h>'
+    sed -n 's/^    \(#include <gdn_jit.*\)/\1/p' "$here/../../README.md"
+    echo 'int failed(void); gdn_devptr allocate(size_t size);'
+    echo 'int embed(int device, int64_t tokens, int64_t seqs, gdn_stream stream);'
+    echo 'int embed(int device, int64_t tokens, int64_t seqs, gdn_stream stream) {'
+    sed -n '/^    #include <gdn_jit/,/^[^ ]/s/^    \([^#.].*\)/\1/p; s/^    gdn_prefill(ctx.*/&/p' "$here/../../README.md"
+    echo 'return 0; }'
+} >"$room/readme.c"
+cp "$room/readme.c" "$room/readme.cpp"
+grep -q gdn_execute_prefill "$room/readme.c" && grep -q '^ *gdn_prefill(' "$room/readme.c" ||
+    fail "README.md's example is not where it was: $(cat "$room/readme.c")"
+# shellcheck disable=SC2046,SC2086 # lists of options
+{
+    quiet readme_c "$cc" -std=c11 $strict -c "$room/readme.c" -o "$room/readme.o" $(pkg-config --cflags gdn-jit)
+    quiet readme_cxx "$cxx" -std=c++11 $strict -c "$room/readme.cpp" -o "$room/readme.o" $(pkg-config --cflags gdn-jit)
+}
+
 # ---- the tool: finds the library and its presets from where it was moved to ----
 tool=$(find "$room/dest" -path '*/bin/gdn-jit-cache')
 if [ -n "$tool" ]; then

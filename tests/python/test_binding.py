@@ -355,6 +355,12 @@ class Calls(unittest.TestCase):
             self.assertTrue(found["kernel"].startswith("gdn_prefill") and found["reason"], found)
             with self.assertRaisesRegex(gdn_jit.GdnError, "head_dim"):
                 gdn_jit.prefill_support(ctx.target("H200"), **{**DESC, "head_dim_qk": 1})
+            found = gdn_jit.prefill_support(ctx.target("H200"), plan_flags="generic", **DESC)
+            self.assertEqual(found["kernel"], "gdn_prefill_generic")
+            conv = {**Shapes.CONV, "max_tokens": 64, "max_seqs": 2}
+            self.assertEqual(gdn_jit.conv1d_qkv_support(ctx.target("H200"), **conv)["kernel"], "conv1d_qkv")
+            with self.assertRaisesRegex(gdn_jit.GdnError, "flags is"):
+                gdn_jit.conv1d_qkv_support(ctx.target("H200"), plan_flags="generic", **conv)
 
     def test_nothing_imports_torch(self):
         code = "import sys, gdn_jit; gdn_jit.version(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"

@@ -458,24 +458,38 @@ Test(plan, a_writer_that_stops_gets_its_status_back)
 
 /* ---- Support ---- */
 
+/* What the plan's dump says of its kernel has to be what was said before. Destroys the plan. */
+static void expect_kernel(gdn_plan *plan, const gdn_support *support, uint32_t flags)
+{
+    char member[128];
+    char *json = fake_dump(plan, GDN_DUMP_JSON);
+    snprintf(member, sizeof member, "\"kernel\": \"%s\"", support->kernel);
+    cr_expect(strstr(json, member), "flags 0x%x: no %s in\n%s", flags, member, json);
+    cr_expect(*support->reason && strstr(json, support->reason), "flags 0x%x: no \"%s\" in\n%s", flags, support->reason, json);
+    free(json);
+    gdn_plan_destroy(plan);
+}
+
 Test(plan, support_names_the_kernel_that_a_plan_then_has)
 {
+    static const uint32_t flags[] = { 0, GDN_PLAN_GENERIC, GDN_PLAN_WHOLE_SEQUENCES, GDN_PLAN_BATCH_INVARIANT };
     struct fake_host host;
     fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
     const gdn_target target = fake_h200(host.ctx);
     const gdn_prefill_desc desc = fake_prefill_desc();
+    const gdn_conv1d_desc conv = fake_conv1d_desc();
     gdn_support support = GDN_SUPPORT_INIT;
     gdn_plan *plan = NULL;
-    char member[128];
-    cr_assert_eq(gdn_prefill_support(&target, &desc, &support), GDN_OK, "%s", gdn_last_error());
-    cr_expect_eq(fake_compiles(host.ctx), 0);
-    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
-    char *json = fake_dump(plan, GDN_DUMP_JSON);
-    snprintf(member, sizeof member, "\"kernel\": \"%s\"", support.kernel);
-    cr_expect(strstr(json, member), "no %s in\n%s", member, json);
-    cr_expect(*support.reason && strstr(json, support.reason), "no \"%s\" in\n%s", support.reason, json);
-    free(json);
-    gdn_plan_destroy(plan);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; ++i) {
+        const uint64_t compiles = fake_compiles(host.ctx);
+        cr_assert_eq(gdn_prefill_support(&target, &desc, flags[i], &support), GDN_OK, "%s", gdn_last_error());
+        cr_expect_eq(fake_compiles(host.ctx), compiles);
+        cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, flags[i], &plan), GDN_OK, "%s", gdn_last_error());
+        expect_kernel(plan, &support, flags[i]);
+    }
+    cr_assert_eq(gdn_conv1d_support(&target, &conv, 0, &support), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &conv, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    expect_kernel(plan, &support, 0);
     fake_host_close(&host);
 }
 
@@ -498,7 +512,7 @@ Test(plan, head_dims_decide_whether_hoppers_own_kernel_runs)
         gdn_support support = GDN_SUPPORT_INIT;
         desc.head_dim_qk = desc.head_dim_v = wanted[i].dim;
         desc.flags = wanted[i].flags;
-        cr_assert_eq(gdn_prefill_support(&target, &desc, &support), GDN_OK, "%s", gdn_last_error());
+        cr_assert_eq(gdn_prefill_support(&target, &desc, 0, &support), GDN_OK, "%s", gdn_last_error());
         cr_expect_str_eq(support.kernel, wanted[i].kernel, "head dims of %d, flags %x", wanted[i].dim, wanted[i].flags);
     }
     fake_host_close(&host);
@@ -512,17 +526,44 @@ Test(plan, support_says_what_a_plan_would_refuse)
     gdn_prefill_desc desc = fake_prefill_desc();
     gdn_support support = GDN_SUPPORT_INIT;
     desc.head_dim_v = 96;
-    cr_expect_eq(gdn_prefill_support(&target, &desc, &support), GDN_E_UNSUPPORTED);
+    cr_expect_eq(gdn_prefill_support(&target, &desc, 0, &support), GDN_E_UNSUPPORTED);
     cr_expect_str_eq(support.kernel, "");
     cr_expect_str_eq(support.reason, gdn_last_error());
     cr_expect(strstr(support.reason, "128, 96"), "%s", support.reason);
     desc = fake_prefill_desc();
     strcpy(target.arch, "sm_70");
-    cr_expect_neq(gdn_prefill_support(&target, &desc, &support), GDN_OK);
+    cr_expect_neq(gdn_prefill_support(&target, &desc, 0, &support), GDN_OK);
     cr_expect(strstr(support.reason, "sm_70"), "%s", support.reason);
-    cr_expect_eq(gdn_prefill_support(&target, &desc, NULL), GDN_E_INVALID);
+    cr_expect_eq(gdn_prefill_support(&target, &desc, 0, NULL), GDN_E_INVALID);
+    cr_expect_eq(gdn_conv1d_support(&target, NULL, 0, NULL), GDN_E_INVALID);
     support.struct_size = 3;
-    cr_expect_eq(gdn_prefill_support(&target, &desc, &support), GDN_E_VERSION);
+    cr_expect_eq(gdn_prefill_support(&target, &desc, 0, &support), GDN_E_VERSION);
+    fake_host_close(&host);
+}
+
+/* By the sentence that a plan with these flags would be refused with. */
+Test(plan, support_refuses_the_flags_that_a_plan_refuses)
+{
+    static const uint32_t wrong[] = { 1u << 20, GDN_PLAN_HEURISTIC | GDN_PLAN_TUNED_ONLY,
+                                      GDN_PLAN_TUNED_ONLY | GDN_PLAN_BATCH_INVARIANT };
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_conv1d_desc conv = fake_conv1d_desc();
+    gdn_support support = GDN_SUPPORT_INIT;
+    gdn_plan *plan = NULL;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+        cr_expect_eq(gdn_prefill_support(&target, &desc, wrong[i], &support), GDN_E_INVALID);
+        cr_expect_eq(gdn_plan_prefill(host.ctx, &target, &desc, wrong[i], &plan), GDN_E_INVALID);
+        cr_expect_str_eq(support.reason, gdn_last_error());
+    }
+    cr_expect_eq(gdn_conv1d_support(&target, &conv, GDN_PLAN_GENERIC, &support), GDN_E_INVALID);
+    cr_expect(strstr(support.reason, "flags is 0x"), "%s", support.reason);
+    conv.width = 9;
+    cr_expect_neq(gdn_conv1d_support(&target, &conv, 0, &support), GDN_OK);
+    cr_expect_str_eq(support.kernel, "");
+    cr_expect(strstr(support.reason, "width is 9"), "%s", support.reason);
     fake_host_close(&host);
 }
 
