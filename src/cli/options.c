@@ -629,7 +629,7 @@ static const struct argp_option pack_options[] = {
 static const struct argp_option tune_options[] = {
     { "file", 'f', "FILE", 0, "The tuning file: read where it is there, extended by every decision", 0 },
     { "tokens", KEY_TUNE_TOKENS, "LIST", 0,
-      "Tokens of the calls that are timed, one for each bucket (default 128,512,2048,8192,32768)", 0 },
+      "Tokens of the calls that are timed, one for each bucket (default 128,512,2048,4096,8192,32768)", 0 },
     { "seqs", KEY_TUNE_SEQS, "LIST", 0, "Sequences of prefill calls (default 1,4,16,128)", 0 },
     { "budget", KEY_BUDGET, "TIME", 0, "Stop after so long, such as 5m; the next run goes on there", 0 },
     { "timeout", KEY_TIMEOUT, "TIME", 0, "A candidate that takes longer hangs (default 10s)", 0 },

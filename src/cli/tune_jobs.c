@@ -7,12 +7,13 @@
 #include <string.h>
 
 /* The largest call of a slot, and so what entries of a tuning file say of it. */
-enum { FIRST_EDGE = 256, LAST_EDGE = 1 << 20, BEYOND = 1 << 22, MOST_FEW = 64 };
+enum { BEYOND = 1 << 22, MOST_FEW = 64 };
 
 static int64_t bucket_edge(int64_t tokens)
 {
-    for (int64_t edge = FIRST_EDGE; edge <= LAST_EDGE; edge *= 4)
-        if (tokens <= edge) return edge;
+    static const int64_t edges[] = { 256, 1024, 2048, 4096, 16384, 65536, 262144, 1048576 };
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; ++i)
+        if (tokens <= edges[i]) return edges[i];
     return BEYOND;
 }
 
@@ -111,7 +112,7 @@ static void add_job(struct cli_tune_jobs *jobs, const struct cli_shape *shape, i
 
 int cli_tune_jobs_find(const struct cli_options *o, struct cli_tune_jobs *out)
 {
-    static const struct cli_sizes usual_tokens = { 5, { 128, 512, 2048, 8192, 32768 } };
+    static const struct cli_sizes usual_tokens = { 6, { 128, 512, 2048, 4096, 8192, 32768 } };
     static const struct cli_sizes usual_seqs = { 4, { 1, 4, 16, 128 } }, one = { 1, { 1 } };
     const struct cli_sizes *tokens = o->tune_tokens.count ? &o->tune_tokens : &usual_tokens;
     const struct cli_sizes *all = o->tune_seqs.count ? &o->tune_seqs : &usual_seqs;

@@ -88,16 +88,26 @@ static int32_t kernel_of_two_kinds(const struct gdni_problem *problem, const str
     return (int32_t)gdni_kernel_with((int32_t)gdni_kernel_choose(problem, arch, NULL), &two);
 }
 
+/* On Hopper, whether halves of all heads find an SM each, and two partitions of each head do, but not three. */
+static bool in_halves_or_two(int64_t pairs, int num_sms)
+{
+    return 2 * pairs <= num_sms && 3 * pairs > num_sms;
+}
+
 /*
- * Whether the usual kernel cuts sequences, and with enough chunks in each to be the faster one than two kinds of CTAs, which
- * take the same whatever the gates. On an H200, of fp16 with 16 heads, cut where gates decay, where every fourth head's do not,
- * and in two kinds: see docs/prefill_split.md.
+ * Whether the usual kernel cuts sequences, and with enough chunks in each to be faster than what takes the same whatever the
+ * gates: two kinds of CTAs, or halves of heads. What a cut gains where gates decay it loses where some heads' do not, which a
+ * plan does not know: docs/prefill_partitions.md, "Cut or not". Nor does it know lengths: of many sequences one may be most of
+ * the call, which is then cut sooner.
  */
 static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {
-    enum { LEAST_CHUNKS = 24, LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
+    enum { LEAST_CHUNKS = 33, LEAST_OF_SEVERAL = 24, LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
     const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot), pairs = seqs * problem->num_heads;
-    const int64_t least = pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms) ? LEAST_OF_MANY : LEAST_CHUNKS;
+    const bool many = pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms), several = seqs > 2;
+    const int64_t least = many || (!several && in_halves_or_two(pairs, num_sms)) ? LEAST_OF_MANY
+                          : several                                              ? LEAST_OF_SEVERAL
+                                                                                 : LEAST_CHUNKS;
     struct gdni_spec spec;
     struct gdni_params usual;
     prefill_params(&usual, problem, arch);
@@ -121,20 +131,17 @@ static bool with_carried_states(struct gdni_params *out, const struct gdni_probl
 
 /*
  * The persistent kernel with half of a head's value columns in a CTA, where each half finds an SM: twice as many SMs work, and
- * a chunk of one state warpgroup takes no longer than of two. whole: sequences are not cut; else where the model cuts none.
+ * a chunk of one state warpgroup takes no longer than of two. Sequences are not cut.
  */
 static bool in_halves(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
-                      int num_sms, struct gdni_slot slot, bool whole)
+                      int num_sms, struct gdni_slot slot)
 {
     enum { HALF = 64 };
     const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot);
     struct gdni_spec spec;
     prefill_params(out, problem, arch);
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK || spec.kernel != GDNI_KERNEL_PREFILL_HOPPER) return false;
-    if (gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0) {
-        if (!whole) return false;
-        out->partition_chunks = GDNI_PARTITION_NEVER;
-    }
+    if (gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0) out->partition_chunks = GDNI_PARTITION_NEVER;
     out->block_dv = HALF;
     return gdni_spec_build(&spec, problem, arch, out) == GDN_OK && seqs * gdni_spec_parts(&spec, problem) <= num_sms;
 }
@@ -182,8 +189,8 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
     if (problem->op != GDNI_OP_PREFILL || problem->batch_invariant) return false;
     if (num_sms <= 0) num_sms = arch->default_sms;
     if (is_cut(problem, arch, num_sms, slot)) return with_carried_states(out, problem, arch, num_sms, slot);
-    if (is_short(problem, num_sms, slot) && in_halves(out, problem, arch, num_sms, slot, true)) return true;
-    return in_two_kinds(out, problem, arch, num_sms, slot) || in_halves(out, problem, arch, num_sms, slot, false);
+    if (is_short(problem, num_sms, slot) && in_halves(out, problem, arch, num_sms, slot)) return true;
+    return in_two_kinds(out, problem, arch, num_sms, slot) || in_halves(out, problem, arch, num_sms, slot);
 }
 
 /* Four CTAs of 128 threads: with fewer a long tile was not measured. */
@@ -199,7 +206,8 @@ static bool sm_holds_four(const struct gdni_params *params, const struct gdni_pr
 /*
  * A tile's rows are all in flight at once, so that a short tile starves no memory; what it costs is its halo and taps, read
  * again from L2. Eight tokens are the least that costs nothing measurable, and the finest interleaving of reads and writes.
- * Calls that then leave SMs without a second CTA take half of that. A bucket is represented by half its edge.
+ * Calls that then leave SMs without a second CTA take half of that. A bucket is represented by half its edge, or, where that is
+ * the edge below, three quarters.
  *
  * With the norm longer tiles win in long calls: on an H200 tiles of 12, of which an SM holds as many as of 8, 1 to 2 % where
  * there would be 31 to 46 CTAs of 8 tokens an SM and 3 to 5 % where there would be 93; where there would be 23 they lose 1 %.
@@ -214,7 +222,9 @@ static void conv_params(struct gdni_params *out, const struct gdni_problem *prob
     gdni_params_initial(out, GDNI_KERNEL_CONV1D_QKV);
     const int64_t edge =
         bucket >= GDNI_NUM_BUCKETS - 1 ? 2 * gdni_bucket_edge(GDNI_NUM_BUCKETS - 2) : gdni_bucket_edge(bucket);
-    const int64_t ctas = edge / 2 / MIDDLE * gdni_problem_channels(problem) / CHANNELS_PER_CTA;
+    const bool narrow = bucket > 0 && edge == 2 * gdni_bucket_edge(bucket - 1);
+    const int64_t tokens = narrow ? edge / 4 * 3 : edge / 2;
+    const int64_t ctas = tokens / MIDDLE * gdni_problem_channels(problem) / CHANNELS_PER_CTA;
     out->tile_tokens = LONG;
     const bool norm = (problem->flags & GDN_CONV_L2_NORM) != 0;
     if (norm && ctas >= (int64_t)MANY_PER_SM * num_sms && sm_holds_four(out, problem, arch)) return;

@@ -180,7 +180,8 @@ int gdni_bucket_of(int64_t num_tokens)
 
 int64_t gdni_bucket_edge(int bucket)
 {
-    return bucket >= GDNI_NUM_BUCKETS - 1 ? INT64_MAX : (int64_t)256 << (2 * bucket);
+    static const int64_t edges[GDNI_NUM_BUCKETS - 1] = { 256, 1024, 2048, 4096, 16384, 65536, 262144, 1048576 };
+    return bucket >= GDNI_NUM_BUCKETS - 1 ? INT64_MAX : edges[bucket];
 }
 
 int gdni_seq_class_of(int64_t num_seqs)

@@ -50,8 +50,11 @@ void gdni_space_hash(char out[GDNI_SPACE_HEX]);
 
 /* ---- Slots: what parameters are chosen for ---- */
 
-/* Edges are powers of four from 256 to 1M tokens of a call; bucket b holds counts up to its edge, the last one all the rest. */
-enum { GDNI_NUM_BUCKETS = 8 };
+/*
+ * Edges are powers of four from 256 to 1M tokens of a call, and 2048, up to where few heads are not cut into partitions and a
+ * chunk of a prompt as servers schedule it; bucket b holds counts up to its edge, the last one all the rest.
+ */
+enum { GDNI_NUM_BUCKETS = 9 };
 int gdni_bucket_of(int64_t num_tokens);
 int64_t gdni_bucket_edge(int bucket); /* INT64_MAX for the last */
 

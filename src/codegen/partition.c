@@ -147,16 +147,23 @@ enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct 
 }
 
 /*
- * One partition: else the one before it goes on through it, or it is run three times. Less than LEAST chunks do not forget
- * enough: of isotropic keys alone each leaves e^-(1/4) or more, and e^-8.3 (bf16) or less is asked for.
+ * No more than one partition, which is run three times else; where nothing is carried, no more than what going on through the
+ * sequence takes longer, on SMs a sixteenth faster since others are idle (of several, one that is cut has two partitions at
+ * least). Less than LEAST chunks do not forget enough: of isotropic keys alone each leaves e^-(1/4) or more, and
+ * e^-8.3 (bf16) or less is asked for.
  */
 int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struct gdni_problem *problem, enum gdni_carry carry,
-                                       int32_t partition, int64_t num_seqs)
+                                       int32_t partition, int64_t num_tokens, int64_t num_seqs)
 {
     enum { LEAST = 33, MOST = 255 }; /* the kernel has a byte for it */
     const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem);
-    if (problem->batch_invariant || carry == GDNI_CARRY_BY_GATES || partition < LEAST || pairs > GDNI_ASKED_PAIRS) return 0;
-    return partition < MOST ? partition : MOST;
+    if (problem->batch_invariant || carry == GDNI_CARRY_BY_GATES || pairs > GDNI_ASKED_PAIRS) return 0;
+    int64_t chunks = divide_up(num_tokens, spec->params.chunk);
+    if (num_seqs > 1) chunks = chunks > 2 * partition * num_seqs ? chunks / num_seqs : 2 * partition;
+    int64_t most = chunks - chunks / 16 - partition;
+    if (carry != GDNI_CARRY_NEVER || most > partition) most = partition;
+    if (most > MOST) most = MOST;
+    return most < LEAST ? 0 : (int32_t)most;
 }
 
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,

@@ -51,7 +51,7 @@ enum { GDNI_ASKED_PAIRS = 128 };
  * as where gates decide about lengths.
  */
 int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struct gdni_problem *problem, enum gdni_carry carry,
-                                       int32_t partition, int64_t num_seqs);
+                                       int32_t partition, int64_t num_tokens, int64_t num_seqs);
 
 /* Of a call that has so many items. If any call of a plan carries, one of one sequence and few items does. */
 enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,

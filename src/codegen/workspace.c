@@ -89,7 +89,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     }
     out->partition = partition;
     out->carry = partition ? carry : GDNI_CARRY_NEVER;
-    out->most_forgetting = gdni_partition_most_forgetting(spec, problem, out->carry, partition, num_seqs);
+    out->most_forgetting = gdni_partition_most_forgetting(spec, problem, out->carry, partition, num_tokens, num_seqs);
     out->num_items = items;
     if (partition) return;
     out->control_words = out->images_offset = out->t_offset = 0;

@@ -32,7 +32,8 @@ static const struct gdni_json_word dtypes[] = {
 
 int64_t gdni_tuning_tokens(int bucket)
 {
-    return (int64_t)256 << 2 * bucket;
+    enum { BEYOND = 1 << 22 }; /* the name of what is above all edges */
+    return bucket < GDNI_NUM_BUCKETS - 1 ? gdni_bucket_edge(bucket) : BEYOND;
 }
 
 int64_t gdni_tuning_seqs(int seq_class)
@@ -47,7 +48,7 @@ static gdn_status bucket_from(const char *where, int64_t tokens, int *out)
     for (*out = 0; *out < GDNI_NUM_BUCKETS; ++*out)
         if (gdni_tuning_tokens(*out) == tokens) return GDN_OK;
     return GDN_FAIL(GDN_E_INVALID,
-                    "%s: \"tokens\" is %lld: must be the edge of a bucket, 256, 1024, 4096 and so on up to %lld", where,
+                    "%s: \"tokens\" is %lld: must be the edge of a bucket, 256, 1024, 2048, 4096 and so on up to %lld", where,
                     (long long)tokens, (long long)gdni_tuning_tokens(GDNI_NUM_BUCKETS - 1));
 }
 

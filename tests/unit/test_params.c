@@ -9,14 +9,17 @@
 #include "codegen/workspace.h"
 #include "specs.h"
 
-Test(buckets, edges_are_powers_of_four_and_belong_to_the_bucket_below)
+Test(buckets, edges_are_powers_of_four_and_2048_and_belong_to_the_bucket_below)
 {
     cr_expect_eq(gdni_bucket_of(0), 0);
     cr_expect_eq(gdni_bucket_of(256), 0);
     cr_expect_eq(gdni_bucket_of(257), 1);
     cr_expect_eq(gdni_bucket_of(1024), 1);
-    cr_expect_eq(gdni_bucket_of(262144), 5);
-    cr_expect_eq(gdni_bucket_of(262145), 6);
+    cr_expect_eq(gdni_bucket_of(2048), 2);
+    cr_expect_eq(gdni_bucket_of(2049), 3);
+    cr_expect_eq(gdni_bucket_of(4096), 3);
+    cr_expect_eq(gdni_bucket_of(262144), 6);
+    cr_expect_eq(gdni_bucket_of(262145), 7);
     cr_expect_eq(gdni_bucket_of(INT64_MAX), GDNI_NUM_BUCKETS - 1);
     for (int b = 0; b + 1 < GDNI_NUM_BUCKETS; ++b) cr_expect_eq(gdni_bucket_of(gdni_bucket_edge(b)), b);
 }
@@ -55,33 +58,34 @@ Test(heuristic, fits_every_arch_in_every_bucket)
 Test(heuristic, conv_tiles_are_halved_where_they_would_starve_the_gpu)
 {
     static const struct {
-        int32_t heads, bucket, tile;
-    } wanted[] = { { 16, 0, 4 }, { 16, 1, 8 }, { 16, 3, 8 }, { 1, 2, 4 }, { 1, 4, 8 }, { 64, 0, 8 }, { 16, 7, 8 } };
+        int32_t heads, tokens, tile;
+    } wanted[] = { { 16, 256, 4 }, { 16, 1024, 8 }, { 16, 16384, 8 }, { 1, 4096, 4 },
+                   { 1, 65536, 8 }, { 64, 256, 8 }, { 16, 4 << 20, 8 } };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_problem p = conv_problem(wanted[i].heads);
         struct gdni_params params;
-        gdni_params_heuristic(&params, &p, arch, 132, wanted[i].bucket);
-        cr_expect_eq(params.tile_tokens, wanted[i].tile, "%d heads, bucket %d: %d", wanted[i].heads, wanted[i].bucket,
+        gdni_params_heuristic(&params, &p, arch, 132, gdni_bucket_of(wanted[i].tokens));
+        cr_expect_eq(params.tile_tokens, wanted[i].tile, "%d heads, %d tokens: %d", wanted[i].heads, wanted[i].tokens,
                      params.tile_tokens);
     }
 }
 
-/* 48 heads of 128 channels: CTAs of 8 tokens an SM are 11.6 in bucket 2, 46.5 in bucket 3. */
+/* 48 heads of 128 channels: CTAs of 8 tokens an SM are 17.5 of 3072 tokens, 46.5 of 8192, which stand for 4096 and 16384. */
 Test(heuristic, conv_tiles_are_of_twelve_with_the_norm_on_long_calls_where_an_sm_holds_four_ctas)
 {
     static const struct {
         const char *arch;
         gdn_dtype type;
         uint32_t flags;
-        int32_t bucket, tile;
+        int32_t tokens, tile;
     } wanted[] = {
-        { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 3, 12 }, { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 2, 8 },
-        { "sm_90a", GDN_F16, GDN_CONV_L2_NORM, 7, 12 },  { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 0, 4 },
-        { "sm_90a", GDN_BF16, 0, 4, 8 },                 { "sm_90a", GDN_BF16, 0, 7, 8 },
-        { "sm_90a", GDN_F32, GDN_CONV_L2_NORM, 7, 8 },   { "sm_86", GDN_BF16, GDN_CONV_L2_NORM, 7, 8 },
-        { "sm_100a", GDN_BF16, GDN_CONV_L2_NORM, 7, 12 },
+        { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 16384, 12 }, { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 4096, 8 },
+        { "sm_90a", GDN_F16, GDN_CONV_L2_NORM, 4194304, 12 },  { "sm_90a", GDN_BF16, GDN_CONV_L2_NORM, 256, 4 },
+        { "sm_90a", GDN_BF16, 0, 65536, 8 },                 { "sm_90a", GDN_BF16, 0, 4194304, 8 },
+        { "sm_90a", GDN_F32, GDN_CONV_L2_NORM, 4194304, 8 },   { "sm_86", GDN_BF16, GDN_CONV_L2_NORM, 4194304, 8 },
+        { "sm_100a", GDN_BF16, GDN_CONV_L2_NORM, 4194304, 12 },
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         struct gdni_problem p = conv_problem(16);
@@ -90,7 +94,7 @@ Test(heuristic, conv_tiles_are_of_twelve_with_the_norm_on_long_calls_where_an_sm
         p.io_type = wanted[i].type;
         p.flags |= wanted[i].flags;
         cr_assert_eq(gdni_arch_find(wanted[i].arch, &arch), GDN_OK);
-        gdni_params_heuristic(&params, &p, arch, 0, wanted[i].bucket);
+        gdni_params_heuristic(&params, &p, arch, 0, gdni_bucket_of(wanted[i].tokens));
         cr_expect_eq(params.tile_tokens, wanted[i].tile, "row %zu: %d", i, params.tile_tokens);
         cr_expect_eq(params.cta_threads, 128);
     }
@@ -160,7 +164,7 @@ Test(heuristic, no_plan_asks_for_more_than_512_MiB_of_workspace)
         struct gdni_workspace needs;
         struct gdni_spec spec;
         const bool found = gdni_params_heuristic_few(&params, &p, arch, 132, bucket, 0);
-        cr_expect_eq(found, bucket <= 4, "65536 tokens need 180 MB, 262144 need 721: bucket %d", bucket);
+        cr_expect_eq(found, gdni_bucket_edge(bucket) <= 65536, "65536 tokens need 180 MB, 262144 need 721: bucket %d", bucket);
         if (!found) continue;
         cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
         gdni_workspace_of(&needs, &spec, &p, 132, gdni_bucket_edge(bucket), 1);
@@ -306,7 +310,7 @@ Test(params, the_hash_of_the_space_is_this_one)
 {
     char hash[GDNI_SPACE_HEX];
     gdni_space_hash(hash);
-    cr_expect_str_eq(hash, "35b6b82c44ff20ae");
+    cr_expect_str_eq(hash, "8ff9e99d3eafdc2a");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -430,31 +434,36 @@ Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
 {
     static const struct {
         const char *why;
-        int32_t heads, bucket, seq_class, block_dv, cta_kinds;
+        int32_t heads, tokens, seq_class, block_dv, cta_kinds;
     } wanted[] = {
-        { "128 items of up to 4 chunks", 64, 0, 0, 64, 1 },
-        { "of up to 16", 64, 1, 0, 64, 1 },
-        { "132 are as many as SMs", 66, 1, 0, 64, 1 },
-        { "134 would be two waves", 67, 1, 0, 0, 0 },
-        { "256 would be two waves", 64, 1, 1, 0, 0 },
-        { "two sequences of 32 heads", 32, 1, 1, 64, 1 },
-        { "64 chunks are cut", 64, 2, 0, 0, 0 },
-        { "16 pairs of up to 8 chunks", 8, 1, 1, 64, 1 },
-        { "16 chunks are for two kinds of CTAs", 16, 1, 0, 64, 2 },
-        { "and 8 of fewer pairs", 7, 1, 1, 64, 2 },
-        { "25 pairs leave too few SMs to the producers", 25, 1, 0, 64, 1 },
-        { "32 x 2 items of up to 4 chunks", 2, 2, 5, 64, 1 },
+        { "128 items of up to 4 chunks", 64, 256, 0, 64, 1 },
+        { "of up to 16", 64, 1024, 0, 64, 1 },
+        { "132 are as many as SMs", 66, 1024, 0, 64, 1 },
+        { "134 would be two waves", 67, 1024, 0, 0, 0 },
+        { "256 would be two waves", 64, 1024, 1, 0, 0 },
+        { "two sequences of 32 heads", 32, 1024, 1, 64, 1 },
+        { "64 chunks are cut into two, which gain less than they may lose", 64, 4096, 0, 64, 1 },
+        { "or into three, of fewer heads", 44, 4096, 0, 128, 1 },
+        { "32 chunks are not", 44, 2048, 0, 64, 1 },
+        { "256 chunks are cut", 64, 16384, 0, 0, 0 },
+        { "two sequences of 32 chunks", 16, 4096, 1, 64, 1 },
+        { "16 pairs of up to 8 chunks", 8, 1024, 1, 64, 1 },
+        { "16 chunks are for two kinds of CTAs", 16, 1024, 0, 64, 2 },
+        { "and 8 of fewer pairs", 7, 1024, 1, 64, 2 },
+        { "25 pairs leave too few SMs to the producers", 25, 1024, 0, 64, 1 },
+        { "32 x 2 items of up to 4 chunks", 2, 4096, 5, 64, 1 },
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         struct gdni_problem p = few_heads(wanted[i].heads);
         struct gdni_params params = { 0 };
-        const bool own = gdni_params_heuristic_few(&params, &p, arch, 132, wanted[i].bucket, wanted[i].seq_class);
+        const int bucket = gdni_bucket_of(wanted[i].tokens);
+        const bool own = gdni_params_heuristic_few(&params, &p, arch, 132, bucket, wanted[i].seq_class);
         cr_expect_eq(own ? params.block_dv : 0, wanted[i].block_dv, "%s: %d", wanted[i].why, params.block_dv);
         cr_expect_eq(own ? params.cta_kinds : 0, wanted[i].cta_kinds, "%s: %d", wanted[i].why, params.cta_kinds);
         p.generic = 1;
-        if (gdni_params_heuristic_few(&params, &p, arch, 132, wanted[i].bucket, wanted[i].seq_class))
+        if (gdni_params_heuristic_few(&params, &p, arch, 132, bucket, wanted[i].seq_class))
             cr_expect_eq(params.cta_kinds, 2, "%s: the generic kernel has no other width", wanted[i].why);
     }
 }

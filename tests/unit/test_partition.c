@@ -96,23 +96,39 @@ Test(partition, keys_are_asked_where_a_partition_is_long_enough_and_the_batch_ma
 {
     static const struct {
         int32_t heads, partition;
-        int64_t seqs;
+        int64_t seqs, tokens;
         bool invariant;
         enum gdni_carry carry;
         int32_t most;
     } wanted[] = {
-        { 16, 0, 1, false, GDNI_CARRY_NEVER, 0 },      { 16, 32, 1, false, GDNI_CARRY_NEVER, 0 },
-        { 16, 33, 1, false, GDNI_CARRY_NEVER, 33 },    { 16, 64, 8, false, GDNI_CARRY_EQUAL, 64 },
-        { 16, 255, 1, false, GDNI_CARRY_NEVER, 255 },  { 16, 300, 1, false, GDNI_CARRY_NEVER, 255 },
-        { 16, 64, 9, false, GDNI_CARRY_NEVER, 0 },     { 128, 256, 1, false, GDNI_CARRY_NEVER, 255 },
-        { 129, 256, 1, false, GDNI_CARRY_NEVER, 0 },   { 16, 64, 1, true, GDNI_CARRY_EQUAL, 0 },
-        { 128, 128, 1, true, GDNI_CARRY_NEVER, 0 },    { 16, 64, 1, false, GDNI_CARRY_BY_GATES, 0 },
+        { 16, 0, 1, 8192, false, GDNI_CARRY_NEVER, 0 },
+        { 16, 32, 1, 8192, false, GDNI_CARRY_NEVER, 0 },
+        { 16, 33, 1, 8192, false, GDNI_CARRY_NEVER, 33 },
+        { 16, 33, 1, 64 * 66, false, GDNI_CARRY_EQUAL, 33 },
+        { 16, 64, 8, 65536, false, GDNI_CARRY_EQUAL, 64 },
+        { 16, 255, 1, 65536, false, GDNI_CARRY_NEVER, 255 },
+        { 16, 300, 1, 65536, false, GDNI_CARRY_NEVER, 255 },
+        { 16, 64, 9, 65536, false, GDNI_CARRY_NEVER, 0 },
+        { 128, 256, 1, 65536, false, GDNI_CARRY_NEVER, 255 },
+        { 129, 256, 1, 65536, false, GDNI_CARRY_NEVER, 0 },
+        { 16, 64, 1, 8192, true, GDNI_CARRY_EQUAL, 0 },
+        { 128, 128, 1, 65536, true, GDNI_CARRY_NEVER, 0 },
+        { 16, 64, 1, 8192, false, GDNI_CARRY_BY_GATES, 0 },
+        /* Two partitions, all there is: going on through them is not twice as long. */
+        { 64, 32, 1, 4096, false, GDNI_CARRY_NEVER, 0 },
+        { 64, 48, 1, 64 * 96, false, GDNI_CARRY_NEVER, 42 },
+        { 64, 64, 1, 8192, false, GDNI_CARRY_NEVER, 56 },
+        { 64, 128, 1, 16384, false, GDNI_CARRY_NEVER, 112 },
+        { 64, 100, 1, 64 * 120, false, GDNI_CARRY_NEVER, 0 },
+        { 64, 128, 2, 16384, false, GDNI_CARRY_NEVER, 112 },
+        { 64, 64, 2, 65536, false, GDNI_CARRY_NEVER, 64 },
     };
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         struct gdni_problem p = problem_of(wanted[i].heads);
         p.batch_invariant = wanted[i].invariant;
-        cr_expect_eq(gdni_partition_most_forgetting(&spec, &p, wanted[i].carry, wanted[i].partition, wanted[i].seqs),
+        cr_expect_eq(gdni_partition_most_forgetting(&spec, &p, wanted[i].carry, wanted[i].partition, wanted[i].tokens,
+                                                    wanted[i].seqs),
                      wanted[i].most, "row %zu: %d heads, partitions of %d chunks, %lld sequences", i, wanted[i].heads,
                      wanted[i].partition, (long long)wanted[i].seqs);
     }
@@ -298,34 +314,42 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
     enum { SPLIT = GDNI_KERNEL_PREFILL_HOPPER_SPLIT, HOPPER = GDNI_KERNEL_PREFILL_HOPPER };
     enum { NOTHING = GDNI_CARRY_NOTHING, STATES = GDNI_CARRY_STATES };
     static const struct {
-        int32_t heads, bucket, seq_class;
+        int32_t heads, tokens, seq_class;
         bool own;
         int32_t kernel, block_dv, carry;
     } wanted[] = {
-        { 16, 0, 0, true, HOPPER, 64, NOTHING }, /* 4 chunks */
-        { 16, 1, 0, true, SPLIT, 64, 0 },        /* 16 chunks */
-        { 8, 1, 1, true, HOPPER, 64, NOTHING },  /* 8 chunks of 16 pairs */
-        { 7, 1, 1, true, SPLIT, 64, 0 },         /* of fewer */
-        { 2, 1, 2, true, HOPPER, 64, NOTHING },  /* 4 x 4 chunks */
-        { 2, 1, 1, true, SPLIT, 64, 0 },         /* 2 x 8 chunks */
-        { 12, 2, 0, true, SPLIT, 64, 0 },        /* 64 chunks */
-        { 24, 2, 0, true, SPLIT, 64, 0 },
-        { 11, 2, 0, true, HOPPER, 128, STATES },
-        { 16, 3, 0, true, HOPPER, 128, STATES },
-        { 8, 3, 1, true, HOPPER, 128, STATES },
-        { 16, 5, 0, true, HOPPER, 128, STATES },
-        { 16, 5, 1, true, HOPPER, 128, STATES },
-        { 44, 5, 0, true, HOPPER, 128, STATES },
-        { 45, 5, 0, false, 0, 0, 0 },
-        { 16, 5, 2, false, 0, 0, 0 }, /* 64 pairs */
-        { 1, 2, 2, true, SPLIT, 64, 0 }, /* 4 x 16 chunks */
+        { 16, 256, 0, true, HOPPER, 64, NOTHING }, /* 4 chunks */
+        { 16, 1024, 0, true, SPLIT, 64, 0 },        /* 16 chunks */
+        { 8, 1024, 1, true, HOPPER, 64, NOTHING },  /* 8 chunks of 16 pairs */
+        { 7, 1024, 1, true, SPLIT, 64, 0 },         /* of fewer */
+        { 2, 1024, 2, true, HOPPER, 64, NOTHING },  /* 4 x 4 chunks */
+        { 2, 1024, 1, true, SPLIT, 64, 0 },         /* 2 x 8 chunks */
+        { 12, 4096, 0, true, SPLIT, 64, 0 },        /* 64 chunks */
+        { 24, 4096, 0, true, SPLIT, 64, 0 },
+        { 11, 4096, 0, true, HOPPER, 128, STATES },
+        { 11, 2048, 0, true, SPLIT, 64, 0 },     /* 32 chunks */
+        { 4, 2048, 0, true, SPLIT, 64, 0 },
+        { 2, 4096, 1, true, SPLIT, 64, 0 },      /* 2 x 32 chunks */
+        { 32, 2048, 0, true, HOPPER, 64, NOTHING },
+        { 32, 4096, 0, true, HOPPER, 128, STATES },
+        { 45, 4096, 0, true, HOPPER, 64, NOTHING }, /* of which two partitions would find an SM */
+        { 67, 4096, 0, false, 0, 0, 0 },
+        { 16, 16384, 0, true, HOPPER, 128, STATES },
+        { 8, 16384, 1, true, HOPPER, 128, STATES },
+        { 16, 262144, 0, true, HOPPER, 128, STATES },
+        { 16, 262144, 1, true, HOPPER, 128, STATES },
+        { 44, 262144, 0, true, HOPPER, 128, STATES },
+        { 45, 262144, 0, false, 0, 0, 0 },
+        { 16, 262144, 2, false, 0, 0, 0 }, /* 64 pairs */
+        { 1, 4096, 2, true, SPLIT, 64, 0 }, /* 4 x 16 chunks */
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         struct gdni_problem p = problem_of(wanted[i].heads);
         struct gdni_params params;
-        cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, wanted[i].bucket, wanted[i].seq_class),
+        cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, gdni_bucket_of(wanted[i].tokens),
+                                               wanted[i].seq_class),
                      wanted[i].own, "row %zu", i);
         if (wanted[i].own) {
             struct gdni_spec spec;
@@ -335,9 +359,10 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
                       "row %zu: kernel %d in blocks of %d, carry %d", i, (int)spec.kernel, params.block_dv, params.carry);
         }
         p.generic = 1;
-        cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, wanted[i].bucket, wanted[i].seq_class),
-                     wanted[i].bucket < 5, "row %zu: without Hopper's own kernel while the workspace is small enough",
-                     i);
+        cr_expect_eq(gdni_params_heuristic_few(&params, &p, arch, H200_SMS, gdni_bucket_of(wanted[i].tokens),
+                                               wanted[i].seq_class),
+                     wanted[i].tokens < 262144 && wanted[i].heads <= 24,
+                     "row %zu: without Hopper's own kernel two kinds while the workspace is small enough and heads are few", i);
     }
 }
 

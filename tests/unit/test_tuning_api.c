@@ -114,15 +114,15 @@ Test(tuning_api, a_plan_takes_what_was_measured_and_its_dump_says_so)
     const struct gdni_tuning_entry entries[] = { conv_entry(0, 16), conv_entry(1, 4) };
     write_table(r.file, GPU, 132, entries, 2);
     cr_assert_eq(gdn_tuning_load(r.host.ctx, r.file, 0, NULL, NULL, NULL), GDN_OK, "%s", gdn_last_error());
-    gdn_plan *plan = plan_conv(r.host.ctx, 5000, 0); /* buckets 0 to 3 */
-    static const int32_t tiles[] = { 16, 4, 4, 8 };
-    for (int b = 0; b < 4; ++b)
+    gdn_plan *plan = plan_conv(r.host.ctx, 5000, 0); /* buckets 0 to 4 */
+    static const int32_t tiles[] = { 16, 4, 4, 8, 8 };
+    for (int b = 0; b < 5; ++b)
         cr_expect_eq(plan->specs[plan->variant_of_bucket[b]].params.tile_tokens, tiles[b], "bucket %d", b);
     char *dump = fake_dump(plan, GDN_DUMP_JSON);
     static const char *const said[] = {
         "{\"tokens\": 256, \"seqs\": 0, \"by\": \"exact\", \"gpu\": \"" GPU "\", \"measured_tokens\": 256, "
         "\"measured_seqs\": 0}",
-        "{\"tokens\": 4096, \"seqs\": 0, \"by\": \"bucket\", \"gpu\": \"" GPU "\", \"measured_tokens\": 1024, "
+        "{\"tokens\": 2048, \"seqs\": 0, \"by\": \"bucket\", \"gpu\": \"" GPU "\", \"measured_tokens\": 1024, "
         "\"measured_seqs\": 0}",
         "{\"tokens\": 16384, \"seqs\": 0, \"by\": \"heuristic\"}",
         "\"params_origin\": \"exact\"", "\"params_origin\": \"exact, bucket\"", "\"params_origin\": \"heuristic\"",
@@ -261,7 +261,7 @@ static int check_listed(void *user, const gdn_tuning_entry *e)
     cr_expect(!strcmp(e->arch, "sm_90a") && !strcmp(e->gpu_name, GPU) && e->num_sms == 132);
     cr_expect_eq(e->width, at ? 0 : 4);
     if (at == 0) {
-        cr_expect(!strcmp(e->kernel, "conv1d_qkv") && e->tokens == 4194304 && e->seqs == 0 && e->io_type == GDN_BF16);
+        cr_expect(!strcmp(e->kernel, "conv1d_qkv") && e->tokens == 1048576 && e->seqs == 0 && e->io_type == GDN_BF16);
         cr_expect_str_eq(e->params, "{\"tile_tokens\": 16, \"cta_threads\": 128}");
         cr_expect_eq(e->stale, 1, "its code is another");
     } else {

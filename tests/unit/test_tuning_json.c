@@ -62,8 +62,8 @@ Test(tuning_json, one_entry_a_line_in_the_order_of_the_keys_whatever_the_order_o
     int lines = 0;
     for (const char *p = text; *p; ++p) lines += *p == '\n';
     cr_expect_eq(lines, 1 + 3 + 1 + 2 + 3 + 1, "head, a run each, its end, two problems, three entries, the end: %s", text);
-    const char *conv = strstr(text, "conv1d_qkv"), *any = strstr(text, "{\"tokens\": 4096, \"seqs\": 0"),
-               *one = strstr(text, "{\"tokens\": 4096, \"seqs\": 1");
+    const char *conv = strstr(text, "conv1d_qkv"), *any = strstr(text, "{\"tokens\": 2048, \"seqs\": 0"),
+               *one = strstr(text, "{\"tokens\": 2048, \"seqs\": 1");
     cr_assert(conv && any && one && conv < any && any < one, "%s", text);
 
     /* The last two entries change places. */
@@ -142,9 +142,9 @@ static const struct {
     { "\"kernel\": \"conv1d_qkv\"", "\"kernel\": \"gdn_prefill_split\"", GDN_E_INVALID, "must be" },
     { "\"width\": 4", "\"width\": 0", GDN_E_INVALID, "problem 1, slot 1: \"width\" is 0: must be 2, 3 or 4" },
     { "\"width\": 0", "\"width\": 4", GDN_E_INVALID, "must be 0 for a prefill" },
-    { "\"tokens\": 4096", "\"tokens\": 4095", GDN_E_INVALID, "\"tokens\" is 4095: must be the edge" },
-    { "\"tokens\": 4194304", "\"tokens\": 9007199254740993", GDN_E_INVALID, "tokens" },
-    { "\"tokens\": 4194304, \"seqs\": 0", "\"tokens\": 4194304, \"seqs\": 1", GDN_E_INVALID, "no kernel for few" },
+    { "\"tokens\": 2048", "\"tokens\": 4095", GDN_E_INVALID, "\"tokens\" is 4095: must be the edge" },
+    { "\"tokens\": 1048576", "\"tokens\": 9007199254740993", GDN_E_INVALID, "tokens" },
+    { "\"tokens\": 1048576, \"seqs\": 0", "\"tokens\": 1048576, \"seqs\": 1", GDN_E_INVALID, "no kernel for few" },
     { "\"seqs\": 1,", "\"seqs\": 3,", GDN_E_INVALID, "\"seqs\" is 3: must be 0, or 1, 2, 4" },
     { "\"seqs\": 1,", "\"seqs\": 0,", GDN_E_INVALID, "cta_kinds is 2" },
     { "\"l2norm\": false", "\"l2norm\": 0", GDN_E_INVALID, "true or false" },
@@ -194,7 +194,7 @@ Test(tuning_json, two_entries_of_one_key_are_refused)
     char *text = tuning_text(&twice);
     cr_expect_eq(parse(text, strlen(text), &table), GDN_E_INVALID);
     cr_expect_str_eq(gdni_error_text(),
-                     "t.json: two entries have one key (conv1d_qkv, 16384 tokens, 0 seqs): keep one");
+                     "t.json: two entries have one key (conv1d_qkv, 4096 tokens, 0 seqs): keep one");
     gdni_tuning_table_free(&twice);
     free(text);
 }
