@@ -441,7 +441,8 @@ enum {
      * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
      * gains up to eight times where gates decay, up to five where they do not; where they do not, some calls of 4096 to 16384
      * tokens lose a tenth to a quarter by it (docs/prefill_partitions.md, "Cut or not"). Which chunks make a partition depends
-     * on num_tokens, num_seqs and the GPU, and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the environment is this flag for every plan of a context.
+     * on num_tokens, num_seqs and the GPU, and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the environment is this flag
+     * for every plan of a context.
      */
     GDN_PLAN_WHOLE_SEQUENCES = 16u,
     /*
