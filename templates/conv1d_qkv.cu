@@ -225,8 +225,10 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
     const place at = find_place(p, item);
     const conv_lane first = make_conv_lane(p, at.lane);
     if (spec::NORM_LANES == 0 && !first.active) return;
-    start_filter(p, first.channels.channel / CHANNELS);
-    start_tile(find_input(p, first.channels.channel), at.row * TILE, end_of_tile(p, at.row * TILE));
+    if (!spec::ZERO_PADDING || p.num_seqs != 0) { /* without a sequence there may be no input, only rows to be made zeros */
+        start_filter(p, first.channels.channel / CHANNELS);
+        start_tile(find_input(p, first.channels.channel), at.row * TILE, end_of_tile(p, at.row * TILE));
+    }
     if constexpr (spec::LAUNCH_DEPENDENTS) launch_dependents();
     for_each_segment(
         p, TILE, [&] { return find_place(p, afresh(item)).row * TILE; },

@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
         store_shared(at(WRONG_AT) + 16, 0u, 0u, 0u, 0u);
         store_shared(at(REPAIR_AT), 0u, 0u, 0u, 0u);
     }
-    if (threadIdx.x == 32 && p.num_tokens > 0) prefetch_maps(p);
+    if (threadIdx.x == 32) prefetch_maps(p);
     wait_for_previous_kernel();
     sort_sequences(p);
     if (threadIdx.x == 0) take_first_ticket(p);

@@ -73,7 +73,7 @@ __device__ __forceinline__ void feed_readout(const prefill_params &p, const Stri
 __device__ __forceinline__ int begin(const prefill_params &p, u32 rank)
 {
     if (threadIdx.x == 0 && rank == 0) store_shared(at(0), take_ticket(p.control)); /* where no barrier is */
-    if (threadIdx.x == 32 && p.num_tokens > 0) prefetch_maps(p);
+    if (threadIdx.x == 32) prefetch_maps(p);
     cluster_sync();
     const int ticket = (int)load_cluster(address_in(at(0), 0)); /* no store there: that CTA might not have begun */
     if (threadIdx.x == 0) {

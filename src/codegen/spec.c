@@ -345,10 +345,11 @@ static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_p
 {
     const int64_t seqs = num_seqs > 0 ? num_seqs : 1; /* without any, rows of o to make zeros */
     const int64_t ctas = seqs * gdni_spec_parts(spec, problem) * gdni_spec_ctas_of_part(spec);
-    if (ctas > MAX_GRID_X)
+    if (ctas > MAX_GRID_X - num_sms) /* a persistent CTA looks one grid beyond its last item */
         return GDN_FAIL(GDN_E_INVALID,
-                        "num_seqs is %lld: with %d heads that passes CUDA's largest grid, %d; split the batch",
-                        (long long)num_seqs, problem->num_heads, MAX_GRID_X);
+                        "num_seqs is %lld: with %d heads that passes %d items, as many as CUDA's largest grid leaves; split "
+                        "the batch",
+                        (long long)num_seqs, problem->num_heads, MAX_GRID_X - num_sms);
     const bool persistent = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER && ctas > num_sms;
     grid[0] = persistent ? (uint32_t)num_sms : (uint32_t)ctas;
     return GDN_OK;

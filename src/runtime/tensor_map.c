@@ -80,7 +80,7 @@ gdn_status gdni_tensor_maps(struct gdni_prefill_hopper_params *params, const str
     };
     for (size_t i = 0; i < sizeof views / sizeof views[0]; ++i) {
         memset(views[i].map, 0, sizeof *views[i].map);
-        if (tokens > 0)
+        if (tokens > 0 && params->num_seqs > 0) /* without a sequence q, k and v may be null */
             GDN_TRY(encode(&views[i], problem, (uint64_t)tokens, packed ? 1 : (uint64_t)params->num_seqs, cuda));
     }
     return GDN_OK;

@@ -16,9 +16,10 @@ struct TileAt {
     int token, half, head, batch;
 };
 
-/* The maps come while the first item is looked for; a call without tokens has none. By one lane. */
+/* The maps come while the first item is looked for; a call without tokens, or without a sequence, has none. By one lane. */
 __device__ __forceinline__ void prefetch_maps(const prefill_params &p)
 {
+    if (p.num_tokens <= 0 || p.num_seqs <= 0) return;
     tma_prefetch_map(&p.k_map);
     tma_prefetch_map(&p.q_map);
     tma_prefetch_map(&p.v_map);

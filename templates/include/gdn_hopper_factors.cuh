@@ -64,19 +64,19 @@ __device__ __forceinline__ u32 token_at(u32 token)
 /*
  * The K tile of a chunk, which nobody of this group multiplies any more, becomes diag(d) K / size in fp16, whatever the I/O
  * type; the size, a power of two, comes back: the largest is just within fp16, so that what has decayed by up to 2^-28 keeps
- * its bits. Tokens without beta, whose rows of T^T are zeros, do not count. A thread has the pieces of 16 bytes of four rows,
- * of either half.
+ * its bits. Tokens without beta do not count, and become zeros: T^T multiplies such a row by beta alone, but by that of one
+ * that left fp16's range it would make NaN. A thread has the pieces of 16 bytes of four rows, of either half.
  */
 __device__ __forceinline__ float decay_keys(u32 k_tile, u32 table, int slot, int band)
 {
     const u32 thread = threadIdx.x % GROUP;
     uint4 piece[8];
-    float d[4], counted[4], largest = 0.0f;
+    float counted[4], largest = 0.0f; /* d, where there is a beta */
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
         const u32 token = token_at(thread / 8 + 16 * q);
-        d[q] = load_shared_float(table + DECAY_OUT + token);
-        counted[q] = load_shared_float(table + BETA + token) != 0.0f ? d[q] : 0.0f;
+        const float d = load_shared_float(table + DECAY_OUT + token);
+        counted[q] = load_shared_float(table + BETA + token) != 0.0f ? d : 0.0f;
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ float decay_keys(u32 k_tile, u32 table, int slot, int
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         const u32 x[4] = { piece[i].x, piece[i].y, piece[i].z, piece[i].w };
-        const float f = d[i % 4] * inverse_size;
+        const float f = counted[i % 4] * inverse_size;
         u32 y[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j)

@@ -95,6 +95,7 @@ __device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 t
     const bool looks = flags & CHUNK_LAST || cursor.step % 4 == 3; /* each look takes a tenth of a chunk */
     if (cursor.item.start == START_IDENTITY && looks) flags |= CHUNK_TRANSITION;
     if (cursor.step < cursor.item.main) flags |= CHUNK_STATE;
+    if (cursor.item.len == 0) flags |= CHUNK_EMPTY;
     if constexpr (spec::CARRIES) {
         const u32 keeper = p.partition ? load_shared_u32(keeper_of(cursor.number)) : 0;
         const int chunk = cursor.step - cursor.item.begin;

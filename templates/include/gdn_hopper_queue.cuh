@@ -332,7 +332,7 @@ __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, 
     const bool goes_on = ends_inside(p, item) && ((repair & REST) || (ended & GOES_ON));
     if (lane == 0) store_shared(at(REPAIR_AT) + RUN_NEXT, goes_on ? repair + index_step(p) : 0u);
     acquire();
-    async_proxy_fence(); /* O's rows are written once more */
+    async_proxy_fence_all(); /* O's rows are written once more */
     __syncwarp();
     return item;
 }

@@ -39,11 +39,11 @@ enum {
 /* Of an image, which has no use for what else is there: what its X and its P T are divided by, powers of two. */
 constexpr int SIZE_X = BETA_SCALE, SIZE_SCORES = W_LIMIT;
 /*
- * FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. TRANSITION: keep_size() looks behind it. Above them the number
- * of the CTA's item, modulo what fits.
+ * FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. TRANSITION: keep_size() looks behind it. EMPTY: of no tokens,
+ * of a sequence whose state is copied. Above them the number of the CTA's item, modulo what fits.
  */
 enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
-enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, ITEM_SHIFT = 8 };
+enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, CHUNK_EMPTY = 256, ITEM_SHIFT = 9 };
 
 /* Where in a table by pairs tokens 2 `pair` and 2 `pair` + 1 are. */
 __device__ constexpr u32 pair_at(u32 pair)

@@ -13,18 +13,25 @@
 #include "gdn_hopper_transitions.cuh"
 #include "gdn_state.cuh"
 
+/* A line of initial_state, or zeros. */
+__device__ __forceinline__ void take_state(float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
+{
+    const int start = (int)load_shared_u32(entry + ITEM_START), part = (int)load_shared_u32(entry + ITEM_PART);
+    clear(S);
+    if (start >= 0) load_state(S, initial_state(p, start, part / PARTS), place.row(part));
+}
+
 __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params &p, u32 entry, const Clock &c,
                                            const Place &place)
 {
-    const int start = (int)load_shared_u32(entry + ITEM_START), part = (int)load_shared_u32(entry + ITEM_PART);
+    const int start = (int)load_shared_u32(entry + ITEM_START);
     if (start == START_KEPT || start == START_ON) return;
     if (spec::CARRIES && rarely(start == START_CARRIED)) {
         carry_state(S, p, entry, c.parity1() ^ 1, place);
         return;
     }
     const int index = (int)load_shared_u32(entry + ITEM_INDEX), n = (int)load_shared_u32(entry + ITEM_N);
-    clear(S);
-    if (start >= 0) load_state(S, initial_state(p, start, part / PARTS), place.row(part));
+    take_state(S, p, entry, place);
     if (rarely(start == START_LINK)) load_link(S, link_state(link_at(p, index, n), place));
     if (spec::CARRIES && rarely(start == START_IDENTITY)) begin_transition(S, link_at(p, index, n), place);
     if (p.partition && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
@@ -49,10 +56,14 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
     }
 }
 
-/* After a chunk that is not like the others. A transition is left with all rows of one size. */
+/*
+ * After a chunk that is not like the others. A transition is left with all rows of one size. What a chunk of no tokens has made
+ * of an infinity is no number, nor does it leave a zero its sign: an empty sequence's state is taken once more.
+ */
 __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_params &p, u32 flags, const Place &place)
 {
     const u32 entry = entry_of(flags >> ITEM_SHIFT);
+    if (rarely(flags & CHUNK_EMPTY)) take_state(S, p, entry, place);
     if (spec::CHECKPOINTS && (flags & CHUNK_CHECKPOINT)) {
         const int part = (int)load_shared_u32(entry + ITEM_PART);
         save_checkpoints(S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT), part / PARTS, place.row(part));

@@ -1,11 +1,12 @@
 /*
  * test_serving.c - what an engine does with GDN prefill over several calls, and sizes that break 32-bit arithmetic: prompts in
  * pieces, prefixes resumed from a checkpoint, a captured graph whose metadata changes, thousands of short prompts, pools and
- * rows beyond 2^31 elements, 128 heads, 128K tokens without decay.
+ * rows beyond 2^31 elements, 128 heads, 128K tokens without decay; calls without sequences, and sequences without tokens.
  *
  * Where two runs do the same arithmetic (a cut at a multiple of 64 with a float32 state, by one kernel) they must agree bit for
  * bit; else both must be within the bounds, which the emulator gives for the very inputs.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -13,6 +14,8 @@
 #include "emulator.h"
 #include "gdn_cases.h"
 #include "gpu_prefill.h"
+
+#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
 
 static struct gpu_options options;
 static gdn_ctx *ctx;
@@ -424,6 +427,112 @@ static void whole_call(const char *name, const char *family, const struct gdn_sh
     close_session(&s);
 }
 
+/* ---- calls with little to do --------------------------------------------------------------------------------------------- */
+
+enum { IDLE_TOKENS = 96, IDLE_HEADS = 2 };
+
+static bool is_zeros(const struct gpu_buffer *buffer)
+{
+    unsigned char *bytes = read_buffer(buffer);
+    bool zeros = gpu_buffer_guards_intact(buffer);
+    for (size_t i = 0; i < buffer->bytes; ++i)
+        zeros &= bytes[i] == 0;
+    free(bytes);
+    return zeros;
+}
+
+/* Rows, but no sequence: they become zeros, and inputs may be null. */
+static bool prefill_pads(const struct gpu_buffer *ends, const struct gpu_buffer *o)
+{
+    gdn_prefill_desc desc = GDN_PREFILL_DESC_INIT;
+    gdn_prefill_args args = GDN_PREFILL_ARGS_INIT;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = IDLE_HEADS;
+    desc.head_dim_qk = desc.head_dim_v = 128;
+    desc.flags = GDN_PREFILL_ZERO_PADDING;
+    desc.max_tokens = 1024, desc.max_seqs = 8;
+    args.o = o->p, args.cu_seqlens = ends->p, args.num_tokens = IDLE_TOKENS;
+    gdn_plan *plan = gpu_prefill_plan(ctx, options.device, &desc);
+    gpu_prefill_execute(plan, &args);
+    gdn_plan_destroy(plan);
+    return is_zeros(o);
+}
+
+static bool conv_pads(const struct gpu_buffer *ends, const struct gpu_buffer out[3])
+{
+    gdn_target target = GDN_TARGET_INIT;
+    gdn_conv1d_desc desc = GDN_CONV1D_DESC_INIT;
+    gdn_conv1d_args args = GDN_CONV1D_ARGS_INIT;
+    gdn_plan *plan;
+    desc.io_type = GDN_BF16;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = IDLE_HEADS;
+    desc.head_dim_qk = desc.head_dim_v = 128;
+    desc.width = 4;
+    desc.flags = GDN_CONV_ZERO_PADDING | GDN_CONV_SILU;
+    desc.max_tokens = 1024, desc.max_seqs = 8;
+    args.q = out[0].p, args.k = out[1].p, args.v = out[2].p, args.cu_seqlens = ends->p, args.num_tokens = IDLE_TOKENS;
+    GDN(gdn_target_from_device(ctx, options.device, &target));
+    GDN(gdn_plan_conv1d_qkv(ctx, &target, &desc, 0, &plan));
+    GDN(gdn_plan_load(plan, options.device));
+    GDN(gdn_execute_conv1d_qkv(plan, &args, NULL));
+    CU(cuStreamSynchronize(NULL));
+    gdn_plan_destroy(plan);
+    return is_zeros(&out[0]) && is_zeros(&out[1]) && is_zeros(&out[2]);
+}
+
+static void no_sequence(const char *name)
+{
+    static const int32_t none = 0;
+    struct gpu_buffer ends = gpu_buffer_from(&none, sizeof none), out[4];
+    for (int i = 0; i < COUNT(out); ++i)
+        out[i] = gpu_buffer_filled(IDLE_TOKENS * IDLE_HEADS * 128 * 2, GPU_NAN_FILL);
+    const bool prefill = prefill_pads(&ends, &out[3]), conv = conv_pads(&ends, out);
+    gpu_report(prefill && conv, name, prefill ? conv ? "all rows are zeros" : "conv1d-QKV's are not" : "prefill's are not");
+    for (int i = 0; i < COUNT(out); ++i)
+        gpu_buffer_free(&out[i]);
+    gpu_buffer_free(&ends);
+}
+
+/* A sequence of no tokens copies its state, bit for bit, also what products with zeros would not leave as it is. */
+static void empty_sequences(const char *name, gdn_dtype type)
+{
+    enum { LINES = 3, COUNT_OF_STATE = LINES * IDLE_HEADS * 128 * 128 };
+    static const int32_t cu_seqlens[LINES + 1] = { 0 };
+    static const float odd[] = { INFINITY, -INFINITY, -0.0f, 3.4e38f, -1e-40f, 1e30f };
+    float *initial = gpu_malloc(COUNT_OF_STATE * sizeof *initial);
+    for (int i = 0; i < COUNT_OF_STATE; ++i)
+        initial[i] = i % 1021 < COUNT(odd) ? odd[i % 1021] : (float)(i * 7919 % 1000) / 500 - 1;
+    struct gpu_buffer ends = gpu_buffer_from(cu_seqlens, sizeof cu_seqlens);
+    struct gpu_buffer from = gpu_buffer_from(initial, COUNT_OF_STATE * 4);
+    struct gpu_buffer to = gpu_buffer_filled(COUNT_OF_STATE * 4, GPU_NAN_FILL);
+    struct gpu_buffer rows = gpu_buffer_filled(64 * 512, GPU_NAN_FILL);
+    gdn_prefill_desc desc = GDN_PREFILL_DESC_INIT;
+    gdn_prefill_args args = GDN_PREFILL_ARGS_INIT;
+    desc.io_type = type;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = IDLE_HEADS;
+    desc.head_dim_qk = desc.head_dim_v = 128;
+    desc.max_tokens = 1024, desc.max_seqs = 8;
+    args.q = args.k = args.v = rows.p, args.o = rows.p + 32 * 512;
+    args.cu_seqlens = ends.p, args.num_tokens = 32, args.num_seqs = LINES;
+    args.initial_state = from.p, args.final_state = to.p;
+    gdn_plan *plan = gpu_prefill_plan(ctx, options.device, &desc);
+    gpu_prefill_execute(plan, &args);
+    float *final = read_buffer(&to);
+    gpu_report(same(initial, final, COUNT_OF_STATE * 4) && gpu_buffer_guards_intact(&to), name, "states of no tokens");
+    free(initial), free(final);
+    gpu_buffer_free(&ends), gpu_buffer_free(&from), gpu_buffer_free(&to), gpu_buffer_free(&rows);
+    gdn_plan_destroy(plan);
+}
+
+static void empty_bf16(const char *name)
+{
+    empty_sequences(name, GDN_BF16);
+}
+
+static void empty_fp16(const char *name)
+{
+    empty_sequences(name, GDN_F16);
+}
+
 /* ---- the list ----------------------------------------------------------------------------------------------------------- */
 
 static const struct gdn_shape wholes[] = {
@@ -456,7 +565,6 @@ static void run_job(void *user, int i)
         prefix_cache(j->name, j->type);
 }
 
-#define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
 enum { MAX_JOBS = 160 };
 
 static int add(struct job *jobs, int count, struct job job)
@@ -478,7 +586,10 @@ static int list_jobs(struct job *jobs)
     static const struct job singles[] = { { .name = "serving 2050_prompts", .run = many_prompts },
                                           { .name = "serving far_lines", .run = far_lines },
                                           { .name = "serving far_rows", .run = far_rows },
-                                          { .name = "serving captured_graph", .run = captured_graph } };
+                                          { .name = "serving captured_graph", .run = captured_graph },
+                                          { .name = "serving no_sequence", .run = no_sequence },
+                                          { .name = "serving empty_sequences bf16", .run = empty_bf16 },
+                                          { .name = "serving empty_sequences fp16", .run = empty_fp16 } };
     int count = 0;
     for (int w = COUNT(wholes) - 1; w >= 0; --w)
         for (int t = 0; t < 2; ++t) {

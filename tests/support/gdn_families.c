@@ -425,6 +425,14 @@ static void beta_constant(struct gdn_case *c, struct rng *rng, double a, double 
         c->beta[i] = (float)a;
 }
 
+/* a * sigmoid(normal); 0 of tokens from b on of each 64, which are masked so. */
+static void beta_masked(struct gdn_case *c, struct rng *rng, double a, double b)
+{
+    beta_sigmoid(c, rng, a, 0);
+    for (int64_t i = 0; i < gate_count(c); ++i)
+        if (i / c->heads % 64 >= (int64_t)b) c->beta[i] = 0;
+}
+
 /* ---- families -------------------------------------------------------------------------------------------------- */
 
 /* clang-format off */
@@ -544,6 +552,10 @@ const struct gdn_family gdn_families[] = {
       RANDOM_QK, RANDOM_V, DECAY, { beta_uniform, 1e-5, 1e-3 }, 0, DEFAULT_SCALE },
     { "silent_ends", "ten of 64 keys are zero, and what was before them is e^-20 of itself behind them",
       { q_normal, 1, 1 }, { k_silent, 54, 1 }, RANDOM_V, { g_constant, -2, 0 }, BETA, 1, 0, false, GDN_FAMILY_BF16 },
+    { "masked_ends", "16 of 64 tokens have no beta, and what was before them is e^-4 of itself behind them",
+      RANDOM_QK, RANDOM_V, { g_constant, -0.25, 0 }, { beta_masked, 1, 48 }, 1, DEFAULT_SCALE },
+    { "masked_chunks", "no beta and long keys: nothing but a state that decays, to no less than 2^-30",
+      { q_normal, 1, 1 }, { k_normal, 1, 64 }, RANDOM_V, { g_constant, -0.005, 0 }, { beta_constant, 0, 0 }, 1, DEFAULT_SCALE },
     V_TIMES("v_2^-40", 0x1p-40, GDN_FAMILY_BF16),
     V_TIMES("v_2^-20", 0x1p-20, GDN_FAMILY_BF16),
     V_TIMES("v_2^20", 0x1p20, GDN_FAMILY_BF16),

@@ -253,6 +253,7 @@ Test(execute, no_sequence_launches_nothing_unless_padding_becomes_zeros)
     cr_assert_eq(gdn_execute_prefill(prefill, &a, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(host.cuda->num_launches(), 0);
     desc.flags = GDN_PREFILL_ZERO_PADDING;
+    a.q = a.k = a.v = 0;
     const struct gdni_prefill_params p = run_prefill_of(&desc, &a);
     cr_expect_eq(p.num_seqs, 0);
     cr_expect_eq(last_launch().grid[0], 8 * (128 / 64));
