@@ -14,8 +14,9 @@
  * may be called by any thread and is idempotent. gdn_execute_*() reads the plan only: it allocates nothing, takes no lock,
  * reads no environment and no file, and is legal during stream capture. Concurrent executes need different workspaces.
  * Every callback must return (no longjmp, no exception). A log callback may be called from any thread that plans, must not call
- * this library, and must not wait for a thread that is planning. gdn_last_error() is per thread. After fork() a child must not
- * use a context of its parent, not even to destroy it.
+ * this library, and must not wait for a thread that is planning. A thread inside a call must not be cancelled
+ * (pthread_cancel): others would wait for it. gdn_last_error() is per thread. After fork() a child must not use a context of
+ * its parent, not even to destroy it.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
  * its value and the remedy. Nothing here aborts, prints, or exits.
@@ -80,7 +81,10 @@ GDN_API uint32_t gdn_version(void);
 /* "GDN_E_INVALID" and so on; "GDN_E_?" for a number that is no status. Static storage. */
 GDN_API const char *gdn_status_name(gdn_status status);
 
-/* Sentence of this thread's last failure; "" before the first. Valid until this thread's next call of this library. */
+/*
+ * Sentence of this thread's last failure; to be read when a call has failed: one that succeeds may leave a sentence about
+ * something that it tried and passed over. "" at first. Valid until this thread's next call of this library.
+ */
 GDN_API const char *gdn_last_error(void);
 
 /* ---- 2. Context ----------------------------------------------------------------------------------------------------- */

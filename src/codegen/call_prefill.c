@@ -122,7 +122,9 @@ static gdn_status check_states(const struct gdni_problem *p, const gdn_prefill_a
 {
     GDN_TRY(check_slot_stride(p, "initial_slot_stride", a->initial_slot_stride));
     GDN_TRY(check_slot_stride(p, "final_slot_stride", a->final_slot_stride));
-    if (a->initial_state && a->initial_state == a->final_state && a->initial_slot_stride != a->final_slot_stride)
+    const int64_t packed = gdni_problem_state_size(p), from = a->initial_slot_stride ? a->initial_slot_stride : packed,
+                  to = a->final_slot_stride ? a->final_slot_stride : packed;
+    if (a->initial_state && a->initial_state == a->final_state && from != to)
         return GDN_FAIL(GDN_E_INVALID,
                         "initial_slot_stride is %lld and final_slot_stride is %lld for one pool: pass the same",
                         (long long)a->initial_slot_stride, (long long)a->final_slot_stride);

@@ -150,8 +150,8 @@ static void fill_problem(struct gdni_problem *out, const gdn_conv1d_desc *d)
         .num_k_heads = d->num_k_heads,
         .num_v_heads = d->num_v_heads,
         .num_heads = d->num_q_heads + d->num_k_heads + d->num_v_heads,
-        .head_dim_qk = d->head_dim_qk,
-        .head_dim_v = d->head_dim_v,
+        .head_dim_qk = d->num_q_heads + d->num_k_heads > 0 ? d->head_dim_qk : 0, /* equal problems have equal members */
+        .head_dim_v = d->num_v_heads > 0 ? d->head_dim_v : 0,
         .num_gate_heads = d->num_gate_heads,
         .gate_type = gates ? (int32_t)d->gate_type : 0,
         .a_log_type = gates ? (int32_t)d->a_log_type : 0,

@@ -57,9 +57,13 @@ static int start_thread(struct gdni_compiling *run)
     int err = pthread_attr_init(&attr);
     if (err) return err;
     err = pthread_attr_setstacksize(&attr, STACK);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    /* Signals of a fault of its own still reach the embedder's handlers. */
+    static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT };
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; ++i)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
     if (!err) err = pthread_create(&run->thread, &attr, compile_thread, run);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);

@@ -108,17 +108,18 @@ static gdn_status check_contents(const char *name, const gdni_json *array)
 
 static gdn_status read_root(const char *name, const gdni_json *root, struct gdni_manifest *out)
 {
-    int64_t schema = 0;
+    int64_t schema = GDNI_MANIFEST_SCHEMA;
     const gdni_json *contents = NULL, *entries = NULL;
     const struct gdni_json_field fields[] = {
         { "schema", GDNI_JSON_INT, true, &schema, 1, INT32_MAX, NULL },
         { "contents", GDNI_JSON_ARRAY, true, &contents, 0, 0, NULL },
         { "entries", GDNI_JSON_ARRAY, true, &entries, 0, 0, NULL },
     };
-    GDN_TRY(gdni_json_object(name, root, fields, sizeof fields / sizeof fields[0]));
-    if (schema != GDNI_MANIFEST_SCHEMA)
+    const gdn_status status = gdni_json_object(name, root, fields, sizeof fields / sizeof fields[0]);
+    if (schema != GDNI_MANIFEST_SCHEMA) /* first: another schema has other members */
         return GDN_FAIL(GDN_E_VERSION, "%s: \"schema\" is %lld: this library reads %d", name, (long long)schema,
                         GDNI_MANIFEST_SCHEMA);
+    if (status != GDN_OK) return status;
     GDN_TRY(check_contents(name, contents));
     return read_entries(name, entries, out);
 }

@@ -189,7 +189,7 @@ static gdn_status create(gdn_ctx *ctx, const gdn_target *target, const struct gd
     gdni_ctx_hold(ctx);
     plan->target = *target;
     plan->problem = *problem;
-    flags = take_environment(plan, flags);
+    if (!given) flags = take_environment(plan, flags); /* what a tuner measures is for plans of any environment */
     gdn_status status = gdni_arch_find(target->arch, &plan->arch);
     if (status == GDN_OK) status = fill(plan, flags, given);
     if (status == GDN_E_NOT_CACHED && !given) advise(plan, flags);

@@ -249,7 +249,10 @@ static gdn_status unite(struct gdni_tuning_table *to, const struct gdni_tuning_t
     }
     while (k < known->count)
         to->entries[to->count++] = known->entries[k++];
-    return GDN_OK;
+    if (to->count <= GDNI_TUNING_MAX_ENTRIES) return GDN_OK;
+    return GDN_FAIL(GDN_E_UNSUPPORTED,
+                    "%s: with what is known of its GPU it makes %zu entries: a table has up to %d; load fewer", in->source,
+                    to->count, GDNI_TUNING_MAX_ENTRIES);
 }
 
 static int compare_tables(const struct gdni_tuning_table *a, const struct gdni_tuning_table *b)

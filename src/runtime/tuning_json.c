@@ -74,8 +74,8 @@ static gdn_status read_problem(const char *where, const gdni_json *json, struct 
     const struct gdni_json_field fields[] = {
         { "kernel", GDNI_JSON_WORD, true, &kernel, 0, 0, kernels },
         { "io_type", GDNI_JSON_WORD, true, &io_type, 0, 0, dtypes },
-        { "head_dim_qk", GDNI_JSON_INT, true, &dim_qk, 1, MOST_DIM, NULL },
-        { "head_dim_v", GDNI_JSON_INT, true, &dim_v, 1, MOST_DIM, NULL },
+        { "head_dim_qk", GDNI_JSON_INT, true, &dim_qk, 0, MOST_DIM, NULL },
+        { "head_dim_v", GDNI_JSON_INT, true, &dim_v, 0, MOST_DIM, NULL },
         { "num_q_heads", GDNI_JSON_INT, true, &heads_q, 0, MOST_HEADS, NULL },
         { "num_k_heads", GDNI_JSON_INT, true, &heads_k, 0, MOST_HEADS, NULL },
         { "num_v_heads", GDNI_JSON_INT, true, &heads_v, 0, MOST_HEADS, NULL },

@@ -434,6 +434,10 @@ Test(bundle, without_a_manifest_that_can_be_read_is_a_sentence)
     store_write(manifest, newer, strlen(newer));
     cr_assert_eq(gdn_cache_verify(ctx, bundle, 0, NULL, NULL, &report), GDN_E_VERSION);
     EXPECT_SENTENCE("\"schema\" is 2");
+    static const char unlike[] = "{\"schema\": 2, \"format\": \"other\"}";
+    store_write(manifest, unlike, strlen(unlike));
+    cr_assert_eq(gdn_cache_verify(ctx, bundle, 0, NULL, NULL, &report), GDN_E_VERSION);
+    EXPECT_SENTENCE("\"schema\" is 2");
 }
 
 Test(bundle, manifest_refuses_what_leads_out_of_it)

@@ -456,6 +456,22 @@ Test(plan, a_writer_that_stops_gets_its_status_back)
     fake_host_close(&host);
 }
 
+/* ---- Problems ---- */
+
+/* A dim that no head has may be anything: it makes no other problem, and no tuning entry that cannot be read back. */
+Test(plan, the_dim_of_heads_that_there_are_none_of_is_no_part_of_the_problem)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    struct gdni_problem p;
+    desc.num_v_heads = 0, desc.head_dim_v = -5;
+    cr_assert_eq(gdni_problem_from_conv1d(&p, &desc), GDN_OK, "%s", gdn_last_error());
+    cr_expect(p.head_dim_v == 0 && p.head_dim_qk == 128, "%d, %d", p.head_dim_v, p.head_dim_qk);
+    desc = fake_conv1d_desc();
+    desc.num_q_heads = desc.num_k_heads = 0, desc.head_dim_qk = 7;
+    cr_assert_eq(gdni_problem_from_conv1d(&p, &desc), GDN_OK, "%s", gdn_last_error());
+    cr_expect(p.head_dim_v == 128 && p.head_dim_qk == 0, "%d, %d", p.head_dim_v, p.head_dim_qk);
+}
+
 /* ---- Support ---- */
 
 /* What the plan's dump says of its kernel has to be what was said before. Destroys the plan. */

@@ -367,6 +367,23 @@ Test(tuning_db, an_import_unites_and_without_merge_what_comes_later_wins)
     gdni_tuning_destroy(t);
 }
 
+/* A file has no more: what could not be saved and read again is not taken in. */
+Test(tuning_db, tables_that_would_grow_beyond_a_files_entries_are_not_united)
+{
+    enum { SHAPES = 60 }; /* 4860 entries */
+    struct gdni_tuning *t = make_empty();
+    struct gdni_tuning_table table = tuning_large(SHAPES);
+    cr_assert(table.count <= GDNI_TUNING_MAX_ENTRIES && 2 * table.count > GDNI_TUNING_MAX_ENTRIES, "%zu", table.count);
+    cr_assert_eq(gdni_tuning_import(t, &table, false, NULL, NULL), GDN_OK, "%s", gdni_error_text());
+    for (size_t i = 0; i < table.count; ++i)
+        table.entries[i].key.num_q_heads += 10000; /* of other problems */
+    cr_expect_eq(gdni_tuning_import(t, &table, false, NULL, NULL), GDN_E_UNSUPPORTED);
+    cr_expect(strstr(gdni_error_text(), "makes 9720 entries: a table has up to 8192"), "%s", gdni_error_text());
+    cr_expect_eq(count_of(t), table.count);
+    gdni_tuning_table_free(&table);
+    gdni_tuning_destroy(t);
+}
+
 Test(tuning_db, an_import_that_is_stopped_or_runs_out_of_memory_changes_nothing)
 {
     struct gdni_tuning *t = make_empty();

@@ -185,6 +185,19 @@ Test(tuning_json, a_file_with_one_thing_wrong_is_refused_with_a_sentence_that_na
     free(text);
 }
 
+Test(tuning_json, what_is_written_of_a_conv_without_v_heads_is_read_back)
+{
+    struct gdni_tuning_entry e = tuning_conv(3);
+    struct gdni_tuning_table table = tuning_table("NVIDIA H200", 132), again;
+    e.key.num_v_heads = e.key.head_dim_v = 0;
+    tuning_add(&table, &e);
+    char *text = tuning_text(&table);
+    cr_assert_eq(parse(text, strlen(text), &again), GDN_OK, "%s", gdni_error_text());
+    cr_expect_eq(gdni_tuning_key_compare(&again.entries[0].key, &e.key), 0);
+    gdni_tuning_table_free(&table), gdni_tuning_table_free(&again);
+    free(text);
+}
+
 Test(tuning_json, two_entries_of_one_key_are_refused)
 {
     const struct gdni_tuning_entry e = tuning_conv(3);

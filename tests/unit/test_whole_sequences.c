@@ -158,6 +158,24 @@ Test(whole_sequences, a_recorded_plan_has_the_flag)
     fake_remove_dir(dir);
 }
 
+/* What it measures is kept for plans of any environment. */
+Test(whole_sequences, a_tuners_candidates_are_cut_all_the_same)
+{
+    open_with("1", 0);
+    const gdn_target target = fake_h200(host.ctx);
+    const gdn_prefill_desc d = long_desc();
+    const struct gdni_arch *arch = NULL;
+    struct gdni_problem problem;
+    struct gdni_params params;
+    gdn_plan *plan = NULL;
+    cr_assert_eq(gdni_problem_from_prefill(&problem, &d), GDN_OK);
+    cr_assert_eq(gdni_arch_find(target.arch, &arch), GDN_OK);
+    gdni_params_heuristic(&params, &problem, arch, target.num_sms, gdni_bucket_of(d.max_tokens));
+    cr_assert_eq(gdni_plan_create_with(host.ctx, &target, &problem, &params, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(plan->problem.whole_sequences, 0);
+    close_all(plan);
+}
+
 Test(whole_sequences, conv_plans_know_nothing_of_it)
 {
     open_with("1", 0);
