@@ -119,14 +119,11 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(spec::THR
             feed_chain(p, w, warp, lane);
         else
             feed_readout(p, w, warp, lane);
-    } else if (!has_state) {
-        take_registers<spec::AUX_REGISTERS>(); /* of both warpgroups, as a producer's */
-        if (group == 1)
-            follow_role(p, w, warp % 4);
-        else
-            readout_role(p, w, warp % 4);
     } else if (group == 1) {
         take_registers<spec::STATE_REGISTERS>();
-        chain_role(p, w, warp % 4);
+        if (has_state)
+            chain_role(p, w, warp % 4);
+        else
+            readout_role(p, w, warp % 4);
     }
 }

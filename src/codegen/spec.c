@@ -215,10 +215,10 @@ static void derive_hopper(struct gdni_spec *s)
  */
 static void derive_hopper_split(struct gdni_spec *s)
 {
-    enum { RING = 4, O_TILES = 2, GROUP = 128, BARRIERS = 256, ALIGNED = 1024 };
+    enum { RING = 4, GROUP = 128, FLAGS = 16, BARRIERS = 256, ALIGNED = 1024 };
     const int32_t square = s->params.chunk * s->params.chunk * 2, tile = s->params.chunk * s->dk * 2;
-    const int32_t handed = GROUP * (s->params.chunk + 16);
-    const int32_t readout = RING * (2 * tile + square + handed + HOPPER_TABLE) + O_TILES * square + BARRIERS;
+    const int32_t handed = GROUP * (s->params.chunk + 16) + FLAGS;
+    const int32_t readout = RING * (2 * tile + square + handed + HOPPER_TABLE) + square + BARRIERS;
     derive_hopper(s);
     s->producer_registers = 88;
     s->state_registers = 240;

@@ -21,17 +21,11 @@ struct Gates {
     float size, decay;
 };
 
-/* The same of the next one, and V^T of this lane's columns. */
-struct Ahead {
-    u32 v[4][4];
-    Gates gates;
-};
-
 /* A sequence's S, and a chunk as far as it is made. */
 struct Chain {
     float S[64], v[32], W[32];
-    Gates now;
-    Ahead next;
+    u32 w[4][4], next[4][4]; /* W as operand A; V of the next chunk, of this lane's columns */
+    Gates gates;
     bool keys; /* this warp's rows of S were in range, K S is right, and S has decayed */
 };
 
@@ -54,26 +48,29 @@ struct Places {
 };
 
 /* Of a chunk that is there; behind the last one, of none, for nobody. */
-__device__ __forceinline__ void fetch(Ahead &to, const Places &from, u32 slot)
+__device__ __forceinline__ void fetch_values(Chain &c, const Places &from, u32 slot)
 {
-    const u32 e = from.gates + slot * GATE, table = from.table + slot * GATE;
-    load_values(to.v, from.values + slot * HALF);
-#pragma unroll
-    for (int m = 0; m < 4; ++m)
-        to.gates.e[m] = load_shared_float4(e + pair_at(8 * m));
-    to.gates.size = load_shared_float(table + SIZE_X);
-    to.gates.decay = load_shared_float(table + DECAY_ALL);
+    load_values(c.next, from.values + slot * HALF);
 }
 
-/* The next chunk's become the chunk's. */
-__device__ __forceinline__ void advance(float (&v)[32], Gates &now, const Ahead &next)
+/* They become the chunk's. */
+__device__ __forceinline__ void take_values(Chain &c)
 {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-        v[2 * i] = io_lo(next.v[i / 4][i % 4]);
-        v[2 * i + 1] = io_hi(next.v[i / 4][i % 4]);
+        c.v[2 * i] = io_lo(c.next[i / 4][i % 4]);
+        c.v[2 * i + 1] = io_hi(c.next[i / 4][i % 4]);
     }
-    now = next.gates;
+}
+
+__device__ __forceinline__ void fetch_gates(Gates &to, const Places &from, u32 slot)
+{
+    const u32 e = from.gates + slot * GATE, table = from.table + slot * GATE;
+#pragma unroll
+    for (int m = 0; m < 4; ++m)
+        to.e[m] = load_shared_float4(e + pair_at(8 * m));
+    to.size = load_shared_float(table + SIZE_X);
+    to.decay = load_shared_float(table + DECAY_ALL);
 }
 
 /* W^T = V^T - e (K S)^T, in place of K S. */
@@ -173,71 +170,105 @@ struct Turn {
 
     __device__ __forceinline__ Turn(const Places &places, int n)
         : k_tile(at(chain::K) + slot4(n) * TILE), x(update_operand(at(chain::X) + slot4(n) * TILE)),
-          full(chain::bar(slot4(n))), handed(places.handed + handed_slot(n) * HANDED_BYTES),
-          flag(places.flag + handed_slot(n) * HANDED_BYTES), put(chain::bar(chain::PUT + handed_slot(n)))
+          full(chain::bar(slot4(n))), handed(places.handed + slot4(n) * HANDED_BYTES),
+          flag(places.flag + slot4(n) * HANDED_BYTES), put(chain::bar(chain::PUT + slot4(n)))
     {
         asm volatile("" : "+r"(x), "+r"(handed), "+r"(flag), "+r"(full), "+r"(put)); /* made here: see Places */
     }
 };
 
+/* What may be done behind the issue of a product is what is computed: see make_residual(). zeros: S is. */
+__device__ __forceinline__ void decay_keys_state(Chain &c, const u32 (&packed)[8][4], bool zeros)
+{
+    c.keys = true;
+    if (!spec::IO_BF16 && !zeros) /* a branch: else it stands in the product's way */
+        c.keys = __all_sync(~0u, in_range(packed));
+    const bool decays = __any_sync(~0u, c.gates.decay != 1.0f);
+    if (c.keys && decays) decay_state(c.S, c.gates.decay);
+}
+
 /*
- * W of chunk n, whose K is there, and v and gates; false if W or S of some warp, or X, is not to be taken as it is. zeros: S
- * is. Behind the issue of a product an access to shared memory waits until the product is done, arithmetic does not: so loads,
- * stores and arrivals stand between the products, and what is computed from them in a product's time.
+ * W of chunk n, whose K and table are there, and v, and from this warp to the other CTA. False, and w zero, if that is not to
+ * be taken as it is: of a warp whose W or S is not in range, of all if X is not. Behind the issue of a product an access to
+ * shared memory waits until the product is done, arithmetic does not: so stores, arrivals and loads stand between the products,
+ * or are the last thing behind one, and what is computed stands in a product's time. ptxas would have it elsewhere, but for
+ * branches.
  */
-__device__ __forceinline__ bool make_residual(Chain &c, u32 (&w)[4][4], const Places &places, const Turn &t, int n,
-                                              bool zeros)
+__device__ __forceinline__ bool make_residual(Chain &c, const Places &places, const Turn &t, int n, bool zeros)
 {
     u32 packed[8][4];
     const bool is_ready = mbar_peek(t.full + 8 * chain::READY, parity4(n));
+    fetch_gates(c.gates, places, slot4(n)); /* beside arithmetic: shared memory's port takes as long as that */
     pack_io_rows(packed, c.S);
     if (rarely(!is_ready)) mbar_wait(t.full + 8 * chain::READY, parity4(n));
     issue_keys(c.W, packed, t.k_tile);
-    c.keys = spec::IO_BF16 || __all_sync(~0u, zeros | in_range(packed));
-    const bool decays = __any_sync(~0u, c.now.decay != 1.0f); /* as a branch it stays in the product's time */
-    if (c.keys && decays) decay_state(c.S, c.now.decay);
+    decay_keys_state(c, packed, zeros);
+    fetch_values(c, places, slot4(n + 1));
     wgmma_wait<0>();
     settled(c.W);
-    fetch(c.next, places, slot4(n + 1));
-    residual(c.W, c.v, c.now.e);
-    pack_f16_rows(w, c.W);
-    store_fragments(w, t.handed); /* who hands it over fences: these warps have no time for it */
+    residual(c.W, c.v, c.gates.e);
+    pack_f16_rows(c.w, c.W);
+    store_fragments(c.w, t.handed); /* who hands it over fences: these warps have no time for it */
     if (places.lane == 0) store_shared(t.flag, 0u);
-    const bool usual = bar_all(BAR_VOTE, GROUP, c.keys & (c.now.size == 1.0f) & in_range(w));
-    return __any_sync(~0u, usual); /* of all lanes alike, which a compiler does not know of a barrier */
-}
-
-/* S <- S + X^T W, of what decayed; the next chunk is the chunk. */
-__device__ __forceinline__ void update_state(Chain &c, const u32 (&w)[4][4], const Places &places, const Turn &t)
-{
-    mbar_arrive_warp(t.put, places.lane);
-    issue_update(c.S, w, t.x);
-    advance(c.v, c.now, c.next);
-    wgmma_wait<0>();
-    settled(c.S);
-    mbar_arrive_warp(t.full + 8 * chain::EMPTY, places.lane);
+    const bool usual = __all_sync(~0u, c.keys & (c.gates.size == 1.0f) & in_range(c.w));
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+        c.w[i / 4][i % 4] = usual ? c.w[i / 4][i % 4] : 0u;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) /* chosen here: between two products it would be in their way */
+        asm volatile("" : "+r"(c.w[i][0]), "+r"(c.w[i][1]), "+r"(c.w[i][2]), "+r"(c.w[i][3]));
+    if (usual && (ARRIVALS_PER_WARP == 32 || places.lane == 0)) mbar_arrive(t.put);
+    return usual;
 }
 
 /*
- * The same of a chunk that cannot be taken as it is: K S anew where S was not in range, W by powers of two where that is not, S
- * by these times X's size.
+ * S <- S + X^T W, of what decayed. Whether all warps had their W is known in the product's time: a warp that has none takes
+ * part with zeros, which leave its S as it is. If all had, the next chunk's V is the chunk's.
  */
-__device__ __forceinline__ void update_scaled(Chain &c, u32 (&w)[4][4], const Places &places, const Turn &t)
+__device__ __forceinline__ bool update_state(Chain &c, const Turn &t, bool usual)
+{
+    issue_update(c.S, c.w, t.x);
+    const bool vote = bar_all(BAR_VOTE, GROUP, usual), all = __any_sync(~0u, vote); /* alike, which a compiler does not know */
+    if (all) take_values(c);
+    wgmma_wait<0>();
+    settled(c.S);
+    return all;
+}
+
+/*
+ * The rare way to a warp's W: K S anew where S was not in range, rows of W by powers of two where that is not. What S is to be
+ * divided by for the update: these times X's size.
+ */
+__device__ __forceinline__ float2 make_scaled(Chain &c, const Places &places, const Turn &t)
 {
     float2 s = { 1.0f, 1.0f }, r = { 1.0f, 1.0f };
-    const float size = c.now.size;
     if (!c.keys) {
         s = scaled_keys(c.W, c.S, t.k_tile);
-        residual(c.W, c.v, c.now.e);
-        decay_state(c.S, c.now.decay);
-        pack_f16_rows(w, c.W);
+        residual(c.W, c.v, c.gates.e);
+        decay_state(c.S, c.gates.decay);
     }
-    if (!__all_sync(~0u, in_range(w))) r = pack_scaled(w, c.W, size);
-    store_fragments(w, t.handed);
+    pack_f16_rows(c.w, c.W);
+    if (!__all_sync(~0u, in_range(c.w))) r = pack_scaled(c.w, c.W, c.gates.size);
+    store_fragments(c.w, t.handed);
     store_shared(t.handed + SCALES_AT, __float_as_uint(s.x), __float_as_uint(s.y), __float_as_uint(r.x),
                  __float_as_uint(r.y));
     if (places.lane == 0) store_shared(t.flag, 1u);
-    scale_rows(c.S, inverse(r.x * size), inverse(r.y * size));
-    update_state(c, w, places, t);
-    scale_rows(c.S, r.x * size, r.y * size);
+    mbar_arrive_warp(t.put, places.lane);
+    return { r.x * c.gates.size, r.y * c.gates.size };
+}
+
+/* What is left of an update: of warps that had no W for it. The others take part with zeros. */
+__device__ __forceinline__ void update_rest(Chain &c, const Places &places, const Turn &t, bool usual)
+{
+    float2 r = { 1.0f, 1.0f };
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+        c.w[i / 4][i % 4] = 0;
+    if (!usual) r = make_scaled(c, places, t);
+    scale_rows(c.S, inverse(r.x), inverse(r.y));
+    issue_update(c.S, c.w, t.x);
+    wgmma_wait<0>();
+    settled(c.S);
+    scale_rows(c.S, r.x, r.y);
+    take_values(c);
 }

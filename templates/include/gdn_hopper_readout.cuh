@@ -1,7 +1,6 @@
 /*
- * gdn_hopper_readout.cuh - O = scale (e Q S + (P T) W) of each chunk, by a CTA beside the one that makes W. One warpgroup has
- * an S of its own, by the same products of the same operands, so with the same bits, and hands it as operand A to the other,
- * which makes O. Must not know: how W is made, sequences.
+ * gdn_hopper_readout.cuh - O = scale (e Q S + (P T) W) of each chunk, by a CTA beside the one that makes W. Its warpgroup has
+ * an S of its own, by the same products of the same operands, so with the same bits. Must not know: how W is made, sequences.
  */
 #pragma once
 
@@ -16,7 +15,7 @@
 /* W as operand A, and what this thread's two rows of S (x, y) and of W (z, w) are divided by. Whether by anything. */
 __device__ __forceinline__ bool take_residual(u32 (&w)[4][4], float4 &scales, int n, int warp)
 {
-    const u32 from = at(readout::HANDED) + handed_slot(n) * HANDED_BYTES, own = from + 16 * (threadIdx.x % GROUP);
+    const u32 from = at(readout::HANDED) + slot4(n) * HANDED_BYTES, own = from + 16 * (threadIdx.x % GROUP);
     const bool scaled = load_shared_u32(from + SCALED_AT + 4 * warp) != 0;
     load_fragments(w, own);
     scales = { 1.0f, 1.0f, 1.0f, 1.0f };
@@ -27,10 +26,8 @@ __device__ __forceinline__ bool take_residual(u32 (&w)[4][4], float4 &scales, in
 /* That a warp has what was handed over. */
 __device__ __forceinline__ void arrive_taken(int n)
 {
-    arrive_there(address_in(chain::bar(chain::TAKEN + handed_slot(n)), CHAIN_RANK));
+    arrive_there(address_in(chain::bar(chain::TAKEN + slot4(n)), CHAIN_RANK));
 }
-
-/* ---- S ---------------------------------------------------------------------------------------------------------------- */
 
 /* S^T as operand A, rows divided by powers of two. */
 __device__ __forceinline__ void pack_state(u32 (&packed)[8][4], float (&S)[64], float2 s)
@@ -39,38 +36,6 @@ __device__ __forceinline__ void pack_state(u32 (&packed)[8][4], float (&S)[64], 
     pack_io_rows(packed, S);
     scale_rows(S, s.x, s.y);
 }
-
-/* The same, to the other warpgroup. */
-__device__ __forceinline__ void put_state(const u32 (&a)[8][4])
-{
-    store_fragments(a, at(readout::STATE) + 16 * (threadIdx.x % GROUP));
-    arrive_at(readout::bar(readout::STATE_FULL));
-}
-
-/* S of chunk n, which is ready, becomes that of the next one: as the chain has it. See make_residual(). */
-__device__ __forceinline__ void follow_chunk(float (&S)[64], int n, int warp)
-{
-    u32 a[8][4], w[4][4];
-    float4 scales;
-    const int slot = slot4(n);
-    const u32 table = at(readout::TABLE) + slot * GATE;
-    const float decay = load_shared_float(table + DECAY_ALL), size = load_shared_float(table + SIZE_X);
-    const bool scaled = take_residual(w, scales, n, warp);
-    const float2 r = { scales.z * size, scales.w * size };
-    pack_io_rows(a, S);
-    if (rarely(scaled)) pack_state(a, S, { scales.x, scales.y });
-    put_state(a);
-    arrive_taken(n);
-    decay_state(S, decay);
-    if (rarely(scaled)) scale_rows(S, inverse(r.x), inverse(r.y));
-    issue_update(S, w, update_operand(at(readout::X) + slot * TILE));
-    wgmma_wait<0>();
-    settled(S);
-    arrive_at(readout::bar(readout::EMPTY + slot));
-    if (rarely(scaled)) scale_rows(S, r.x, r.y);
-}
-
-/* ---- O ---------------------------------------------------------------------------------------------------------------- */
 
 /* x = W^T (P T)^T */
 __device__ __forceinline__ void issue_scores(float (&x)[32], const u32 (&W)[4][4], u32 pt_tile)
@@ -89,38 +54,49 @@ __device__ __forceinline__ void add_rows(float (&O)[32], const float (&x)[32], f
 {
 #pragma unroll
     for (int i = 0; i < 32; ++i)
-        O[i] += x[i] * (i & 2 ? hi : lo);
+        O[i] = __fmaf_rn(x[i], i & 2 ? hi : lo, O[i]);
 }
 
-/* Chunk n, of which S is there, and so all else. */
-__device__ __forceinline__ void readout_chunk(int n, float late_scale, int warp)
+/*
+ * O of chunk n, which is ready, and S of the next one as the chain has it: see make_residual(). O is computed while S is
+ * updated, and leaves when that is done: until then this warp's accesses to shared memory would wait.
+ */
+__device__ __forceinline__ void readout_chunk(float (&S)[64], int n, float late_scale, int warp)
 {
     float O[32], x[32];
     float4 e[4], scales;
     u32 a[8][4], w[4][4];
     const int slot = slot4(n);
     const u32 table = at(readout::TABLE) + slot * GATE;
-    load_fragments(a, at(readout::STATE) + 16 * (threadIdx.x % GROUP));
-    take_residual(w, scales, n, warp);
+    const bool scaled = take_residual(w, scales, n, warp);
+    const float decay = load_shared_float(table + DECAY_ALL), size = load_shared_float(table + SIZE_X);
     const float scale = late_scale * load_shared_float(table + SIZE_SCORES);
 #pragma unroll
     for (int m = 0; m < 4; ++m)
         e[m] = gates_of_16(table + DECAY_IN_Q, m);
-    arrive_at(readout::bar(readout::STATE_EMPTY));
+    const float2 r = { scales.z * size, scales.w * size };
+    pack_io_rows(a, S);
+    if (rarely(scaled)) pack_state(a, S, { scales.x, scales.y });
     arrive_taken(n);
     issue_keys(O, a, at(readout::Q) + slot * TILE);
     issue_scores(x, w, at(readout::PT) + slot * SQUARE);
-    wgmma_wait<1>();
+    decay_state(S, decay);
+    if (rarely(scaled)) scale_rows(S, inverse(r.x), inverse(r.y));
+    issue_update(S, w, update_operand(at(readout::X) + slot * TILE));
+    wgmma_wait<2>();
     settled(O);
 #pragma unroll
     for (int m = 0; m < 4; ++m)
         scale_tokens(O, e[m], m);
     scale_rows(O, scales.x * scale, scales.y * scale);
-    wgmma_wait<0>();
+    wgmma_wait<1>();
     settled(x);
-    arrive_at(readout::bar(readout::EMPTY + slot));
     add_rows(O, x, scales.z * scale, scales.w * scale);
+    wgmma_wait<0>();
+    settled(S);
+    arrive_at(readout::bar(readout::EMPTY + slot));
     mbar_wait(readout::bar(readout::O_EMPTY), n & 1 ^ 1);
     put_output(O, at(readout::O), warp);
     arrive_at(readout::bar(readout::O_FULL));
+    if (rarely(scaled)) scale_rows(S, r.x, r.y);
 }

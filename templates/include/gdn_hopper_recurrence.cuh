@@ -124,7 +124,7 @@ __device__ __forceinline__ void chain_ready_role(const Strip &w, int lane)
     for (int n = 0; n < w.chunks; ++n) {
         mbar_wait(chain::bar(chain::X_FULL + slot4(n)), parity4(n));
         if (n + 1 < w.chunks) mbar_wait(chain::bar(chain::FULL + slot4(n + 1)), parity4(n + 1));
-        mbar_wait(chain::bar(chain::TAKEN + handed_slot(n)), handed_parity(n) ^ 1);
+        mbar_wait(chain::bar(chain::TAKEN + slot4(n)), parity4(n) ^ 1);
         mbar_arrive_warp(chain::bar(chain::READY + slot4(n)), lane);
     }
 }
@@ -133,13 +133,13 @@ __device__ __forceinline__ void chain_ready_role(const Strip &w, int lane)
 __device__ __forceinline__ void hand_over_role(const Strip &w, int lane)
 {
     for (int n = 0; n < w.chunks; ++n) {
-        mbar_wait(chain::bar(chain::PUT + handed_slot(n)), handed_parity(n));
+        mbar_wait(chain::bar(chain::PUT + slot4(n)), parity4(n));
         __syncwarp(); /* what lane 0 now lets happen may complete the next phase */
         if (lane == 0) {
             async_proxy_fence();
-            bulk_copy_cluster(address_in(at(readout::HANDED) + handed_slot(n) * HANDED_BYTES, READOUT_RANK),
-                              at(chain::HANDED) + handed_slot(n) * HANDED_BYTES, HANDED_BYTES,
-                              address_in(readout::bar(readout::HANDED_FULL + handed_slot(n)), READOUT_RANK));
+            bulk_copy_cluster(address_in(at(readout::HANDED) + slot4(n) * HANDED_BYTES, READOUT_RANK),
+                              at(chain::HANDED) + slot4(n) * HANDED_BYTES, HANDED_BYTES,
+                              address_in(readout::bar(readout::HANDED_FULL + slot4(n)), READOUT_RANK));
         }
         __syncwarp();
     }
@@ -176,28 +176,31 @@ __device__ __forceinline__ void keep_states(const float (&S)[64], Checkpoints &c
 __device__ __forceinline__ void chain_role(const prefill_params &p, const Strip &w, int warp)
 {
     Chain c;
-    u32 residual[4][4];
     const Places places(warp);
     begin_state(c.S, p, w, warp);
     Checkpoints checkpoint(p, w, w.seq);
     if (w.chunks > 0) {
         mbar_wait(chain::bar(chain::FULL), 0);
-        fetch(c.next, places, 0);
-        advance(c.v, c.now, c.next);
+        fetch_values(c, places, 0);
+        take_values(c);
     }
     for (int n = 0; n < w.chunks; ++n) {
+        bool usual = true;
         for (; n < w.chunks; ++n) {
             const Turn turn(places, n);
-            if (!make_residual(c, residual, places, turn, n, n == 0 && w.from_zeros)) break;
-            update_state(c, residual, places, turn);
+            usual = make_residual(c, places, turn, n, n == 0 && w.from_zeros);
+            if (!update_state(c, turn, usual)) break;
+            mbar_arrive_warp(turn.full + 8 * chain::EMPTY, places.lane);
             keep_states(c.S, checkpoint, p, w, n, warp);
         }
         if (n == w.chunks) break;
-        update_scaled(c, residual, places, Turn(places, n));
+        const Turn turn(places, n);
+        update_rest(c, places, turn, usual);
+        mbar_arrive_warp(turn.full + 8 * chain::EMPTY, places.lane);
         keep_states(c.S, checkpoint, p, w, n, warp);
     }
-    for (int n = max(w.chunks - HANDED_RING, 0); n < w.chunks; ++n)
-        mbar_wait(chain::bar(chain::TAKEN + handed_slot(n)), handed_parity(n));
+    for (int n = max(w.chunks - RING, 0); n < w.chunks; ++n)
+        mbar_wait(chain::bar(chain::TAKEN + slot4(n)), parity4(n));
     const Sequence again = find_sequence(p, w.seq); /* not kept all the while */
     if (p.final_state) save_state(c.S, final_state(p, again.to, w.head), row_of(w, warp));
 }
@@ -253,34 +256,25 @@ __device__ __forceinline__ void readout_image_role(const prefill_params &p, cons
  */
 __device__ __forceinline__ void readout_ready_role(const Strip &w, int lane)
 {
-    for (int n = 0; n < min(w.chunks, HANDED_RING); ++n)
-        expect_bytes(readout::bar(readout::HANDED_FULL + handed_slot(n)), HANDED_BYTES, lane);
+    for (int n = 0; n < min(w.chunks, RING); ++n)
+        expect_bytes(readout::bar(readout::HANDED_FULL + slot4(n)), HANDED_BYTES, lane);
     for (int n = 0; n < w.chunks; ++n) {
         mbar_wait(readout::bar(readout::FULL + slot4(n)), parity4(n));
-        mbar_wait(readout::bar(readout::STATE_EMPTY), n & 1 ^ 1);
-        mbar_wait(readout::bar(readout::HANDED_FULL + handed_slot(n)), handed_parity(n));
+        mbar_wait(readout::bar(readout::HANDED_FULL + slot4(n)), parity4(n));
         __syncwarp(); /* all have looked before a phase can follow */
-        if (n + HANDED_RING < w.chunks)
-            expect_bytes(readout::bar(readout::HANDED_FULL + handed_slot(n)), HANDED_BYTES, lane);
+        if (n + RING < w.chunks)
+            expect_bytes(readout::bar(readout::HANDED_FULL + slot4(n)), HANDED_BYTES, lane);
         mbar_arrive_warp(readout::bar(readout::READY + slot4(n)), lane);
-    }
-}
-
-__device__ __forceinline__ void follow_role(const prefill_params &p, const Strip &w, int warp)
-{
-    float S[64];
-    if (w.chunks > 0) begin_state(S, p, w, warp);
-    for (int n = 0; n < w.chunks; ++n) {
-        mbar_wait(readout::bar(readout::READY + slot4(n)), parity4(n));
-        follow_chunk(S, n, warp);
     }
 }
 
 __device__ __forceinline__ void readout_role(const prefill_params &p, const Strip &w, int warp)
 {
+    float S[64];
+    if (w.chunks > 0) begin_state(S, p, w, warp);
     for (int n = 0; n < w.chunks; ++n) {
-        mbar_wait(readout::bar(readout::STATE_FULL), n & 1);
-        readout_chunk(n, p.late_scale, warp);
+        mbar_wait(readout::bar(readout::READY + slot4(n)), parity4(n));
+        readout_chunk(S, n, p.late_scale, warp);
     }
 }
 

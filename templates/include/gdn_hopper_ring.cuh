@@ -14,14 +14,13 @@
 /* Of a cluster: who has S, and who makes O. */
 enum { CHAIN_RANK = 0, READOUT_RANK = 1 };
 
-constexpr int RING = 4, HANDED_RING = 3; /* chunks of what is loaded, and of what is handed over */
+constexpr int RING = 4; /* chunks of what is loaded, and of what is handed over */
 /*
  * What is handed over: W as operand A, 16 bytes of each k-step a thread; whether it is scaled; and if so what this thread's two
  * rows of S (x, y) and of W (z, w) are divided by.
  */
 constexpr int FRAGMENT = GROUP * 16, SCALED_AT = C / 16 * FRAGMENT, SCALES_AT = SCALED_AT + 16,
               HANDED_BYTES = SCALES_AT + GROUP * 16;
-constexpr int STATE_BYTES = 8 * FRAGMENT; /* S as operand A */
 
 /* A thread's part of an operand A, 16 bytes of each k-step, to and from where it is handed over. */
 template <int STEPS> __device__ __forceinline__ void store_fragments(const u32 (&a)[STEPS][4], u32 to)
@@ -49,25 +48,17 @@ __device__ __forceinline__ u32 parity4(u32 n)
 {
     return n / RING & 1;
 }
-__device__ __forceinline__ u32 handed_slot(u32 n)
-{
-    return n % HANDED_RING;
-}
-__device__ __forceinline__ u32 handed_parity(u32 n)
-{
-    return n / HANDED_RING & 1;
-}
 
 namespace chain {
 
 constexpr int K = 0, X = K + RING * TILE, V = X + RING * TILE, HANDED = V + RING * HALF,
-              TABLE = HANDED + HANDED_RING * HANDED_BYTES, BARRIERS = TABLE + RING * GATE, END = BARRIERS + 256;
+              TABLE = HANDED + RING * HANDED_BYTES, BARRIERS = TABLE + RING * GATE, END = BARRIERS + 256;
 /*
  * PUT: a chunk's W is to be handed over; TAKEN: the readout has it. READY: all that a chunk waits for is there, told by one
  * warp that looks for it; looking takes from who computes. TAIL: see clear_tail().
  */
-enum { FULL = 0, X_FULL = FULL + RING, EMPTY = X_FULL + RING, PUT = EMPTY + RING, TAKEN = PUT + HANDED_RING };
-enum { READY = TAKEN + HANDED_RING, TAIL = READY + RING, NUM_BARRIERS };
+enum { FULL = 0, X_FULL = FULL + RING, EMPTY = X_FULL + RING, PUT = EMPTY + RING, TAKEN = PUT + RING };
+enum { READY = TAKEN + RING, TAIL = READY + RING, NUM_BARRIERS };
 
 __device__ __forceinline__ u32 bar(int index)
 {
@@ -78,15 +69,11 @@ __device__ __forceinline__ u32 bar(int index)
 
 namespace readout {
 
-constexpr int Q = 0, X = Q + RING * TILE, PT = X + RING * TILE, O = PT + RING * SQUARE, STATE = O + HALF,
-              HANDED = STATE + STATE_BYTES, TABLE = HANDED + HANDED_RING * HANDED_BYTES, BARRIERS = TABLE + RING * GATE,
-              END = BARRIERS + 256;
-/*
- * READY: as of a chain, of who has S: what was handed over, the inputs, room for S as operand A. STATE_FULL, STATE_EMPTY: that
- * operand, on its way to who makes O.
- */
-enum { FULL = 0, EMPTY = FULL + RING, HANDED_FULL = EMPTY + RING, READY = HANDED_FULL + HANDED_RING };
-enum { STATE_FULL = READY + RING, STATE_EMPTY, O_FULL, O_EMPTY, TAIL, NUM_BARRIERS };
+constexpr int Q = 0, X = Q + RING * TILE, PT = X + RING * TILE, O = PT + RING * SQUARE, HANDED = O + HALF,
+              TABLE = HANDED + RING * HANDED_BYTES, BARRIERS = TABLE + RING * GATE, END = BARRIERS + 256;
+/* READY: as of a chain: what was handed over, the inputs. */
+enum { FULL = 0, EMPTY = FULL + RING, HANDED_FULL = EMPTY + RING, READY = HANDED_FULL + RING };
+enum { O_FULL = READY + RING, O_EMPTY, TAIL, NUM_BARRIERS };
 
 __device__ __forceinline__ u32 bar(int index)
 {
@@ -98,15 +85,12 @@ __device__ __forceinline__ u32 bar(int index)
 static_assert(8 * chain::NUM_BARRIERS <= 256 && 8 * readout::NUM_BARRIERS <= 256, "barriers fit");
 static_assert(STATE_GROUPS == 1 && chain::END <= spec::SMEM_BYTES && readout::END <= spec::SMEM_BYTES, "host and device agree");
 
-/*
- * FULL: a warp for what comes from an input, one for what comes from an image. TAKEN, and the readout's EMPTY: both of its
- * warpgroups.
- */
+/* FULL: a warp for what comes from an input, one for what comes from an image. */
 __device__ __forceinline__ void init_chain_barriers()
 {
 #pragma unroll
     for (int i = 0; i < chain::NUM_BARRIERS; ++i) {
-        const int warps = i < chain::X_FULL ? 2 : i < chain::EMPTY || i >= chain::READY ? 1 : i >= chain::TAKEN ? 8 : 4;
+        const int warps = i < chain::X_FULL ? 2 : i < chain::EMPTY || i >= chain::READY ? 1 : 4;
         mbar_init(chain::bar(i), i == chain::TAIL ? 1 : warps * ARRIVALS_PER_WARP);
     }
     mbar_init_fence();
@@ -116,9 +100,8 @@ __device__ __forceinline__ void init_readout_barriers()
 {
 #pragma unroll
     for (int i = 0; i < readout::NUM_BARRIERS; ++i) {
-        const bool inputs = i < readout::EMPTY, empty = !inputs && i < readout::HANDED_FULL,
-                   four = i >= readout::STATE_FULL && i < readout::O_EMPTY;
-        const int warps = inputs ? 2 : empty ? 8 : four ? 4 : 1;
+        const bool inputs = i < readout::EMPTY, empty = !inputs && i < readout::HANDED_FULL;
+        const int warps = inputs ? 2 : empty || i == readout::O_FULL ? 4 : 1;
         mbar_init(readout::bar(i), i == readout::TAIL ? 1 : warps * ARRIVALS_PER_WARP);
     }
     mbar_init_fence();
