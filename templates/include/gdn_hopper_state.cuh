@@ -16,6 +16,8 @@
 
 /* Q S right behind K S, so that it is done when W is: a lone state warpgroup has the 32 registers for it. */
 constexpr bool EARLY_Q = STATE_GROUPS == 1;
+/* Whether packed S fits fp16 is found out while K S and Q S run: nobody's products fill in for a lone warpgroup's checks. */
+constexpr bool LATE_CHECK = STATE_GROUPS == 1 && !spec::IO_BF16;
 
 /* To the slots of every checkpoint that stands at the same token as `row`. */
 __device__ __forceinline__ void save_checkpoints(const float (&S)[64], const prefill_params &p, int row, int head,
@@ -81,6 +83,34 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
         }
         st.S_scaled = __any_sync(~0u, scaled); /* a vote, and so a uniform register: there is no other for it */
     }
+}
+
+__device__ __forceinline__ void decay_state(State &st, float decay)
+{
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        st.S[i] *= decay;
+}
+
+/*
+ * Behind K S and Q S of packed S: its check (LATE_CHECK), and its decay. S of which packed rows do not fit keeps what it is,
+ * for pack_late(). empty: the chunk has no tokens.
+ */
+__device__ __forceinline__ void check_and_decay(State &st, float decay, bool empty)
+{
+    bool fit = true;
+    if (!empty) fit = fits(st.packed, F16_2_14); /* a branch: else it stands between the products */
+    if (rarely(!fit)) fit = fits_with_zeros(row_max(st.S)); /* as they are: see pack_state() */
+    st.S_scaled = __any_sync(~0u, !fit);
+    if (fit) decay_state(st, decay);
+}
+
+/* The rare way for a warp whose packed S did not fit: what it was multiplied as is dropped. */
+__device__ __forceinline__ void pack_late(State &st, const Place &place)
+{
+    if (!rarely(st.S_scaled)) return;
+    pack_state(st, place);
+    decay_state(st, load_shared_float(kept(place) + KEPT_DECAY));
 }
 
 /*
@@ -327,7 +357,10 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     const u32 now = load_shared_u32(table + FLAGS);
     const bool last = now & CHUNK_LAST, wanted = !(now & CHUNK_STATE); /* its O */
     const float decay = load_shared_float(table + DECAY_ALL);
-    pack_state(st, place);
+    if constexpr (LATE_CHECK)
+        pack_io_rows(st.packed, st.S);
+    else
+        pack_state(st, place);
     take_turn(place.group);
     issue_keys(x, st.packed, c.k());
     if constexpr (EARLY_Q) issue_keys(st.O, st.packed, c.q());
@@ -335,9 +368,10 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         const u32 checkpoint = spec::CHECKPOINTS ? load_shared_u32(table + CHECKPOINT) : 0;
         store_shared(kept(place), now, checkpoint, __float_as_uint(decay), 0u);
     }
-#pragma unroll
-    for (int i = 0; i < 64; ++i)
-        st.S[i] *= decay;
+    if constexpr (LATE_CHECK)
+        check_and_decay(st, decay, now & CHUNK_EMPTY);
+    else
+        decay_state(st, decay);
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
     load_values(v, c.v() + place.group * HALF + values_at(place.warp)); /* while K S runs: shared memory takes its time */
     if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
@@ -366,6 +400,13 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         issue_keys(st.O, st.packed, c.q());
     }
     const bool usual = vote(is_usual(st, W, limits, p), place);
-    if (rarely(!usual)) return finish_chunk<true, true>(st, W, p, c, last, tp_full, place);
+    if (rarely(!usual)) {
+        if constexpr (LATE_CHECK) {
+            wgmma_wait<0>();
+            settled(st.O);
+            pack_late(st, place);
+        }
+        return finish_chunk<true, true>(st, W, p, c, last, tp_full, place);
+    }
     return finish_chunk<false, true>(st, W, p, c, last, tp_full, place);
 }
