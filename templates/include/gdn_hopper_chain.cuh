@@ -63,14 +63,14 @@ __device__ __forceinline__ void take_values(Chain &c)
     }
 }
 
-__device__ __forceinline__ void fetch_gates(Gates &to, const Places &from, u32 slot)
+__device__ __forceinline__ void fetch_gates(Chain &c, const Places &from, u32 slot)
 {
     const u32 e = from.gates + slot * GATE, table = from.table + slot * GATE;
 #pragma unroll
     for (int m = 0; m < 4; ++m)
-        to.e[m] = load_shared_float4(e + pair_at(8 * m));
-    to.size = load_shared_float(table + SIZE_X);
-    to.decay = load_shared_float(table + DECAY_ALL);
+        c.gates.e[m] = load_shared_float4(e + pair_at(8 * m));
+    c.gates.size = load_shared_float(table + SIZE_X);
+    c.gates.decay = load_shared_float(table + DECAY_ALL);
 }
 
 /* W^T = V^T - e (K S)^T, in place of K S. */
@@ -157,13 +157,6 @@ __device__ __forceinline__ void issue_update(float (&S)[64], const u32 (&W)[4][4
     wgmma_commit();
 }
 
-__device__ __forceinline__ void decay_state(float (&S)[64], float decay)
-{
-#pragma unroll
-    for (int i = 0; i < 64; ++i)
-        S[i] *= decay;
-}
-
 /* Addresses of a chunk. x: X as operand B; full: the barriers of its slot, from FULL on. */
 struct Turn {
     u32 k_tile, x, full, handed, flag, put;
@@ -177,8 +170,8 @@ struct Turn {
     }
 };
 
-/* What may be done behind the issue of a product is what is computed: see make_residual(). zeros: S is. */
-__device__ __forceinline__ void decay_keys_state(Chain &c, const u32 (&packed)[8][4], bool zeros)
+/* Behind K S of packed S, in its time: its check, and its decay. S that is not in range keeps what it is. zeros: S is. */
+__device__ __forceinline__ void check_and_decay(Chain &c, const u32 (&packed)[8][4], bool zeros)
 {
     c.keys = true;
     if (!spec::IO_BF16 && !zeros) /* a branch: else it stands in the product's way */
@@ -198,11 +191,11 @@ __device__ __forceinline__ bool make_residual(Chain &c, const Places &places, co
 {
     u32 packed[8][4];
     const bool is_ready = mbar_peek(t.full + 8 * chain::READY, parity4(n));
-    fetch_gates(c.gates, places, slot4(n)); /* beside arithmetic: shared memory's port takes as long as that */
+    fetch_gates(c, places, slot4(n)); /* beside arithmetic: shared memory's port takes as long as that */
     pack_io_rows(packed, c.S);
     if (rarely(!is_ready)) mbar_wait(t.full + 8 * chain::READY, parity4(n));
     issue_keys(c.W, packed, t.k_tile);
-    decay_keys_state(c, packed, zeros);
+    check_and_decay(c, packed, zeros);
     fetch_values(c, places, slot4(n + 1));
     wgmma_wait<0>();
     settled(c.W);

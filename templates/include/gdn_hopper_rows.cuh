@@ -132,6 +132,13 @@ __device__ __forceinline__ u32 scale_slot(int state_warp)
     return at(SCALE_AT) + (state_warp * 32 + lane_id()) * 8;
 }
 
+__device__ __forceinline__ void decay_state(float (&S)[64], float decay)
+{
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        S[i] *= decay;
+}
+
 /* Accumulators as operand A: fragment s holds k-step s. */
 template <int STEPS> __device__ __forceinline__ void pack_io_rows(u32 (&a)[STEPS][4], const float (&x)[8 * STEPS])
 {

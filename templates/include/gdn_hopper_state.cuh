@@ -85,13 +85,6 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
     }
 }
 
-__device__ __forceinline__ void decay_state(State &st, float decay)
-{
-#pragma unroll
-    for (int i = 0; i < 64; ++i)
-        st.S[i] *= decay;
-}
-
 /*
  * Behind K S and Q S of packed S: its check (LATE_CHECK), and its decay. S of which packed rows do not fit keeps what it is,
  * for pack_late(). empty: the chunk has no tokens.
@@ -102,15 +95,15 @@ __device__ __forceinline__ void check_and_decay(State &st, float decay, bool emp
     if (!empty) fit = fits(st.packed, F16_2_14); /* a branch: else it stands between the products */
     if (rarely(!fit)) fit = fits_with_zeros(row_max(st.S)); /* as they are: see pack_state() */
     st.S_scaled = __any_sync(~0u, !fit);
-    if (fit) decay_state(st, decay);
+    if (fit) decay_state(st.S, decay);
 }
 
-/* The rare way for a warp whose packed S did not fit: what it was multiplied as is dropped. */
+/* S of a warp whose packed S did not fit, once what it was multiplied as is dropped. */
 __device__ __forceinline__ void pack_late(State &st, const Place &place)
 {
     if (!rarely(st.S_scaled)) return;
     pack_state(st, place);
-    decay_state(st, load_shared_float(kept(place) + KEPT_DECAY));
+    decay_state(st.S, load_shared_float(kept(place) + KEPT_DECAY));
 }
 
 /*
@@ -234,6 +227,7 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 {
     const u32 table = c.table();
     float2 s = { 1.0f, 1.0f };
+    if constexpr (LATE_CHECK) pack_late(st, place);
     if (!spec::IO_BF16 && st.S_scaled) s = load_shared_float2(scale_slot(place.index()));
     issue_keys(st.O, st.packed, c.k());
     wgmma_wait<0>();
@@ -371,7 +365,7 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
     if constexpr (LATE_CHECK)
         check_and_decay(st, decay, now & CHUNK_EMPTY);
     else
-        decay_state(st, decay);
+        decay_state(st.S, decay);
     mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
     load_values(v, c.v() + place.group * HALF + values_at(place.warp)); /* while K S runs: shared memory takes its time */
     if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
@@ -400,13 +394,6 @@ __device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, c
         issue_keys(st.O, st.packed, c.q());
     }
     const bool usual = vote(is_usual(st, W, limits, p), place);
-    if (rarely(!usual)) {
-        if constexpr (LATE_CHECK) {
-            wgmma_wait<0>();
-            settled(st.O);
-            pack_late(st, place);
-        }
-        return finish_chunk<true, true>(st, W, p, c, last, tp_full, place);
-    }
+    if (rarely(!usual)) return finish_chunk<true, true>(st, W, p, c, last, tp_full, place);
     return finish_chunk<false, true>(st, W, p, c, last, tp_full, place);
 }

@@ -33,7 +33,7 @@ step() {
 
 # What a plan chooses; the kernel of the arch's own, without a workspace; as if there were few SMs, so that CTAs walk items;
 # cut; with half of a head's columns in a CTA, whole, walked and cut; the generic kernel; and, as if there were SMs without
-# end, the kernel of few sequences. Sets `options`.
+# end, the kernel of few sequences. Two kinds of CTAs have block_dv 64 too, but no partition_chunks. Sets `options`.
 take_way() {
     case $1 in
     default) options=() ;;
