@@ -74,6 +74,8 @@ struct GateReader {
     const char *g, *beta; /* of the token that the reader stands at; no addresses where p.g, p.beta are null */
     float rate, bias;     /* logits: log2 decay = rate * softplus(raw + bias) */
 
+    GateReader() = default;
+
     static constexpr int G_BYTES = spec::GATE_TYPE == TYPE_F32 ? 4 : 2;
     static constexpr int BETA_BYTES = spec::BETA_TYPE == TYPE_F32 ? 4 : 2;
 
@@ -87,16 +89,6 @@ struct GateReader {
             bias = p.dt_bias ? p.dt_bias[head] : 0.0f;
         }
         advance(p, token);
-    }
-    /* Of the addresses that saved() gave, some tokens on; without what makes decays of logits. */
-    __device__ __forceinline__ GateReader(uint4 saved, const prefill_params &p, int tokens)
-        : g((const char *)(saved.x | (u64)saved.y << 32)), beta((const char *)(saved.z | (u64)saved.w << 32))
-    {
-        advance(p, tokens);
-    }
-    __device__ __forceinline__ uint4 saved() const
-    {
-        return { (u32)(u64)g, (u32)((u64)g >> 32), (u32)(u64)beta, (u32)((u64)beta >> 32) };
     }
     __device__ __forceinline__ void advance(const prefill_params &p, int tokens)
     {

@@ -347,5 +347,7 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
             if (spec::QK_L2NORM && !of_q) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
         }
     }
-    mbar_arrive_warp(bar(L_FULL + (c.n & 1)), lane_id()); /* whose inverter looks there for the end */
+    /* Whose inverter looks there for the end; no earlier, or it might still wait for the phase before. */
+    mbar_wait(bar(L_EMPTY + (c.n & 1)), c.parity2() ^ 1);
+    mbar_arrive_warp(bar(L_FULL + (c.n & 1)), lane_id());
 }

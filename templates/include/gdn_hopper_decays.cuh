@@ -79,6 +79,9 @@ __device__ __forceinline__ u32 w_limit(float d0, float d1)
     return pack_f16x2(__fdividef(256.0f, warp_max(fmaxf(d0, 1.0f), d1)), 0.0f);
 }
 
+/* Bands by one piece of code, where all of a kernel's does not fit the instruction cache, or one each, which is quicker. */
+constexpr int BANDS_AT_ONCE = spec::BLOCK_DV == 64 && !spec::IMAGES ? 3 : 1;
+
 /* The tables of one chunk from log2 decay and beta of its tokens, two a lane. */
 __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], const float (&b)[2], float scale_q,
                                             int lane)
@@ -109,12 +112,11 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
         const float r0 = (c[0] - anchor).value(), r1 = (c[1] - anchor).value();
         store_shared(table + BAND_LOG + 8 * lane, r0, r1);
     }
-#pragma unroll 1
+#pragma unroll(BANDS_AT_ONCE)
     for (int band = 1; band < 4; ++band) {
         const Sum anchor = shuffle(c[0], 8 * band);
-        if (lane < 8 * band)
-            store_shared(table + COLUMN_DECAY + 16 * band * (band - 1) + 4 * lane,
-                         pack_f16x2(exp2_approx((anchor - c[0]).value()), exp2_approx((anchor - c[1]).value())));
+        const float r0 = exp2_approx((anchor - c[0]).value()), r1 = exp2_approx((anchor - c[1]).value());
+        if (lane < 8 * band) store_shared(table + COLUMN_DECAY + 16 * band * (band - 1) + 4 * lane, pack_f16x2(r0, r1));
     }
 }
 

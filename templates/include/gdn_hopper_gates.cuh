@@ -15,8 +15,6 @@
 #include "gdn_state.cuh"
 #include "gdn_tile.cuh"
 
-constexpr int READER_HEAD = 16; /* bytes behind READER_AT: whose gates they are */
-
 /*
  * The CTA's first item: where it is no partition the gate warp finds it as the tile warp does, 1 us before it would be told. It
  * must not look at the entry, which may not be there yet.
@@ -37,7 +35,8 @@ __device__ __forceinline__ Item first_item(const prefill_params &p)
 /* The chunks of this CTA's items, one after the other. */
 struct Cursor {
     Item item;
-    int number, step; /* of the item, of the chunk in it */
+    int number, step;  /* of the item, of the chunk in it */
+    GateReader reader; /* at this lane's tokens of the chunk that is fetched next */
     Checkpoints checkpoint;
 
     /* Waits for the item of this number. False: there is none. */
@@ -47,13 +46,7 @@ struct Cursor {
         item = next == 0 ? first_item(p) : published(p, number);
         step = item.begin;
         if (item.n < 0) return false;
-        const uint4 first = GateReader(p, item, item.head(), 0).saved();
-        __syncwarp(); /* all lanes have fetched what the last item's was for */
-        if (lane_id() == 0) {
-            store_shared(at(READER_AT), first.x, first.y, first.z, first.w);
-            if constexpr (spec::GATE_LOGITS) store_shared(at(READER_AT) + READER_HEAD, (u32)item.head());
-        }
-        __syncwarp();
+        reader = GateReader(p, item, item.head(), step * C + 2 * lane_id());
         if constexpr (spec::CHECKPOINTS) {
             checkpoint = Checkpoints(p, item, item.n);
             while (checkpoint.chunk >= 0 && checkpoint.chunk <= item.main) /* another item's */
@@ -68,19 +61,13 @@ struct Cursor {
             while (checkpoint.chunk == step)
                 checkpoint.advance(p, item, item.n);
     }
-    /* Of the chunk that it stands at, or of one after it in its item. */
-    __device__ __forceinline__ RawGates fetch(const prefill_params &p, int chunk) const
+    /* Of its item's chunks, one after the other. */
+    __device__ __forceinline__ RawGates fetch(const prefill_params &p, int chunk)
     {
-        const int token = chunk * C + 2 * lane_id();
-        const GateReader from(load_shared_16(at(READER_AT)), p, token);
         RawGates raw;
-        raw.fetch(p, from, token, item.len);
+        raw.fetch(p, reader, chunk * C + 2 * lane_id(), item.len);
+        reader.advance(p, C);
         return raw;
-    }
-    __device__ __forceinline__ TokenGates read(const prefill_params &p, const RawGates &raw) const
-    {
-        const u32 head = at(READER_AT) + READER_HEAD; /* read again, not kept */
-        return TokenGates(GateReader(p, item, spec::GATE_LOGITS ? (int)load_shared_u32(head) : 0, 0), raw);
     }
 };
 
@@ -129,13 +116,13 @@ __device__ __forceinline__ void table_role(const prefill_params &p)
     Cursor cursor;
     int n = 0;
     for (int number = 0; cursor.enter(p, number); ++number) {
-        TokenGates gates = cursor.read(p, cursor.fetch(p, cursor.step));
+        TokenGates gates(cursor.reader, cursor.fetch(p, cursor.step));
         for (; cursor.step < cursor.item.end; cursor.advance(p), ++n) {
             RawGates next = {}; /* on their way while the table is made */
             if (cursor.step + 1 < cursor.item.end) next = cursor.fetch(p, cursor.step + 1);
             make_table(p, cursor, gates, n);
             /* Here, not at the table: who waits for loads there waits for the next chunk's too, counted with them. */
-            gates = cursor.read(p, next);
+            gates = TokenGates(cursor.reader, next);
         }
     }
     const int slot = n % GATE_STAGES;

@@ -59,8 +59,8 @@ constexpr int QUARTER_COLUMN = 12 * 4, QUARTER = 8 * QUARTER_COLUMN + 16, DIAGON
 constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [chunk & 1][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
-/* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses; where gates lie. */
-constexpr int KEPT_AT = GATE_AT + GATE - 32, COURSE_AT = KEPT_AT + GATE, READER_AT = KEPT_AT + 3 * GATE;
+/* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses. */
+constexpr int KEPT_AT = GATE_AT + GATE - 32, COURSE_AT = KEPT_AT + GATE;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
 constexpr int BAR_AT = SCALE_AT + STATE_WARPS * 32 * 8;
 constexpr int ITEM_SLOTS = 8, ENTRY = 32;

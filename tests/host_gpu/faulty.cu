@@ -163,6 +163,7 @@ extern "C" __global__ void faulty(const __grid_constant__ faulty_params p)
         x = (u32)product(base, true);
         break;
     case 22: asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(256)); break; /* of more than it has */
+    case 25: asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(256)); break; /* which nobody gives */
     case 23: /* of a cluster that this is none */
         asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(x) : "r"(base), "r"(1));
         break;

@@ -113,6 +113,7 @@ Test(host_gpu, says_what_a_kernel_must_not_do)
         { 22, "with 256, of 248 registers" },
         { 23, "there is no CTA 1 in a cluster of 1" },
         { 24, "no pieces of 16" },
+        { 25, "that others give registers, it wants 0x100" },
     };
     const host_gpu_run run = compiled();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i)

@@ -156,6 +156,8 @@ struct Cta {
     std::vector<Mbar> mbars; /* by 8-byte word */
     std::vector<Written> unfenced; /* by 16-byte piece */
     Named named[16];
+    unsigned given;                /* registers of a thread that warps gave and none has taken; those that end give nothing */
+    std::vector<Lane *> want_more; /* registers */
     int alive;
 };
 
@@ -245,6 +247,28 @@ inline void yield()
 inline void maybe_yield(u32 once_in)
 {
     if (m.dice.once_in(once_in)) yield();
+}
+
+/* A warp's, down to so many a thread; who waits for some looks again. */
+inline void give_registers(Lane *me, unsigned wanted)
+{
+    me->cta->given += me->warp->registers - wanted;
+    me->warp->registers = wanted;
+    for (Lane *lane : me->cta->want_more)
+        make_runnable(lane);
+    me->cta->want_more.clear();
+}
+
+/* Up to so many, once others of the CTA have given them: there are no more than it started with. By each lane of a warp. */
+inline void take_registers(Lane *me, unsigned wanted)
+{
+    Warp &warp = *me->warp;
+    while (warp.registers < wanted && me->cta->given < wanted - warp.registers) {
+        me->cta->want_more.push_back(me);
+        block("that others give registers, it wants", wanted);
+    }
+    if (warp.registers < wanted) me->cta->given -= wanted - warp.registers;
+    warp.registers = wanted;
 }
 
 inline void progress()

@@ -747,12 +747,13 @@ template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
     } else if constexpr (T.begins("mapa.shared::cluster")) {
         get<0>(x) = cluster_address(get<1>(x), get<2>(x));
     } else if constexpr (T.begins("setmaxnreg")) {
-        unsigned &has = m.current->warp->registers;
         const unsigned wanted = get<0>(x);
         meet_lanes(~0u, T.s, nullptr, [&](void **) {
+            const unsigned has = m.current->warp->registers;
             if (T.has(".inc.") ? wanted < has : wanted > has) fault("%s with %u, of %u registers", T.s, wanted, has);
-            has = wanted;
+            if (!T.has(".inc.")) give_registers(m.current, wanted);
         });
+        if (T.has(".inc.")) take_registers(m.current, wanted);
     } else if constexpr (!T.begins("griddepcontrol")) {
         static_assert(never<Tuple>, "an instruction that is not known here");
     }
