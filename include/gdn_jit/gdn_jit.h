@@ -734,8 +734,8 @@ GDN_API gdn_status gdn_tuning_load(gdn_ctx *ctx, const char *path, uint32_t flag
                                    gdn_tuning_report *out);
 
 /*
- * Writes what ctx knows of target's GPU (by name and SM count). Whole or not at all, in place of a file of that name. Equal
- * entries give equal bytes. GDN_E_NOT_TUNED: nothing is known of it.
+ * Writes what ctx knows of target's GPU (by name and SM count). Whole or not at all, in place of a file of that name; who may
+ * read and write it is what the umask leaves of 0666. Equal entries give equal bytes. GDN_E_NOT_TUNED: nothing is known of it.
  */
 GDN_API gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const char *path);
 

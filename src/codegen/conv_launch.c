@@ -133,9 +133,10 @@ static gdn_status set_rows(struct gdni_conv1d_params *out, uint32_t grid[3], con
     const int64_t ctas = gate_ctas + divide_up((num_tiles + a->num_checkpoints + copy_rows) * row_lanes, spec->threads);
     if (ctas > INT32_MAX / spec->threads)
         return GDN_FAIL(GDN_E_INVALID,
-                        "num_tokens is %lld: with %lld channels that passes the kernel's largest grid; split the "
-                        "batch",
-                        (long long)a->num_tokens, (long long)gdni_problem_channels(p));
+                        "num_tokens is %lld, num_seqs %lld, num_checkpoints %lld: with %lld channels they pass the kernel's "
+                        "largest grid; split the batch",
+                        (long long)a->num_tokens, (long long)a->num_seqs, (long long)a->num_checkpoints,
+                        (long long)gdni_problem_channels(p));
     out->row_lanes = (int32_t)row_lanes;
     out->gate_ctas = (int32_t)gate_ctas;
     out->num_tiles = (int32_t)num_tiles;

@@ -257,6 +257,16 @@ static void note_unpublished(struct gdni_cache *cache, const char *why)
                  cache->user.path, why);
 }
 
+/* Whether a file has this name that the next look can read. */
+static bool stands(int folder, const char *name)
+{
+    struct stat st;
+    int fd;
+    if (gdni_fs_open_file(folder, name, &fd, &st) != 0) return false;
+    close(fd);
+    return true;
+}
+
 static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *program, const char *tag,
                          const void *bytes, size_t size, bool replace)
 {
@@ -266,8 +276,9 @@ static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *pr
     char name[GDNI_ENTRY_NAME];
     entry_name(name, program->key_hex, tag);
     err = gdni_fs_publish(folder, name, bytes, size, (cache->user.mode & 0666) | 0600, replace ? GDNI_FS_REPLACE : 0);
+    if (err == EEXIST && stands(folder, name)) err = 0; /* someone was first, with the same content */
     close(folder);
-    return err == EEXIST ? 0 : err; /* someone was first, with the same content */
+    return err;
 }
 
 /* Due at the first publish of a context, an hour after the last, and whenever this context's own entries pass the cap. */

@@ -249,12 +249,12 @@ int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written)
     return err;
 }
 
-/* fchmod: the cache's mode, not the umask of the moment. */
-static int fill(int fd, const void *bytes, size_t size, mode_t mode)
+static int fill(int fd, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
     const int err = write_quietly(fd, bytes, size);
     if (err) return err;
-    return fchmod(fd, mode) == 0 && fsync(fd) == 0 ? 0 : errno;
+    if (!(flags & GDNI_FS_UMASK) && fchmod(fd, mode) != 0) return errno; /* a cache's mode is not of the moment */
+    return fsync(fd) == 0 ? 0 : errno;
 }
 
 static int move_into_place(int dir, const char *temp, const char *name)
@@ -279,11 +279,12 @@ static bool wants_named(int err)
     return err == EOPNOTSUPP || err == EISDIR || err == EINVAL || err == ENOSYS || err == ENOENT || err == EXDEV;
 }
 
-static int publish_unnamed(int dir, const char *name, const void *bytes, size_t size, mode_t mode, bool replace)
+static int publish_unnamed(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
+    const bool replace = flags & GDNI_FS_REPLACE;
     const int fd = openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
     if (fd < 0) return errno;
-    int err = fill(fd, bytes, size, mode);
+    int err = fill(fd, bytes, size, mode, flags);
     if (!err && !replace) err = link_fd(fd, dir, name);
     if (!err && replace) { /* nothing links over a name: by way of a temporary one */
         char temp[GDNI_FS_TEMP_NAME];
@@ -295,7 +296,7 @@ static int publish_unnamed(int dir, const char *name, const void *bytes, size_t 
     return err;
 }
 
-static int publish_named(int dir, const char *name, const void *bytes, size_t size, mode_t mode)
+static int publish_named(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
     char temp[GDNI_FS_TEMP_NAME];
     int fd, tries = 0;
@@ -304,7 +305,7 @@ static int publish_named(int dir, const char *name, const void *bytes, size_t si
         fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     } while (fd < 0 && errno == EEXIST && ++tries < 16);
     if (fd < 0) return errno;
-    int err = fill(fd, bytes, size, mode);
+    int err = fill(fd, bytes, size, mode, flags);
     if (close(fd) != 0 && !err) err = errno; /* NFS says here that the disk is full */
     if (!err) return move_into_place(dir, temp, name);
     unlinkat(dir, temp, 0);
@@ -314,8 +315,8 @@ static int publish_named(int dir, const char *name, const void *bytes, size_t si
 int gdni_fs_publish(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
     if (!(flags & GDNI_FS_NAMED)) {
-        const int err = publish_unnamed(dir, name, bytes, size, mode, flags & GDNI_FS_REPLACE);
+        const int err = publish_unnamed(dir, name, bytes, size, mode, flags);
         if (!wants_named(err)) return err;
     }
-    return publish_named(dir, name, bytes, size, mode);
+    return publish_named(dir, name, bytes, size, mode, flags);
 }

@@ -41,7 +41,8 @@ int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written);
 
 enum {
     GDNI_FS_REPLACE = 1u, /* take the place of what has the name; without it EEXIST */
-    GDNI_FS_NAMED = 2u    /* do as on a file system without O_TMPFILE */
+    GDNI_FS_NAMED = 2u,   /* do as on a file system without O_TMPFILE */
+    GDNI_FS_UMASK = 4u    /* the umask takes its bits of the mode */
 };
 /*
  * A file of exactly these bytes appears under name, whole and synced, or not at all: O_TMPFILE and linkat, or where a file

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "runtime/clock.h"
 
-enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1 };
+enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1, CAPTURE_INVALIDATED = 901 };
 enum { CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_NOT_READY = 600 };
 
 /* Between two questions: none at first, since most kernels end in microseconds. */
@@ -185,6 +185,15 @@ gdn_status gdni_lab_capture_end(struct gdni_lab *lab, gdni_cuexec *out)
     const gdni_curesult result = lab->cuda->cuGraphInstantiateWithFlags(out, graph, 0);
     lab->cuda->cuGraphDestroy(graph);
     return result == 0 ? GDN_OK : lose(lab, result, "cuGraphInstantiateWithFlags");
+}
+
+void gdni_lab_capture_drop(struct gdni_lab *lab)
+{
+    gdni_cugraph graph = NULL;
+    if (lab->lost) return;
+    const gdni_curesult result = lab->cuda->cuStreamEndCapture(lab->stream, &graph);
+    lab->lost = result != 0 && result != CAPTURE_INVALIDATED; /* by the call that failed: that is no other failure */
+    if (graph) lab->cuda->cuGraphDestroy(graph);
 }
 
 void gdni_lab_graph_destroy(struct gdni_lab *lab, gdni_cuexec exec)

@@ -47,9 +47,10 @@ gdn_status gdni_lab_download(struct gdni_lab *lab, void *to, gdn_devptr from, si
 /* Until everything enqueued has run. GDN_E_TIMEOUT, GDN_E_CUDA: the lab is lost. */
 gdn_status gdni_lab_wait(struct gdni_lab *lab);
 
-/* What is enqueued on lab->stream between the two becomes a graph. End also after a failure in between (then out is NULL). */
+/* What is enqueued on lab->stream between the two becomes a graph; after a failure in between it is dropped. */
 gdn_status gdni_lab_capture_begin(struct gdni_lab *lab);
 gdn_status gdni_lab_capture_end(struct gdni_lab *lab, gdni_cuexec *out);
+void gdni_lab_capture_drop(struct gdni_lab *lab); /* the failure's sentence stays */
 void gdni_lab_graph_destroy(struct gdni_lab *lab, gdni_cuexec exec);
 
 /* `replays` of a graph, of which none need have begun when this returns. */

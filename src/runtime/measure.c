@@ -176,6 +176,26 @@ static gdn_status compare(struct session *s, int candidate, int i)
     return status;
 }
 
+/* Enqueues the calls of a graph; warm: all on set 0. */
+static gdn_status enqueue(struct session *s, int candidate, bool warm)
+{
+    for (int i = 0; i < s->entrants[candidate].calls; ++i) {
+        union gdni_args args;
+        bind(s, warm ? 0 : i % s->num_sets, &args);
+        GDN_TRY(execute(s, candidate, &args));
+    }
+    return GDN_OK;
+}
+
+static gdn_status capture(struct session *s, int candidate, bool warm, gdni_cuexec *out)
+{
+    GDN_TRY(gdni_lab_capture_begin(&s->t->lab));
+    const gdn_status status = enqueue(s, candidate, warm);
+    if (status == GDN_OK) return gdni_lab_capture_end(&s->t->lab, out);
+    gdni_lab_capture_drop(&s->t->lab);
+    return status;
+}
+
 /* Runs the candidate twice on fresh outputs; the second time says how long it takes. */
 static gdn_status run_once(struct session *s, int candidate)
 {
@@ -189,11 +209,9 @@ static gdn_status run_once(struct session *s, int candidate)
     GDN_TRY(gdni_lab_wait(lab));
     for (int i = 0; i < s->work.num_tensors; ++i)
         if (s->work.tensors[i].output) GDN_TRY(compare(s, candidate, i));
-    GDN_TRY(gdni_lab_capture_begin(lab));
-    const gdn_status status = execute(s, candidate, &args);
-    const gdn_status ended = gdni_lab_capture_end(lab, &graph);
-    gdn_status timed = status != GDN_OK ? status : ended;
-    if (timed == GDN_OK) timed = gdni_lab_time(lab, graph, 1, &s->entrants[candidate].call_ns);
+    s->entrants[candidate].calls = 1;
+    GDN_TRY(capture(s, candidate, true, &graph));
+    const gdn_status timed = gdni_lab_time(lab, graph, 1, &s->entrants[candidate].call_ns);
     gdni_lab_graph_destroy(lab, graph);
     return timed;
 }
@@ -213,25 +231,6 @@ static gdn_status compare_all(struct session *s)
 }
 
 /* ---- Graphs ---- */
-
-/* Enqueues the calls of a graph; warm: all on set 0. */
-static gdn_status enqueue(struct session *s, int candidate, bool warm)
-{
-    for (int i = 0; i < s->entrants[candidate].calls; ++i) {
-        union gdni_args args;
-        bind(s, warm ? 0 : i % s->num_sets, &args);
-        GDN_TRY(execute(s, candidate, &args));
-    }
-    return GDN_OK;
-}
-
-static gdn_status capture(struct session *s, int candidate, bool warm, gdni_cuexec *out)
-{
-    GDN_TRY(gdni_lab_capture_begin(&s->t->lab));
-    const gdn_status status = enqueue(s, candidate, warm);
-    const gdn_status ended = gdni_lab_capture_end(&s->t->lab, out);
-    return status != GDN_OK ? status : ended;
-}
 
 /* Whole rotations, and several short calls a graph: what starting a graph costs must not blur what they differ by. */
 static void choose_lengths(const struct session *s, struct entrant *e)

@@ -76,7 +76,7 @@ static int open_folder(const char *path, const char **name)
 
 gdn_status gdni_tuning_write(const struct gdni_tuning_table *table, const char *path)
 {
-    enum { MODE = 0644 };
+    enum { MODE = 0666 };
     struct gdni_strbuf sb = { 0 };
     const char *name = NULL;
     gdni_tuning_print(&sb, table);
@@ -86,7 +86,7 @@ gdn_status gdni_tuning_write(const struct gdni_tuning_table *table, const char *
     }
     const int dir = open_folder(path, &name);
     int err = dir < 0 ? errno : *name ? 0 : EISDIR;
-    if (!err) err = gdni_fs_publish(dir, name, sb.text, sb.len, MODE, GDNI_FS_REPLACE);
+    if (!err) err = gdni_fs_publish(dir, name, sb.text, sb.len, MODE, GDNI_FS_REPLACE | GDNI_FS_UMASK);
     if (dir >= 0) close(dir);
     gdni_sb_free(&sb);
     if (!err) return GDN_OK;

@@ -28,7 +28,8 @@ enum {
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
-    CAPTURE_UNSUPPORTED = 900
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901
 };
 enum { MAX_STREAMS = 64, ALLOCATION_ALIGNMENT = 256 };
 enum { DEVICE_BASE = 7 }; /* CUdevice of ordinal 0: a host that takes one for the other is found out */
@@ -81,6 +82,7 @@ struct CUstream_st {
     bool used, hangs;
     int64_t now; /* ns: when everything that was enqueued has run */
     struct gdni_cugraph_opaque *capture;
+    bool spoilt; /* the capture, by a launch that failed */
 };
 
 struct gdni_cuevent_opaque {
@@ -653,6 +655,8 @@ static gdni_curesult fake_cuLaunchKernel(gdni_cufunc function, unsigned grid_x, 
         describe(&launch, function, grid, block, smem, stream, params[0]);
         start(&launch, stream);
     }
+    struct CUstream_st *own = own_stream(stream);
+    if (result != OK && own && own->capture) own->spoilt = true;
     LEAVE();
 }
 
@@ -721,18 +725,6 @@ static gdni_curesult fake_cuStreamBeginCapture(gdn_stream stream, int mode)
     LEAVE();
 }
 
-static gdni_curesult fake_cuStreamEndCapture(gdn_stream stream, gdni_cugraph *graph)
-{
-    ENTER("cuStreamEndCapture");
-    struct CUstream_st *own = own_stream(stream);
-    if (result == OK && (!own || !own->capture)) result = INVALID_VALUE;
-    if (result == OK) {
-        *graph = own->capture;
-        own->capture = NULL;
-    }
-    LEAVE();
-}
-
 static void free_nodes(struct node *node)
 {
     while (node) {
@@ -740,6 +732,25 @@ static void free_nodes(struct node *node)
         free(node);
         node = next;
     }
+}
+
+static gdni_curesult fake_cuStreamEndCapture(gdn_stream stream, gdni_cugraph *graph)
+{
+    ENTER("cuStreamEndCapture");
+    struct CUstream_st *own = own_stream(stream);
+    if (result == OK && (!own || !own->capture)) result = INVALID_VALUE;
+    if (result == OK) {
+        *graph = own->spoilt ? NULL : own->capture;
+        result = own->spoilt ? CAPTURE_INVALIDATED : OK;
+        if (own->spoilt) {
+            free_nodes(own->capture->first);
+            free(own->capture);
+            --fake.num_graphs;
+        }
+        own->capture = NULL;
+        own->spoilt = false;
+    }
+    LEAVE();
 }
 
 static gdni_curesult fake_cuGraphInstantiateWithFlags(gdni_cuexec *exec, gdni_cugraph graph, uint64_t flags)

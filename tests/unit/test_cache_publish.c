@@ -139,6 +139,21 @@ Test(cache_publish, who_comes_second_leaves_the_first_entry_alone)
     free(path);
 }
 
+Test(cache_publish, what_is_no_file_and_has_an_entrys_name_is_told_of)
+{
+    struct store_cache s;
+    store_cache_open(&s, scratch, NULL, 0);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    char *path = store_only_entry(scratch);
+    cr_assert(unlink(path) == 0 && mkdir(path, 0700) == 0, "%s", path);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    cr_assert_eq(s.counters.publish_failures, 1u);
+    cr_assert(strstr(s.lines.last[GDN_LOG_WARN], "could not be kept"), "%s", s.lines.last[GDN_LOG_WARN]);
+    store_cache_close(&s);
+    cr_assert_eq(rmdir(path), 0);
+    free(path);
+}
+
 Test(cache_publish, entries_are_writable_for_others_only_where_the_cache_is_shared_on_purpose)
 {
     static const struct {

@@ -541,6 +541,22 @@ Test(tune, what_is_asked_wrongly_is_refused_by_name)
     cr_expect_eq(gdn_tune_conv1d_qkv(host.ctx, &d, NULL, NULL), GDN_E_INVALID);
 }
 
+/* The capture around it is then invalid, and says so where it ends: that is not why the candidate is left out. */
+Test(tune, a_launch_that_fails_in_a_capture_is_what_the_sentence_is_of)
+{
+    enum { CHECKED = 1, CAPTURED = 12 + 2 }; /* behind a check of each candidate and a plain launch of the first */
+    for (int nth = CHECKED; nth <= CAPTURED; ++nth) {
+        struct events events = { 0 };
+        gdn_tune_result r;
+        const gdn_tune_options o = options_with(&events);
+        host.cuda->fail("cuLaunchKernel", nth, 701);
+        cr_expect_eq(tune_conv(&o, &r), GDN_OK, "launch %d: %s", nth, gdn_last_error());
+        cr_expect_eq(events.failed, 1, "launch %d: %d candidates failed", nth, events.failed);
+        cr_expect(strstr(events.message, "cuLaunchKernel"), "launch %d: %s", nth, events.message);
+        host.cuda->fail("", 0, 0);
+    }
+}
+
 /* Every driver call that the tuner makes, failing once: a status, a sentence, and nothing is lost but after a lost device. */
 Test(tune, a_driver_call_that_fails_is_an_error_and_no_crash)
 {

@@ -316,10 +316,25 @@ Test(tuning_api, what_is_saved_is_what_was_loaded_byte_for_byte)
     cr_assert_eq(gdn_tuning_save(r.host.ctx, &target, r.other), GDN_OK, "%s", gdn_last_error());
     char *a = read_text(r.file), *b = read_text(r.other);
     cr_expect_str_eq(a, b);
-    cr_assert_eq(stat(r.other, &st), 0);
-    cr_expect_eq(st.st_mode & 0777, 0644u);
     free(a);
     free(b);
+    leave(&r);
+}
+
+Test(tuning_api, who_may_read_what_is_saved_is_what_the_umask_leaves)
+{
+    static const unsigned masks[] = { 0022, 0077, 0002 };
+    struct room r;
+    enter(&r);
+    const mode_t before = umask(0);
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; ++i) {
+        struct stat st;
+        umask(masks[i]);
+        write_table(r.file, GPU, 132, NULL, 0);
+        cr_assert_eq(stat(r.file, &st), 0);
+        cr_expect_eq(st.st_mode & 0777, 0666u & ~masks[i], "umask %03o: %03o", masks[i], st.st_mode & 0777);
+    }
+    umask(before);
     leave(&r);
 }
 
