@@ -257,14 +257,14 @@ static void note_unpublished(struct gdni_cache *cache, const char *why)
                  cache->user.path, why);
 }
 
-/* Whether a file has this name that the next look can read. */
-static bool stands(int folder, const char *name)
+/* Whether a file has this name that the next look can read, or had: a sweep may have been quicker. */
+static bool stood(int folder, const char *name)
 {
     struct stat st;
     int fd;
-    if (gdni_fs_open_file(folder, name, &fd, &st) != 0) return false;
-    close(fd);
-    return true;
+    const int err = gdni_fs_open_file(folder, name, &fd, &st);
+    if (!err) close(fd);
+    return !err || err == ENOENT;
 }
 
 static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *program, const char *tag,
@@ -276,7 +276,7 @@ static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *pr
     char name[GDNI_ENTRY_NAME];
     entry_name(name, program->key_hex, tag);
     err = gdni_fs_publish(folder, name, bytes, size, (cache->user.mode & 0666) | 0600, replace ? GDNI_FS_REPLACE : 0);
-    if (err == EEXIST && stands(folder, name)) err = 0; /* someone was first, with the same content */
+    if (err == EEXIST && stood(folder, name)) err = 0; /* someone was first, with the same content */
     close(folder);
     return err;
 }
