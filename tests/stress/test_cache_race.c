@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -155,6 +156,7 @@ Test(cache_race, damage_and_eviction_under_the_crowd_cost_compiles_and_nothing_e
 {
     pid_t vandal = fork();
     if (vandal == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed assertion must not leave it to go on for ever */
         for (unsigned at = 7;; at = at * 1664525u + 1013904223u) {
             const struct gdni_unit unit = store_unit("sm_90a", sources[(at >> 16) % KEYS]);
             struct store_cache s;
