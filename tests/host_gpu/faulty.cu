@@ -1,6 +1,7 @@
 /*
  * faulty.cu - kernels with a fault each, and some without, by p.fault: what the host GPU has to see, and what it must not.
- * One warp, SHARED bytes of shared memory; test_host_gpu.c has the numbers' names.
+ * A cluster of two CTAs of a warp, SHARED bytes of shared memory each. The second CTA is there for faults from FIRST_OF_TWO on
+ * alone, and theirs are its results. test_host_gpu.c has the numbers' names.
  */
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -11,6 +12,7 @@ struct faulty_params {
     u32 *out; /* 32 words, 16-byte aligned */
 };
 constexpr u32 SHARED = 16384;
+constexpr int FIRST_OF_TWO = 26;
 
 namespace {
 
@@ -23,6 +25,13 @@ u32 load(u32 address)
 {
     u32 value;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+}
+
+u32 load_cluster(u32 address)
+{
+    u32 value;
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
     return value;
 }
 
@@ -56,6 +65,26 @@ void meet(int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(1), "r"(threads) : "memory");
 }
 
+u32 rank_in_cluster()
+{
+    u32 rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+u32 address_in(u32 address, u32 rank)
+{
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+void meet_cluster()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 void fence()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -85,10 +114,12 @@ float product(u32 base, bool waited)
 
 } // namespace
 
-extern "C" __global__ void faulty(const __grid_constant__ faulty_params p)
+extern "C" __global__ void __cluster_dims__(2, 1, 1) faulty(const __grid_constant__ faulty_params p)
 {
     extern __shared__ __align__(1024) u8 shared[];
     const u32 base = (u32)__cvta_generic_to_shared(shared), lane = threadIdx.x, bar = base + SHARED - 8;
+    const u32 rank = rank_in_cluster();
+    if (p.fault < FIRST_OF_TWO && rank != 0) return;
     if (lane == 0) init(bar, 32);
     __syncwarp();
     u32 x = 0;
@@ -164,18 +195,25 @@ extern "C" __global__ void faulty(const __grid_constant__ faulty_params p)
         break;
     case 22: asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(256)); break; /* of more than it has */
     case 25: asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(256)); break; /* which nobody gives */
-    case 23: /* of a cluster that this is none */
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(x) : "r"(base), "r"(1));
-        break;
+    case 23: x = address_in(base, 2); break; /* of two CTAs */
     case 24: /* a bulk copy of what are no pieces of 16 bytes */
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base),
                      "l"(p.out), "r"(24), "r"(bar)
                      : "memory");
+        break;
+    case 26: /* the other's memory by an instruction for one's own */
+    case 27: /* as it has to be; by mapa's address of what is its own too */
+        meet_cluster();
+        store(address_in(base, rank) + 4 * lane, 100 * rank + lane);
+        meet_cluster();
+        x = p.fault == 26 ? load(address_in(base, 1 - rank) + 4 * lane) : load_cluster(address_in(base, 1 - rank) + 4 * lane);
+        x += load(base + 4 * lane);
+        meet_cluster();
         break;
     case 16: /* from an address that is not a multiple of 16 */
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base), "l"((u8 *)p.out + 4), "r"(16) : "memory");
         break;
     }
     __syncwarp();
-    p.out[lane] = x;
+    if (p.fault < FIRST_OF_TWO || rank == 1) p.out[lane] = x;
 }

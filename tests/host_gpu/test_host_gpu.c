@@ -65,7 +65,7 @@ static void run_here(struct outcome *out, host_gpu_run run, int fault, uint64_t 
 {
     _Alignas(16) uint32_t words[LANES];
     const struct faulty_params params = { fault, words };
-    const struct host_gpu_launch launch = { 1, LANES, SHARED, 1, seed, &params };
+    const struct host_gpu_launch launch = { 2, LANES, SHARED, 2, seed, &params };
     memset(words, 0x11, sizeof words);
     snprintf(out->trouble, sizeof out->trouble, "%s", run(&launch));
     memcpy(out->out, words, sizeof words);
@@ -111,8 +111,9 @@ Test(host_gpu, says_what_a_kernel_must_not_do)
         { 20, "that are at" },
         { 21, "no fence came between" },
         { 22, "with 256, of 248 registers" },
-        { 23, "there is no CTA 1 in a cluster of 1" },
+        { 23, "there is no CTA 2 in a cluster of 2" },
         { 24, "no pieces of 16" },
+        { 26, "is no address in the shared memory of its CTA" },
         { 25, "that others give registers, it wants 0x100" },
     };
     const host_gpu_run run = compiled();
@@ -157,6 +158,11 @@ static uint32_t sixteen(int lane)
     return 16;
 }
 
+static uint32_t of_both(int lane)
+{
+    return (uint32_t)(lane + 100 + lane);
+}
+
 static uint32_t copied(int lane)
 {
     (void)lane;
@@ -169,6 +175,7 @@ Test(host_gpu, gives_a_right_kernel_its_results_in_every_order)
     cr_expect_eq(wrong_results(run, 0, exchanged), 0);
     cr_expect_eq(wrong_results(run, 13, sixteen), 0);
     cr_expect_eq(wrong_results(run, 15, copied), 0);
+    cr_expect_eq(wrong_results(run, 27, of_both), 0);
 }
 
 Test(host_gpu, shows_what_is_read_too_early_in_some_order)

@@ -241,7 +241,7 @@ inline unsigned __cvta_generic_to_shared(const void *p)
     const int64_t offset = (const unsigned char *)p - simt::shared_window;
     if (offset < 0 || offset >= (int64_t)simt::window_bytes())
         simt::fault("%p is no address of shared memory", p);
-    return simt::SHARED_BASE + (unsigned)offset;
+    return (simt::SHARED_BASE + (unsigned)offset) | simt::m.current->cta->rank << simt::CLUSTER_SHIFT;
 }
 
 #endif

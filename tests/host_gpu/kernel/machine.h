@@ -294,8 +294,26 @@ inline bool within(u32 first, u32 size, u32 address, u32 bytes)
     return address >= first && address - first <= size && bytes <= size - (address - first);
 }
 
-inline unsigned char *shared_at(u32 address, u32 bytes, u32 alignment)
+/* Addresses of shared memory say from bit 24 on whose it is: the rank in the cluster, as mapa and nvcc have it. */
+constexpr u32 CLUSTER_SHIFT = 24;
+
+/* Where in a CTA's shared memory, whichever it is. */
+inline u32 place_of(u32 address)
 {
+    return address & ((1u << CLUSTER_SHIFT) - 1);
+}
+
+/* The same, of this CTA's. */
+inline u32 own_place(const Cta *cta, u32 address)
+{
+    if (address >> CLUSTER_SHIFT != cta->rank)
+        fault("%#x is no address in the shared memory of its CTA, whose rank is %u", address, cta->rank);
+    return place_of(address);
+}
+
+inline unsigned char *shared_at(u32 whole_address, u32 bytes, u32 alignment)
+{
+    const u32 address = own_place(m.current->cta, whole_address);
     if (!within(SHARED_BASE, m.shared_bytes, address, bytes) &&
         !within(SHARED_BASE + static_at(), STATIC_BYTES, address, bytes))
         fault("%u bytes at %#x are not in shared memory, %u bytes from %#x", bytes, address, m.shared_bytes, SHARED_BASE);
@@ -305,7 +323,8 @@ inline unsigned char *shared_at(u32 address, u32 bytes, u32 alignment)
 
 inline void wrote(Lane *me, u32 address, u32 bytes)
 {
-    for (u32 piece = (address - SHARED_BASE) / 16; piece <= (address - SHARED_BASE + bytes - 1) / 16; ++piece) {
+    const u32 first = place_of(address) - SHARED_BASE;
+    for (u32 piece = first / 16; piece <= (first + bytes - 1) / 16; ++piece) {
         Written &w = me->cta->unfenced[piece];
         if (w.thread != me->thread + 1) me->unfenced.push_back(piece);
         w = { m.turns, me->thread + 1 };
@@ -325,8 +344,9 @@ inline void fence_writes()
  * What wgmma or TMA reads, maybe while no lane of the CTA runs. A fence between a write and such a read is the writer's, or,
  * after they met, the reader's: `fenced` is when who asked for the read last did.
  */
-inline const unsigned char *async_read(Cta *cta, u32 address, u32 bytes, u64 fenced)
+inline const unsigned char *async_read(Cta *cta, u32 whole_address, u32 bytes, u64 fenced)
 {
+    const u32 address = place_of(whole_address); /* a matrix descriptor's is that alone */
     if (address < SHARED_BASE || address - SHARED_BASE + bytes > m.shared_bytes)
         fault("an asynchronous read of %u bytes at %#x is not in shared memory", bytes, address);
     const Written w = cta->unfenced[(address - SHARED_BASE) / 16];
@@ -375,8 +395,9 @@ template <class F> inline void meet_lanes(u32 mask, const char *what, void *mine
 
 constexpr u64 MBAR_WORD = 0x6d62617272696572u;
 
-inline Mbar &mbar_at(Cta *cta, u32 address)
+inline Mbar &mbar_at(Cta *cta, u32 whole_address)
 {
+    const u32 address = own_place(cta, whole_address);
     const u32 word = (address - SHARED_BASE) / 8;
     u64 value;
     if (address % 8 || address < SHARED_BASE || word >= cta->mbars.size()) fault("no mbarrier can be at %#x", address);
@@ -390,7 +411,7 @@ inline void mbar_make(u32 address, u32 count)
 {
     Cta *cta = m.current->cta;
     memcpy(shared_at(address, 8, 8), &MBAR_WORD, 8);
-    Mbar &b = cta->mbars[(address - SHARED_BASE) / 8];
+    Mbar &b = cta->mbars[(place_of(address) - SHARED_BASE) / 8];
     if (b.live) fault("the mbarrier at %#x is initialised a second time", address);
     if (!count) fault("the mbarrier at %#x is to expect nobody", address);
     b = Mbar{ true, count, count, 0, 0, {} };
@@ -469,18 +490,15 @@ inline bool named_come(int id, u32 threads, bool waits, bool condition)
 
 /* ---- Clusters ---- */
 
-/* Addresses in the shared memory of a cluster's CTAs: above bit 24 the rank + 1. */
-constexpr u32 CLUSTER_SHIFT = 24;
-
 inline u32 cluster_address(u32 address, u32 rank)
 {
     if (rank >= HOST_GPU_CLUSTER) fault("there is no CTA %u in a cluster of %d", rank, HOST_GPU_CLUSTER);
-    return address | (rank + 1) << CLUSTER_SHIFT;
+    return own_place(m.current->cta, address) | rank << CLUSTER_SHIFT;
 }
 
 inline Cta *cluster_cta(u32 address)
 {
-    const u32 rank = (address >> CLUSTER_SHIFT) - 1;
+    const u32 rank = address >> CLUSTER_SHIFT;
     if (rank >= HOST_GPU_CLUSTER) fault("%#x is no address in the shared memory of a cluster", address);
     Cta *there = m.current->cta->cluster->ctas[rank];
     if (!there) fault("the CTA of rank %u, whose shared memory has %#x, has ended", rank, address);
@@ -488,17 +506,12 @@ inline Cta *cluster_cta(u32 address)
     return there;
 }
 
-inline u32 local_address(u32 address)
-{
-    return address & ((1u << CLUSTER_SHIFT) - 1);
-}
-
 inline unsigned char *cluster_at(u32 address, u32 bytes)
 {
     Cta *there = cluster_cta(address);
-    if (address % bytes || !within(SHARED_BASE, m.shared_bytes, local_address(address), bytes))
+    if (address % bytes || !within(SHARED_BASE, m.shared_bytes, place_of(address), bytes))
         fault("%u bytes at %#x of a cluster's shared memory", bytes, address);
-    return there->shared + (local_address(address) - SHARED_BASE);
+    return there->shared + (place_of(address) - SHARED_BASE);
 }
 
 inline void cluster_arrive()
@@ -528,7 +541,7 @@ inline void cluster_wait()
 inline void land_first(Lane *lane)
 {
     const Copy c = lane->copies.front();
-    unsigned char *const to = lane->cta->shared + (c.to - SHARED_BASE);
+    unsigned char *const to = lane->cta->shared + (place_of(c.to) - SHARED_BASE);
     lane->copies.pop_front();
     memset(to, 0, c.of);
     if (c.bytes) memcpy(to, c.from, c.bytes);

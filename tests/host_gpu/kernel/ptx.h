@@ -161,6 +161,7 @@ inline u32 descriptor_address(u64 d)
 {
     if (d >> 62 != 1 || (d >> 32 & 0x3fff) != 64)
         fault("a descriptor %#llx that is not of 128-byte swizzle", (unsigned long long)d);
+    if (d & 0xc000c000) fault("a descriptor %#llx of more than its fields hold", (unsigned long long)d);
     return (u32)(d & 0x3fff) << 4;
 }
 
@@ -295,7 +296,7 @@ inline void load_box(const Box &box, u32 bar)
     mbar_at(cta, bar);
     m.jobs.push_back({ cta, [box, bar, cta] {
                           box.pieces([&](u32 to, u64 from) {
-                              unsigned char *const at = cta->shared + (to - SHARED_BASE);
+                              unsigned char *const at = cta->shared + (place_of(to) - SHARED_BASE);
                               if (from)
                                   memcpy(at, (const void *)(uintptr_t)from, 16);
                               else
@@ -342,7 +343,7 @@ inline void load_line(u32 to, const void *from, u32 bytes, u32 bar)
     mbar_at(cta, bar);
     bulk_pieces(from, to, bytes);
     m.jobs.push_back({ cta, [=] {
-                          memcpy(cta->shared + (to - SHARED_BASE), from, bytes);
+                          memcpy(cta->shared + (place_of(to) - SHARED_BASE), from, bytes);
                           mbar_landed(cta, bar, bytes);
                       } });
 }
@@ -373,12 +374,12 @@ inline void copy_to_cluster(u32 to, u32 from, u32 bytes, u32 bar)
     if (there != cluster_cta(to) || there != cluster_cta(to_end)) fault("a copy into one CTA whose barrier is in another");
     cluster_at(to, 16), cluster_at(to_end, 16);
     bulk_pieces(nullptr, from, bytes);
-    mbar_at(there, local_address(bar));
+    mbar_at(there, bar);
     m.jobs.push_back({ there, [=] {
-                          unsigned char *at = there->shared + (local_address(to) - SHARED_BASE);
+                          unsigned char *at = there->shared + (place_of(to) - SHARED_BASE);
                           for (u32 i = 0; i < bytes; i += 16)
                               memcpy(at + i, async_read(here, from + i, 16, fenced), 16);
-                          mbar_landed(there, local_address(bar), bytes);
+                          mbar_landed(there, bar, bytes);
                       } });
 }
 
@@ -557,7 +558,7 @@ template <Text T, class Tuple> inline void barrier(Tuple &&x)
         mbar_come(cta, get<0>(x), (int64_t)get<1>(x));
     } else if constexpr (T.begins("mbarrier.arrive.shared::cluster")) {
         maybe_yield(4);
-        mbar_come(cluster_cta(get<0>(x)), local_address(get<0>(x)), 0);
+        mbar_come(cluster_cta(get<0>(x)), get<0>(x), 0);
         maybe_yield(4);
     } else if constexpr (T.begins("barrier.cluster.arrive")) {
         meet_lanes(~0u, T.s, nullptr, [](void **) {});
