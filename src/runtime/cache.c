@@ -131,9 +131,21 @@ struct query {
     const struct gdni_cache_dir *dir;
     const struct gdni_key *key;
     const char *arch;
-    int folder; /* v2/<arch>/<2 hex> of dir */
+    size_t number; /* of dir, in the order of search */
+    int folder;    /* v2/<arch>/<2 hex> of dir */
     bool writable;
 };
+
+static struct query query_bundle(const struct gdni_cache *cache, const struct gdni_key *key, const char *arch, size_t number)
+{
+    return (struct query){ .dir = &cache->bundles[number], .key = key, .arch = arch, .number = number };
+}
+
+/* Behind all bundles. */
+static struct query query_user(const struct gdni_cache *cache, const struct gdni_key *key, const char *arch)
+{
+    return (struct query){ .dir = &cache->user, .key = key, .arch = arch, .number = cache->num_bundles, .writable = true };
+}
 
 static void entry_name(char name[GDNI_ENTRY_NAME], const char *key_hex, const char *tag)
 {
@@ -168,6 +180,16 @@ static void touch(const struct query *q, const char *name, const struct stat *st
     utimensat(q->folder, name, now, AT_SYMLINK_NOFOLLOW); /* both: one alone only the file's owner may set */
 }
 
+_Static_assert(GDNI_ENTRY_NAME <= sizeof ((struct gdni_place *)0)->name, "a place holds an entry's name");
+
+/* Nobody else has seen the program. */
+static void place(struct gdni_program *program, const struct query *q, const char *name)
+{
+    program->source = q->writable ? GDNI_FROM_DISK : GDNI_FROM_BUNDLE;
+    program->place.dir = q->number;
+    snprintf(program->place.name, sizeof program->place.name, "%s", name);
+}
+
 /* *out NULL: not there, or not good. */
 static gdn_status load(struct gdni_cache *cache, const struct query *q, const char *name, struct gdni_program **out)
 {
@@ -180,7 +202,10 @@ static gdn_status load(struct gdni_cache *cache, const struct query *q, const ch
     }
     const bool good = !item.problem;
     if (!good) refuse(cache, q, name, &item);
-    if (good && (*out = gdni_program_create(&item.entry))) touch(q, name, &item.st);
+    if (good && (*out = gdni_program_create(&item.entry))) {
+        place(*out, q, name);
+        touch(q, name, &item.st);
+    }
     gdni_cache_item_free(&item);
     return good && !*out ? GDN_FAIL(GDN_E_NOMEM, "out of memory: program of cache entry %s", name) : GDN_OK;
 }
@@ -204,15 +229,18 @@ static bool next_name(const struct query *q, char name[GDNI_ENTRY_NAME])
     return *best;
 }
 
-static gdn_status load_any(struct gdni_cache *cache, const struct query *q, struct gdni_program **out)
+static gdn_status load_any(struct gdni_cache *cache, const struct query *q, const char *behind, struct gdni_program **out)
 {
-    char name[GDNI_ENTRY_NAME] = "";
+    char name[GDNI_ENTRY_NAME];
+    snprintf(name, sizeof name, "%s", behind);
     while (!*out && next_name(q, name))
         GDN_TRY(load(cache, q, name, out));
     return GDN_OK;
 }
 
-static gdn_status find_in(struct gdni_cache *cache, struct query *q, const char *tag, struct gdni_program **out)
+/* tag: that compiler's entry; NULL: the first good one behind the name `behind`. */
+static gdn_status find_in(struct gdni_cache *cache, struct query *q, const char *tag, const char *behind,
+                          struct gdni_program **out)
 {
     const int err = gdni_cache_dir_open(q->dir, q->arch, q->key->hex, false, &q->folder);
     if (err) {
@@ -221,7 +249,7 @@ static gdn_status find_in(struct gdni_cache *cache, struct query *q, const char 
     }
     char name[GDNI_ENTRY_NAME];
     if (tag) entry_name(name, q->key->hex, tag);
-    const gdn_status status = tag ? load(cache, q, name, out) : load_any(cache, q, out);
+    const gdn_status status = tag ? load(cache, q, name, out) : load_any(cache, q, behind, out);
     close(q->folder);
     return status;
 }
@@ -231,8 +259,8 @@ gdn_status gdni_cache_find_bundle(struct gdni_cache *cache, const struct gdni_ke
 {
     *out = NULL;
     for (size_t i = 0; i < cache->num_bundles && !*out; ++i) {
-        struct query q = { .dir = &cache->bundles[i], .key = key, .arch = arch };
-        GDN_TRY(find_in(cache, &q, NULL, out));
+        struct query q = query_bundle(cache, key, arch, i);
+        GDN_TRY(find_in(cache, &q, NULL, "", out));
     }
     return GDN_OK;
 }
@@ -242,8 +270,20 @@ gdn_status gdni_cache_find_user(struct gdni_cache *cache, const struct gdni_key 
 {
     *out = NULL;
     if (cache->user.fd < 0) return GDN_OK;
-    struct query q = { .dir = &cache->user, .key = key, .arch = arch, .writable = true };
-    return find_in(cache, &q, tag, out);
+    struct query q = query_user(cache, key, arch);
+    return find_in(cache, &q, tag, "", out);
+}
+
+gdn_status gdni_cache_find_behind(struct gdni_cache *cache, const struct gdni_key *key, const char *arch,
+                                  const struct gdni_place *refused, bool users, struct gdni_program **out)
+{
+    const size_t end = cache->num_bundles + (users && cache->user.fd >= 0);
+    *out = NULL;
+    for (size_t i = refused->dir; i < end && !*out; ++i) {
+        struct query q = i < cache->num_bundles ? query_bundle(cache, key, arch, i) : query_user(cache, key, arch);
+        GDN_TRY(find_in(cache, &q, NULL, i == refused->dir ? refused->name : "", out));
+    }
+    return GDN_OK;
 }
 
 /* ---- publish ---- */

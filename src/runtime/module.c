@@ -276,15 +276,11 @@ static void replace(struct gdni_modules *m, int i, const struct gdni_program *re
 
 static void log_refusal(const struct gdni_modules *m, const struct gdni_program *refused, const char *sentence)
 {
-    if (refused->source == GDNI_FROM_BUNDLE)
-        gdni_log(
-            &m->ctx->log, GDN_LOG_WARN,
-            "%s; entry %s of a bundle counts as damaged and is passed over: the cache directory's is taken, or it is "
-            "compiled anew",
-            sentence, refused->key_hex);
-    else if (m->may_compile)
-        gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its cached entry %s counts as damaged and is compiled anew", sentence,
-                 refused->key_hex);
+    const bool bundled = refused->source == GDNI_FROM_BUNDLE;
+    gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its entry %s in %s counts as damaged%s%s", sentence, refused->place.name,
+             bundled ? "a bundle" : "the cache directory",
+             bundled || !m->may_compile ? " and is passed over for the next one" : "",
+             !m->may_compile ? "" : bundled ? ", or it is compiled anew" : " and is compiled anew");
 }
 
 static gdn_status rebuild(struct gdni_modules *m, int i)

@@ -20,6 +20,12 @@ struct gdni_facts {
 
 enum gdni_origin { GDNI_FROM_MEMORY, GDNI_FROM_BUNDLE, GDNI_FROM_DISK, GDNI_FROM_COMPILER };
 
+/* Where a cache has an entry: which directory in the order of search, and its name there. */
+struct gdni_place {
+    size_t dir;
+    char name[64];
+};
+
 /* Immutable once made; shared between plans by reference count. */
 struct gdni_program {
     char *key_text;
@@ -31,7 +37,8 @@ struct gdni_program {
     char *options;   /* of the compiler; see cache_entry.h */
     char *build_log; /* "" when it came from a cache without one */
     struct gdni_facts facts;
-    enum gdni_origin source; /* bundle, disk or compiler; set by programs.c before anybody else sees the program */
+    enum gdni_origin source; /* bundle, disk or compiler; set, as is place, before anybody else sees the program */
+    struct gdni_place place; /* of one from a bundle or disk; cache.c's */
     _Atomic int refs;
 };
 
@@ -67,7 +74,8 @@ gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, 
 
 /*
  * As above, for a cubin that the driver refused: another program than that one. What another thread put in its place; for one
- * from a bundle, which nobody here can mend, the user's entry; else a compile, whose entry takes the place of the refused one.
+ * from a bundle, which nobody here can mend, what is searched next; else a compile, whose entry takes the place of the refused
+ * one, or, where none may be, whichever compiler's entry is searched next.
  */
 gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
                                  uint32_t flags, const struct gdni_program *refused, struct gdni_program **out,

@@ -50,10 +50,15 @@ bool gdni_programs_may_compile(const struct gdn_ctx *ctx, uint32_t flags)
 
 /* ---- disk ---- */
 
+static void note_origin(struct gdni_request *request)
+{
+    if (request->program) request->origin = request->program->source;
+}
+
 static gdn_status find_user(struct gdni_request *request, const char *tag)
 {
     GDN_TRY(gdni_cache_find_user(request->ctx->cache, request->key, request->arch, tag, &request->program));
-    if (request->program) request->program->source = request->origin = GDNI_FROM_DISK;
+    note_origin(request);
     return GDN_OK;
 }
 
@@ -75,17 +80,38 @@ static gdn_status find_own(struct gdni_request *request)
 static gdn_status find_bundled(struct gdni_request *request)
 {
     GDN_TRY(gdni_cache_find_bundle(request->ctx->cache, request->key, request->arch, &request->program));
-    if (request->program) request->program->source = request->origin = GDNI_FROM_BUNDLE;
+    note_origin(request);
     return GDN_OK;
 }
 
-/* Not again where the driver refused what came from there. */
+static void count_look(struct gdni_request *request)
+{
+    count(request->program ? &request->ctx->counters.disk_hits : &request->ctx->counters.misses, 1);
+}
+
 static gdn_status find_on_disk(struct gdni_request *request)
 {
-    if (!request->refused) GDN_TRY(find_bundled(request));
+    GDN_TRY(find_bundled(request));
     if (!request->program)
         GDN_TRY(request->strict ? find_user(request, NULL) : find_own(request)); /* who never compiles has no compiler */
-    count(request->program ? &request->ctx->counters.disk_hits : &request->ctx->counters.misses, 1);
+    count_look(request);
+    return GDN_OK;
+}
+
+/*
+ * Where the driver refused what came from a bundle or the disk: what is searched behind it. Who may compile asks another bundle,
+ * which is nobody's to mend here, for his own compiler's entry, and nobody for one in place of that.
+ */
+static gdn_status find_behind(struct gdni_request *request)
+{
+    const struct gdni_program *refused = request->refused;
+    const bool strict = request->strict != NULL;
+    if (refused->source == GDNI_FROM_COMPILER || (refused->source == GDNI_FROM_DISK && !strict)) return GDN_OK;
+    GDN_TRY(gdni_cache_find_behind(request->ctx->cache, request->key, request->arch, &refused->place, strict,
+                                   &request->program));
+    note_origin(request);
+    if (!request->program && !strict) GDN_TRY(find_own(request));
+    count_look(request);
     return GDN_OK;
 }
 
@@ -172,11 +198,11 @@ static void publish(const struct gdni_request *request, bool replace)
         gdni_cache_publish(request->ctx->cache, request->program, tag, replace);
 }
 
-/* A bundle is nobody's to mend here: what it has is refused in each process, and the user's entry stands in. */
+/* What a bundle has is refused in each process. */
 static gdn_status rebuild(struct gdni_request *request)
 {
     count(&request->ctx->counters.corrupt, 1);
-    if (request->refused->source == GDNI_FROM_BUNDLE) GDN_TRY(find_on_disk(request));
+    GDN_TRY(find_behind(request));
     if (request->program) return GDN_OK;
     return request->strict ? not_rebuilt(request) : start_compile(request);
 }

@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "runtime/plan.h"
 #include "support/fake_host.h"
+#include "support/store.h"
 
 enum { INVALID_IMAGE = 200, OUT_OF_MEMORY = 2 };
 
@@ -253,6 +255,28 @@ Test(plan, strict_mode_does_not_build_a_refused_cubin_again)
     gdn_plan_destroy(plan);
     fake_host_close(&host);
     fake_remove_dir(dir);
+}
+
+Test(plan, strict_mode_loads_what_another_compiler_made_where_the_first_entry_is_refused)
+{
+    char dir[64], second[512];
+    struct fake_host host;
+    fake_warm(dir, GDN_FAKE_CUDA_PATH);
+    char *entry = store_only_entry(dir), *tag = strrchr(entry, '/');
+    snprintf(second, sizeof second, "%.*s.ffffffff.gdnk", (int)(tag - entry) + 33, entry); /* behind any real tag */
+    cr_assert_eq(link(entry, second), 0, "%s", second);
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, GDN_CTX_NO_COMPILE);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    host.cuda->fail("cuLibraryLoadData", 1, INVALID_IMAGE);
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.warnings, 1);
+    cr_expect(strstr(host.warning, tag + 1) && strstr(host.warning, "passed over"), "%s", host.warning);
+    cr_expect_eq(fake_compiles(host.ctx), 0);
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+    fake_remove_dir(dir);
+    free(entry);
 }
 
 /* ---- Memory ---- */

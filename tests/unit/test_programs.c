@@ -377,6 +377,97 @@ Test(programs, what_a_bundle_has_and_the_driver_refuses_is_compiled_once_for_all
     cr_assert_eq(store_count_files(bundle), 1, "a bundle was changed");
 }
 
+/* ---- one refused cubin after the other ---- */
+
+static void fill_by(const char *dir, const char *nvrtc)
+{
+    gdn_ctx *ctx = store_ctx(dir, 0, NULL, nvrtc);
+    struct gdni_program *program = NULL;
+    enum gdni_origin origin;
+    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(origin, GDNI_FROM_COMPILER);
+    gdni_program_release(program);
+    gdn_ctx_destroy(ctx);
+}
+
+/* Two bundles with an entry each, and a cache directory that two compilers filled. */
+static gdn_ctx *open_with_four_entries(uint32_t flags)
+{
+    static char one[512], two[512], user[512];
+    const char *const bundles[] = { one, two };
+    snprintf(one, sizeof one, "%s", store_path(scratch, "one"));
+    snprintf(two, sizeof two, "%s", store_path(scratch, "two"));
+    snprintf(user, sizeof user, "%s", store_path(scratch, "user"));
+    fill_by(one, GDN_FAKE_NVRTC_NEXT_PATH);
+    fill_by(two, GDN_FAKE_NVRTC_PATH);
+    fill_by(user, GDN_FAKE_NVRTC_NEXT_PATH);
+    fill_by(user, GDN_FAKE_NVRTC_PATH);
+    cr_assert_eq(store_count_files(user), 2);
+    gdn_config cfg = GDN_CONFIG_INIT;
+    cfg.cache_dir = user;
+    cfg.bundle_dirs = bundles;
+    cfg.num_bundle_dirs = 2;
+    cfg.flags = flags | GDN_CTX_NO_ENV;
+    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    gdn_ctx *ctx;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK);
+    return ctx;
+}
+
+/* The driver refuses *program: what stands in for it is `expected`, and another entry than that. Takes *program over. */
+static void expect_instead(gdn_ctx *ctx, struct gdni_program **program, enum gdni_origin expected)
+{
+    struct gdni_program *fresh = NULL;
+    enum gdni_origin origin;
+    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, *program, &fresh, &origin), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(origin, expected, "origin %d, not %d", origin, expected);
+    cr_assert_eq(fresh->source, expected);
+    cr_assert(expected == GDNI_FROM_COMPILER || fresh->place.dir != (*program)->place.dir ||
+                  strcmp(fresh->place.name, (*program)->place.name) > 0,
+              "%zu %s comes again", fresh->place.dir, fresh->place.name);
+    gdni_program_release(*program);
+    *program = fresh;
+}
+
+static struct gdni_program *take_first(gdn_ctx *ctx)
+{
+    struct gdni_program *program = NULL;
+    enum gdni_origin origin;
+    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(origin, GDNI_FROM_BUNDLE);
+    cr_assert_eq(program->place.dir, 0u);
+    return program;
+}
+
+Test(programs, strict_mode_tries_every_entry_of_a_key_before_it_gives_up)
+{
+    gdn_ctx *ctx = open_with_four_entries(GDN_CTX_NO_COMPILE);
+    struct gdni_program *program = take_first(ctx), *none = NULL;
+    enum gdni_origin origin;
+    expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
+    expect_instead(ctx, &program, GDNI_FROM_DISK);
+    expect_instead(ctx, &program, GDNI_FROM_DISK);
+    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, program, &none, &origin), GDN_E_NOT_CACHED);
+    EXPECT_SENTENCE("refused the cached cubin");
+    cr_assert_null(none);
+    cr_assert_eq(store_stats(ctx).compiles, 0u);
+    cr_assert_eq(store_stats(ctx).corrupt, 4u);
+    gdni_program_release(program);
+    gdn_ctx_destroy(ctx);
+}
+
+Test(programs, who_may_compile_asks_other_bundles_and_his_own_compilers_entry_first)
+{
+    gdn_ctx *ctx = open_with_four_entries(0);
+    struct gdni_program *program = take_first(ctx);
+    expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
+    expect_instead(ctx, &program, GDNI_FROM_DISK);
+    expect_instead(ctx, &program, GDNI_FROM_COMPILER);
+    cr_assert_eq(store_stats(ctx).compiles, 1u);
+    gdni_program_release(program);
+    gdn_ctx_destroy(ctx);
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 16 };
