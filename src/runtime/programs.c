@@ -99,8 +99,8 @@ static gdn_status find_on_disk(struct gdni_request *request)
 }
 
 /*
- * Where the driver refused what came from a bundle or the disk: what is searched behind it. Who may compile asks another bundle,
- * which is nobody's to mend here, for his own compiler's entry, and nobody for one in place of that.
+ * Where the driver refused what came from a bundle or the disk: what is searched behind it. Who may compile looks in the next
+ * bundles and for his own compiler's entry, and where that was refused compiles it anew.
  */
 static gdn_status find_behind(struct gdni_request *request)
 {
