@@ -402,8 +402,8 @@ typedef struct gdn_conv1d_desc {
  *   cu_seqlens [num_seqs + 1] cu_seqlens_type as in gdn_prefill_args; 0: uniform batch
  *   checkpoints [num_checkpoints, 3] int64 rows { sequence, token_end, slot }: what the state is after the sequence's first
  *           token_end tokens of this call also goes to line slot of state. In any order. Inert rows: sequence or slot negative,
- *           token_end not positive or beyond the sequence's length, inert sequences. num_checkpoints is a capacity: fill up
- *           with rows of -1
+ *           token_end not positive or beyond the sequence's length, inert sequences. Lines of other rows differ from each other
+ *           and from every line that the call reads or writes else. num_checkpoints is a capacity: fill up with rows of -1
  * An empty sequence leaves its line alone when slot_in and slot_out are equal, and else copies it (or zeros, without an
  * initial state). q, k, v, g, beta must not overlap an input, the state or each other (GDN_E_INVALID for equal addresses).
  */
@@ -831,8 +831,8 @@ GDN_API gdn_status gdn_tune_conv1d_qkv(gdn_ctx *ctx, const gdn_conv1d_desc *desc
  * The recurrences above on the host, token by token, float64 accumulation: slow, obvious, and how an embedder checks a
  * binding. Same desc and args as the device calls, but every gdn_devptr holds a host address ((uintptr_t)pointer) of any
  * alignment (x_alignment included), max_tokens and max_seqs are not used, and the contents of index arrays and checkpoints are
- * checked: GDN_E_INVALID. Outputs are rounded once, to nearest even. The first allocates O(DK * DV), the second nothing.
- * Thread-safe.
+ * checked, lines of states that two of the call would race for among them: GDN_E_INVALID. Outputs are rounded once, to nearest
+ * even. Both allocate O(num_seqs + num_checkpoints), the first O(DK * DV) too. Thread-safe.
  */
 GDN_API gdn_status gdn_reference_prefill(const gdn_prefill_desc *desc, const gdn_prefill_args *args);
 GDN_API gdn_status gdn_reference_conv1d_qkv(const gdn_conv1d_desc *desc, const gdn_conv1d_args *args);

@@ -67,7 +67,7 @@ static gdn_status check_strides(const gdn_prefill_args *a, const char *tensor, c
     return check_derived(a, tensor, s, dim);
 }
 
-/* Rows of o that share elements would be a race; only what no layout can mean is refused. */
+/* Rows of o that share elements would be a race. */
 static gdn_status check_output_strides(const struct gdni_problem *p, const gdn_prefill_args *a)
 {
     const gdn_strides *s = &a->o_strides;
@@ -78,7 +78,10 @@ static gdn_status check_output_strides(const struct gdni_problem *p, const gdn_p
                         "pass strides of at least "
                         "that, or 0",
                         (long long)s->batch, (long long)s->token, (long long)s->head, p->head_dim_v);
-    return GDN_OK;
+    if (a->num_tokens == 0) return GDN_OK;
+    const int64_t seqs = a->cu_seqlens ? 1 : a->num_seqs, tokens = a->num_tokens / seqs;
+    const struct gdni_rows rows = { "o", gdni_strides_filled(s, p->num_heads, dim, tokens), seqs, tokens, p->num_heads, dim };
+    return gdni_check_rows_apart(&rows);
 }
 
 static gdn_status check_all_strides(const struct gdni_problem *p, const gdn_prefill_args *a)

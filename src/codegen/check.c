@@ -64,6 +64,82 @@ gdn_status gdni_check_apart(const struct gdni_address *addresses, size_t num_wri
     return GDN_OK;
 }
 
+/* ---- Rows ---- */
+
+struct axis {
+    int64_t stride, count;
+};
+
+enum { AXES = 3 };
+
+static void sort_axes(struct axis axes[AXES], bool by_count)
+{
+    for (int i = 1; i < AXES; ++i)
+        for (int j = i; j > 0; --j) {
+            const struct axis a = axes[j - 1], b = axes[j];
+            if (by_count ? a.count <= b.count : a.stride <= b.stride) break;
+            axes[j - 1] = b;
+            axes[j] = a;
+        }
+}
+
+/* By stride: each steps over everything before it. */
+static bool are_nested(const struct axis axes[AXES], int64_t dim)
+{
+    int64_t extent = dim;
+    for (int i = 0; i < AXES; ++i) {
+        if (axes[i].count <= 1) continue;
+        if (axes[i].stride < extent) return false;
+        extent += axes[i].stride * (axes[i].count - 1);
+    }
+    return true;
+}
+
+/* Whether some number of last steps brings a row to within dim of one that is `away` without them: of itself, not none. */
+static bool comes_back(const struct axis *last, int64_t away, bool itself, int64_t dim)
+{
+    const int64_t nearest = -away / last->stride;
+    for (int64_t steps = nearest - 1; steps <= nearest + 1; ++steps) {
+        const int64_t apart = away + steps * last->stride;
+        if (itself && steps == 0) continue;
+        if (steps < last->count && -steps < last->count && apart < dim && -apart < dim) return true;
+    }
+    return false;
+}
+
+/* By count, the longest one last. */
+static bool rows_meet(const struct axis axes[AXES], int64_t dim)
+{
+    for (int64_t i = 0; i < axes[0].count; ++i)
+        for (int64_t j = i ? 1 - axes[1].count : 0; j < axes[1].count; ++j)
+            if (comes_back(&axes[2], i * axes[0].stride + j * axes[1].stride, i == 0 && j == 0, dim)) return true;
+    return false;
+}
+
+gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
+{
+    enum { MOST = 47 }; /* bits: more elements than any address space has */
+    struct axis axes[AXES] = { { r->strides.batch, r->seqs }, { r->strides.token, r->tokens }, { r->strides.head, r->heads } };
+    static const char *const names[AXES] = { "batch", "token", "head" };
+    for (int i = 0; i < AXES; ++i)
+        if (axes[i].count > 1 && axes[i].stride > ((int64_t)1 << MOST) / axes[i].count)
+            return GDN_FAIL(GDN_E_INVALID,
+                            "%s_strides.%s is %lld elements: %lld of them pass 2^%d elements, which no address space has; pass "
+                            "the distance of two, or 0 (packed)",
+                            r->name, names[i], (long long)axes[i].stride, (long long)axes[i].count, MOST);
+    sort_axes(axes, false);
+    if (are_nested(axes, r->dim)) return GDN_OK;
+    sort_axes(axes, true);
+    if (!rows_meet(axes, r->dim)) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID,
+                    "%s_strides come to { batch %lld, token %lld, head %lld }: of %lld sequences, %lld tokens and %lld heads two "
+                    "rows of %lld elements must not overlap; pass larger ones, or 0 (packed)",
+                    r->name, (long long)r->strides.batch, (long long)r->strides.token, (long long)r->strides.head,
+                    (long long)r->seqs, (long long)r->tokens, (long long)r->heads, (long long)r->dim);
+}
+
+/* ---- Sizes ---- */
+
 static gdn_status check_size(const char *name, int64_t value, const char *bound_name, int64_t bound)
 {
     if (value < 0) return GDN_FAIL(GDN_E_INVALID, "%s is %lld: must not be negative", name, (long long)value);

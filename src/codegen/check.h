@@ -43,6 +43,15 @@ struct gdni_address {
 };
 gdn_status gdni_check_apart(const struct gdni_address *addresses, size_t num_written, size_t count);
 
+/* Rows of an output: of `dim` elements each, and how many there are by each stride. */
+struct gdni_rows {
+    const char *name;
+    gdn_strides strides; /* none is 0: gdni_strides_filled() */
+    int64_t seqs, tokens, heads, dim;
+};
+/* No two rows share an element. Exact; at once where a stride passes all rows of the smaller ones, as it does in most layouts. */
+gdn_status gdni_check_rows_apart(const struct gdni_rows *rows);
+
 /* Of a call: within the desc's bounds, and without cu_seqlens a uniform batch. */
 gdn_status gdni_check_sizes(const struct gdni_problem *p, int64_t num_tokens, int64_t num_seqs, gdn_devptr cu_seqlens);
 

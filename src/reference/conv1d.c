@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/first_size.h"
 #include "base/half.h"
+#include "reference/lines.h"
 #include "reference/reference.h"
 
 enum { MAX_WIDTH = 4, MAX_DIM = 256, CHECKPOINT_COLUMNS = 3 };
@@ -167,13 +168,24 @@ static void store_line(const struct gdni_conv1d_run *r, const struct part *part,
         }
 }
 
+static void checkpoint_row(const struct gdni_conv1d_run *r, int64_t m, int64_t row[CHECKPOINT_COLUMNS])
+{
+    for (int i = 0; i < CHECKPOINT_COLUMNS; ++i)
+        row[i] = gdni_load_index(GDN_INDEX_I64, r->a.checkpoints, m * CHECKPOINT_COLUMNS + i);
+}
+
+/* Whether a row asks for something of a sequence. */
+static bool is_checkpoint_of(const int64_t row[CHECKPOINT_COLUMNS], const struct gdni_conv1d_seq *s)
+{
+    return row[0] == s->n && !s->inert && row[1] > 0 && row[1] <= s->len && row[2] >= 0;
+}
+
 static void store_checkpoints(const struct gdni_conv1d_run *r, const struct part *part, const struct gdni_conv1d_seq *s)
 {
     for (int64_t m = 0; m < r->a.num_checkpoints; ++m) {
-        int64_t row[CHECKPOINT_COLUMNS]; /* sequence, token_end, slot */
-        for (int i = 0; i < CHECKPOINT_COLUMNS; ++i)
-            row[i] = gdni_load_index(GDN_INDEX_I64, r->a.checkpoints, m * CHECKPOINT_COLUMNS + i);
-        if (row[0] == s->n && row[1] > 0 && row[1] <= s->len && row[2] >= 0) store_line(r, part, s, row[1], row[2]);
+        int64_t row[CHECKPOINT_COLUMNS];
+        checkpoint_row(r, m, row);
+        if (is_checkpoint_of(row, s)) store_line(r, part, s, row[1], row[2]);
     }
 }
 
@@ -235,6 +247,36 @@ static gdn_status check_slots(const struct gdni_conv1d_run *r, const char *name,
     return GDN_OK;
 }
 
+/* An empty sequence leaves its line alone where it would go back to it. */
+static void add_lines(struct gdni_lines *lines, const struct gdni_conv1d_run *r)
+{
+    for (int64_t n = 0; n < r->a.num_seqs; ++n) {
+        const struct gdni_conv1d_seq s = gdni_conv1d_sequence(r, n);
+        if (s.inert || (s.len == 0 && s.line_in == s.line_out)) continue;
+        if (s.has_initial) gdni_lines_add(lines, GDNI_LINE_READ, s.line_in, n);
+        gdni_lines_add(lines, GDNI_LINE_WRITTEN, s.line_out, n);
+    }
+    for (int64_t m = 0; m < r->a.num_checkpoints; ++m) {
+        int64_t row[CHECKPOINT_COLUMNS]; /* sequence, token_end, slot */
+        checkpoint_row(r, m, row);
+        if (row[0] < 0 || row[0] >= r->a.num_seqs) continue;
+        const struct gdni_conv1d_seq s = gdni_conv1d_sequence(r, row[0]);
+        if (is_checkpoint_of(row, &s)) gdni_lines_add(lines, GDNI_LINE_CHECKPOINT, row[2], m);
+    }
+}
+
+static gdn_status check_lines(const struct gdni_conv1d_run *r)
+{
+    struct gdni_lines lines;
+    if (!r->a.state) return GDN_OK;
+    gdn_status status = gdni_lines_reserve(&lines, 2 * r->a.num_seqs + r->a.num_checkpoints);
+    if (status != GDN_OK) return status;
+    add_lines(&lines, r);
+    status = gdni_lines_check(&lines);
+    gdni_lines_free(&lines);
+    return status;
+}
+
 static gdn_status take_args(struct gdni_conv1d_run *r, const gdn_conv1d_args *args)
 {
     gdn_conv1d_args *a = &r->a;
@@ -251,7 +293,8 @@ static gdn_status take_args(struct gdni_conv1d_run *r, const gdn_conv1d_args *ar
     GDN_TRY(gdni_check_conv1d_apart(a));
     GDN_TRY(gdni_seqlens_take(&r->seqs, a->cu_seqlens, r->p.cu_seqlens_type, a->num_tokens, a->num_seqs));
     GDN_TRY(check_slots(r, "slot_in", a->slot_in, a->slot_in_stride));
-    return check_slots(r, "slot_out", a->slot_out, a->slot_out_stride);
+    GDN_TRY(check_slots(r, "slot_out", a->slot_out, a->slot_out_stride));
+    return check_lines(r);
 }
 
 static void split_channels(struct part parts[3], const struct gdni_conv1d_run *r)

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "codegen/problem.h"
 #include "reference/host_args.h"
+#include "reference/lines.h"
 #include "reference/reference.h"
 
 struct run {
@@ -243,6 +244,42 @@ static gdn_status check_checkpoints(const struct run *r)
     return GDN_OK;
 }
 
+static bool is_inert(const struct sequence *s)
+{
+    return s->from < 0 || s->to < 0;
+}
+
+/* Of the pool of final_state, which initial_state may be. */
+static void add_lines(struct gdni_lines *lines, const struct run *r)
+{
+    const bool one_pool = r->a.initial_state == r->a.final_state;
+    for (int64_t n = 0; n < r->a.num_seqs; ++n) {
+        const struct sequence s = sequence_at(r, n);
+        if (is_inert(&s)) continue;
+        if (one_pool && s.starts_from_line) gdni_lines_add(lines, GDNI_LINE_READ, s.from, n);
+        gdni_lines_add(lines, GDNI_LINE_WRITTEN, s.to, n);
+    }
+    for (int64_t i = 0; i < r->a.num_checkpoints; ++i) {
+        int64_t row[3];
+        checkpoint_row(r, i, row);
+        if (row[0] < 0 || row[0] >= r->a.num_seqs || row[1] <= 0 || row[1] % 64 || row[2] < 0) continue;
+        const struct sequence s = sequence_at(r, row[0]);
+        if (!is_inert(&s) && row[1] <= s.len) gdni_lines_add(lines, GDNI_LINE_CHECKPOINT, row[2], i);
+    }
+}
+
+static gdn_status check_lines(const struct run *r)
+{
+    struct gdni_lines lines;
+    if (!r->a.final_state) return GDN_OK;
+    gdn_status status = gdni_lines_reserve(&lines, 2 * r->a.num_seqs + r->a.num_checkpoints);
+    if (status != GDN_OK) return status;
+    add_lines(&lines, r);
+    status = gdni_lines_check(&lines);
+    gdni_lines_free(&lines);
+    return status;
+}
+
 /* Rows past the last sequence. */
 static void zero_padding(struct run *r)
 {
@@ -302,7 +339,8 @@ static gdn_status take_args(struct run *r, const gdn_prefill_args *args)
     GDN_TRY(gdni_seqlens_take(&r->seqs, a->cu_seqlens, r->p.cu_seqlens_type, a->num_tokens, a->num_seqs));
     fill_strides(r);
     GDN_TRY(check_slots(r));
-    return check_checkpoints(r);
+    GDN_TRY(check_checkpoints(r));
+    return check_lines(r);
 }
 
 static gdn_status run_all(struct run *r)
@@ -316,7 +354,7 @@ static gdn_status run_all(struct run *r)
     r->o = r->u + dv;
     for (int64_t n = 0; n < r->a.num_seqs; ++n) {
         const struct sequence s = sequence_at(r, n);
-        for (int64_t h = 0; s.from >= 0 && s.to >= 0 && h < r->p.num_heads; ++h)
+        for (int64_t h = 0; !is_inert(&s) && h < r->p.num_heads; ++h)
             run_head(r, &s, n, h);
     }
     zero_padding(r);

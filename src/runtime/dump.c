@@ -88,6 +88,7 @@ static void json_calls(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_str(sb, ", \"calls\": [");
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
+        if (bucket > 0 && gdni_bucket_edge(bucket - 1) >= bound) break; /* no call of the plan is as long */
         const int64_t tokens = edge < bound ? edge : bound;
         const int few = gdni_plan_variant_of_few(v->plan, tokens, 1);
         if ((few >= 0 ? few : v->plan->variant_of_bucket[bucket]) != v->index) continue;

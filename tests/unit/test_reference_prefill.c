@@ -946,7 +946,7 @@ Test(reference_prefill, out_of_memory_is_a_status)
 {
     struct tiny t;
     tiny_make(&t);
-    gdni_mem_fail_after(0);
+    gdni_mem_fail_after(1); /* behind the lines of states */
     expect_refusal(&t, GDN_E_NOMEM, "64 x 64");
     gdni_mem_fail_after(-1);
     tiny_run(&t);
