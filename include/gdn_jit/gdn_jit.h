@@ -261,7 +261,8 @@ typedef struct gdn_strides {
 
 /*
  * One call's tensors, all in device memory. q, k, v, o and the states are 16-byte aligned, and so are their strides (multiples
- * of 8 elements); g, beta, a_log, dt_bias and index arrays are aligned to their elements.
+ * of 8 elements of 16 bits, of 4 of float32 states); no two rows of o overlap (GDN_E_INVALID). g, beta, a_log, dt_bias and
+ * index arrays are aligned to their elements.
  *   q  [tokens, num_q_heads, head_dim_qk]   io_type, q_strides
  *   k  [tokens, num_k_heads, head_dim_qk]   io_type, k_strides
  *   v  [tokens, num_v_heads, head_dim_v]    io_type, v_strides
@@ -439,7 +440,11 @@ enum {
     GDN_PLAN_GENERIC = 2u,
     /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */
     GDN_PLAN_HEURISTIC = 4u,
-    /* Parameters that were measured, or GDN_E_NOT_TUNED; few sequences have a kernel of their own only if a table says so. */
+    /*
+     * Parameters that were measured, or GDN_E_NOT_TUNED: for calls of any number of sequences in each bucket up to max_tokens.
+     * Few sequences have a kernel of their own only if a table says so. The tables that are built in have no entries for
+     * in-kernel norms, nor for short calls of any number of sequences: this flag is for tables of your own.
+     */
     GDN_PLAN_TUNED_ONLY = 8u,
     /*
      * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
@@ -548,7 +553,8 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
  * Enqueues one kernel on stream (where it uses the workspace, a small memset before it) and returns. The current CUDA context
  * must be the primary context of a device that the plan was loaded on. GDN_E_NOT_LOADED otherwise; GDN_E_INVALID for an
  * argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned. The kernel's grid follows from num_tokens and
- * num_seqs, which a captured graph keeps: a replay may use other cu_seqlens within them.
+ * num_seqs, which a captured graph keeps: a replay may use other cu_seqlens within them. Without tokens and sequences there is
+ * nothing to do: GDN_OK, on a plan that is not loaded too, and pointers may be null.
  *
  * workspace 0 with workspace_size 0 is legal, but where GDN_PLAN_BATCH_INVARIANT cuts sequences (GDN_E_WORKSPACE): the call
  * then runs a kernel that needs none, within the same error bounds and, for given sequences, with the same bits in every batch
@@ -606,7 +612,7 @@ typedef struct gdn_cache_entry {
 typedef int (*gdn_cache_entry_fn)(void *user, const gdn_cache_entry *entry);
 /*
  * Calls fn for each entry of the cache directory, sorted by path; a nonzero return stops with GDN_E_CANCELLED. GDN_E_IO: the
- * directory cannot be read whole; fn was not called.
+ * directory cannot be read whole; fn was not called. A context that keeps cubins in memory only has none: GDN_OK.
  */
 GDN_API gdn_status gdn_cache_list(gdn_ctx *ctx, gdn_cache_entry_fn fn, void *user);
 
@@ -687,8 +693,8 @@ GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
  * Measured choices of parameters: values, in JSON files that people can read and merge (gdn-jit-tuning(5), docs/tuning.md). A
  * context starts with the tables that are built in, then takes gdn_config.tuning_path in turn; what comes later goes before
  * what was there. Plans that exist are not changed. For each slot, which is a bucket of tokens and a class of sequences, a plan
- * asks for the entry of its GPU, then for that of its GPU and a slot beside it, then for another GPU's of its arch, then the
- * model. Nothing here measures, and no plan ever does. Thread-safe.
+ * asks for the entry of its GPU, then for that of its GPU and a slot beside it, if that beat the model there, then for another
+ * GPU's of its arch, then the model. Nothing here measures, and no plan ever does. Thread-safe.
  */
 typedef struct gdn_tuning_entry {
     size_t struct_size;

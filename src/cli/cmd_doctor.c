@@ -147,10 +147,18 @@ static void print_findings(const struct cli_findings *findings, enum cli_part pa
             printf("%-7s %-8s %s\n", "", findings->items[i].stops_warm ? "problem" : "note", findings->items[i].text);
 }
 
+/* What of a part keeps warm from its work, though the part is there; NULL: nothing. */
+static const char *problem_of(const struct cli_findings *findings, enum cli_part part)
+{
+    for (size_t i = 0; i < findings->count; ++i)
+        if (findings->items[i].part == part && findings->items[i].stops_warm) return findings->items[i].text;
+    return NULL;
+}
+
 static void print_part(enum cli_part part, const char *text, const struct cli_findings *findings)
 {
     if (text[0])
-        printf("%-7s %-8s %s\n", cli_part_names[part], "ok", text);
+        printf("%-7s %-8s %s\n", cli_part_names[part], problem_of(findings, part) ? "unusable" : "ok", text);
     else
         printf("%-7s missing\n", cli_part_names[part]);
     print_findings(findings, part);
@@ -217,13 +225,15 @@ static void print_text(const struct cli_facts *f, const struct cli_findings *fin
 
 /* ---- JSON ---- */
 
-static void add_part(cJSON *root, const char *name, const char *text, const char *problem)
+static void add_part(cJSON *root, enum cli_part part, const char *text, const char *problem,
+                     const struct cli_findings *findings)
 {
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddBoolToObject(o, "ok", text[0] != '\0');
+    const char *found = problem_of(findings, part);
+    cJSON_AddBoolToObject(o, "ok", text[0] != '\0' && !found);
     cJSON_AddStringToObject(o, "text", text);
-    cJSON_AddStringToObject(o, "problem", problem);
-    cJSON_AddItemToObject(root, name, o);
+    cJSON_AddStringToObject(o, "problem", !problem[0] && found ? found : problem);
+    cJSON_AddItemToObject(root, cli_part_names[part], o);
 }
 
 static cJSON *devices_json(const struct cli_facts *f)
@@ -298,9 +308,9 @@ static void print_json(const struct cli_facts *f, const struct cli_findings *fin
     const gdn_doctor *d = &f->doctor;
     cJSON *root = cJSON_CreateObject();
     cJSON_AddBoolToObject(root, "ready", !cli_stops_warm(findings));
-    add_part(root, "driver", d->driver, d->driver_problem);
-    add_part(root, "nvrtc", d->nvrtc, d->nvrtc_problem);
-    add_part(root, "cache", d->cache, d->cache_problem);
+    add_part(root, CLI_PART_DRIVER, d->driver, d->driver_problem, findings);
+    add_part(root, CLI_PART_NVRTC, d->nvrtc, d->nvrtc_problem, findings);
+    add_part(root, CLI_PART_CACHE, d->cache, d->cache_problem, findings);
     cJSON_AddItemToObject(root, "devices", devices_json(f));
     cJSON_AddItemToObject(root, "archs", archs_json(f));
     cJSON_AddItemToObject(root, "known_gpus", gpus_json(f));

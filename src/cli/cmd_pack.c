@@ -145,7 +145,7 @@ static int check_options(const struct cli_options *o, bool all)
     if (all && (o->model_option || o->ops || o->archs.count || o->gpus.count || o->tunings.count))
         return cli_fail(CLI_USAGE, "without --model, --shapes and --from every entry of the cache directory is packed: "
                                    "name what is wanted, or leave the other options out");
-    return CLI_OK;
+    return o->tar ? cli_tar_check(o->tar) : CLI_OK;
 }
 
 static int run(struct pack *p, const struct cli_options *o, gdn_ctx **ctx)

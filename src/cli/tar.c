@@ -120,8 +120,19 @@ static int write_archive(const char *path, const char *dir, const struct cli_nam
     return code;
 }
 
+int cli_tar_check(const char *path)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0)
+        return cli_fail(CLI_USAGE, "--tar -: is written beside its place, which standard output has not: name a file");
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return cli_fail(CLI_USAGE, "--tar %s: what has this name is no regular file: name another", path);
+    return CLI_OK;
+}
+
 int cli_tar_write(const char *path, const char *dir)
 {
+    CLI_TRY(cli_tar_check(path));
     struct cli_names files = { 0 };
     char *plain = cli_strdup(dir); /* as nftw() begins its paths with it: without slashes at the end */
     size_t len = strlen(plain);

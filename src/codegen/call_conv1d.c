@@ -26,7 +26,8 @@ static gdn_status check_x_pitch(const struct gdni_problem *p, const char *member
 static gdn_status check_x(const struct gdni_problem *p, const gdn_conv1d_args *a, bool rows)
 {
     const struct gdni_pointer x = { "x", a->x, rows, p->x_alignment };
-    GDN_TRY(gdni_check_pointers(&x, 1));
+    const gdn_status status = gdni_check_pointers(&x, 1);
+    if (status != GDN_OK) return a->x ? gdni_fail_in(status, "the plan's x_alignment is %d", p->x_alignment) : status;
     if (p->x_layout == GDN_CONV_X_PACKED && a->x_group_stride)
         return GDN_FAIL(GDN_E_INVALID,
                         "x_group_stride is %lld but the plan's x_layout is GDN_CONV_X_PACKED: plan with "

@@ -132,8 +132,8 @@ gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
     sort_axes(axes, true);
     if (!rows_meet(axes, r->dim)) return GDN_OK;
     return GDN_FAIL(GDN_E_INVALID,
-                    "%s_strides come to { batch %lld, token %lld, head %lld }: of %lld sequences, %lld tokens and %lld heads two "
-                    "rows of %lld elements must not overlap; pass larger ones, or 0 (packed)",
+                    "%s_strides come to { batch %lld, token %lld, head %lld }: of %lld sequences, %lld tokens and %lld heads "
+                    "two rows of %lld elements must not overlap; pass larger ones, or 0 (packed)",
                     r->name, (long long)r->strides.batch, (long long)r->strides.token, (long long)r->strides.head,
                     (long long)r->seqs, (long long)r->tokens, (long long)r->heads, (long long)r->dim);
 }
@@ -143,6 +143,9 @@ gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
 static gdn_status check_size(const char *name, int64_t value, const char *bound_name, int64_t bound)
 {
     if (value < 0) return GDN_FAIL(GDN_E_INVALID, "%s is %lld: must not be negative", name, (long long)value);
+    if (value > INT32_MAX)
+        return GDN_FAIL(GDN_E_INVALID, "%s is %lld: no call may have more than %d; split the batch", name, (long long)value,
+                        INT32_MAX);
     if (value > bound)
         return GDN_FAIL(GDN_E_INVALID, "%s is %lld, %s is %lld: use a desc with a larger bound", name, (long long)value,
                         bound_name, (long long)bound);

@@ -49,7 +49,7 @@ struct gdni_rows {
     gdn_strides strides; /* none is 0: gdni_strides_filled() */
     int64_t seqs, tokens, heads, dim;
 };
-/* No two rows share an element. Exact; at once where a stride passes all rows of the smaller ones, as it does in most layouts. */
+/* No two rows share an element. Exact; at once where each stride passes all rows of the smaller ones, as in most layouts. */
 gdn_status gdni_check_rows_apart(const struct gdni_rows *rows);
 
 /* Of a call: within the desc's bounds, and without cu_seqlens a uniform batch. */

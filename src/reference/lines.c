@@ -47,16 +47,16 @@ static gdn_status check_two(const struct gdni_line_use *a, const struct gdni_lin
     const long long line = (long long)b->line, first = (long long)a->by, second = (long long)b->by;
     if (b->access == GDNI_LINE_READ) return GDN_OK;
     if (b->access == GDNI_LINE_CHECKPOINT)
-        return GDN_FAIL(GDN_E_INVALID, "checkpoints[%lld] goes to line %lld, which %s %lld has: give it a line of its own", second,
-                        line, a->access == GDNI_LINE_CHECKPOINT ? "row" : "sequence", first);
+        return GDN_FAIL(GDN_E_INVALID, "checkpoints[%lld] goes to line %lld, which %s %lld has: give it a line of its own",
+                        second, line, a->access == GDNI_LINE_CHECKPOINT ? "row" : "sequence", first);
     if (a->access == GDNI_LINE_WRITTEN)
         return GDN_FAIL(GDN_E_INVALID,
-                        "sequences %lld and %lld write line %lld: slot_out, or slot_in where that is null, has to differ", first,
-                        second, line);
+                        "sequences %lld and %lld write line %lld: slot_out, or slot_in where that is null, has to differ",
+                        first, second, line);
     if (first == second) return GDN_OK; /* in place */
     return GDN_FAIL(GDN_E_INVALID,
-                    "sequence %lld reads line %lld, which sequence %lld writes: slot_out has to be a line that no other sequence "
-                    "of the call reads",
+                    "sequence %lld reads line %lld, which sequence %lld writes: slot_out has to be a line that no other "
+                    "sequence of the call reads",
                     first, line, second);
 }
 

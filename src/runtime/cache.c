@@ -52,7 +52,8 @@ static bool add_bundle(struct gdni_cache *cache, const char *path)
     if (gdni_cache_dir_bundle(bundle, path))
         ++cache->num_bundles;
     else
-        gdni_log(cache->log, GDN_LOG_WARN, "bundle is not used: %s", bundle->problem);
+        gdni_log(cache->log, GDN_LOG_WARN, "bundle is not used: %s",
+                 *path ? bundle->problem : "its name in bundle_dirs is empty");
     return true;
 }
 

@@ -312,8 +312,16 @@ static int publish_named(int dir, const char *name, const void *bytes, size_t si
     return err;
 }
 
+/* A link, a device, a folder: whoever put it there did not mean it to go. */
+static bool is_no_file(int dir, const char *name)
+{
+    struct stat st;
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode);
+}
+
 int gdni_fs_publish(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
+    if (flags & GDNI_FS_REPLACE && is_no_file(dir, name)) return EEXIST;
     if (!(flags & GDNI_FS_NAMED)) {
         const int err = publish_unnamed(dir, name, bytes, size, mode, flags);
         if (!wants_named(err)) return err;

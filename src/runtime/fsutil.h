@@ -40,7 +40,7 @@ int gdni_fs_read(int fd, void *bytes, size_t size);
 int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written);
 
 enum {
-    GDNI_FS_REPLACE = 1u, /* take the place of what has the name; without it EEXIST */
+    GDNI_FS_REPLACE = 1u, /* take the place of a file of the name; without it, and of what is no regular file, EEXIST */
     GDNI_FS_NAMED = 2u,   /* do as on a file system without O_TMPFILE */
     GDNI_FS_UMASK = 4u    /* the umask takes its bits of the mode */
 };

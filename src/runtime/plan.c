@@ -85,9 +85,14 @@ static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
     return GDN_OK;
 }
 
+static int num_sms(const gdn_target *target, const struct gdni_arch *arch)
+{
+    return target->num_sms > 0 ? target->num_sms : arch->default_sms;
+}
+
 int gdni_plan_num_sms(const gdn_plan *plan)
 {
-    return plan->target.num_sms > 0 ? plan->target.num_sms : plan->arch->default_sms;
+    return num_sms(&plan->target, plan->arch);
 }
 
 int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
@@ -124,19 +129,28 @@ static size_t workspace_size(const gdn_plan *plan)
 }
 
 /* Where bits may not depend on the call, neither may what it is given. */
-static gdn_status size_workspace(gdn_plan *plan)
+static bool needs_workspace(const struct gdni_problem *p, const struct gdni_spec *spec)
 {
-    const struct gdni_problem *p = &plan->problem;
-    plan->workspace_size = workspace_size(plan);
-    plan->needs_workspace =
-        p->batch_invariant && !p->whole_sequences && gdni_partition_possible(&plan->specs[0], p->max_tokens);
-    if (!plan->needs_workspace || plan->workspace_size <= GDNI_MOST_WORKSPACE) return GDN_OK;
+    return p->batch_invariant && !p->whole_sequences && gdni_partition_possible(spec, p->max_tokens);
+}
+
+/* Of a plan that needs one. */
+static gdn_status check_workspace(const struct gdni_problem *p, size_t size)
+{
+    if (size <= GDNI_MOST_WORKSPACE) return GDN_OK;
     return GDN_FAIL(
         GDN_E_UNSUPPORTED,
         "max_tokens is %lld and max_seqs is %lld: with GDN_PLAN_BATCH_INVARIANT and %d heads such calls need "
         "%zu bytes of workspace, and at most %d are asked for: lower them, or plan with "
         "GDN_PLAN_WHOLE_SEQUENCES as well",
-        (long long)p->max_tokens, (long long)p->max_seqs, p->num_heads, plan->workspace_size, GDNI_MOST_WORKSPACE);
+        (long long)p->max_tokens, (long long)p->max_seqs, p->num_heads, size, GDNI_MOST_WORKSPACE);
+}
+
+static gdn_status size_workspace(gdn_plan *plan)
+{
+    plan->workspace_size = workspace_size(plan);
+    plan->needs_workspace = needs_workspace(&plan->problem, &plan->specs[0]);
+    return plan->needs_workspace ? check_workspace(&plan->problem, plan->workspace_size) : GDN_OK;
 }
 
 /* given: the parameters to run; NULL: as the plan finds best. */
@@ -277,6 +291,11 @@ static gdn_status find_support(const gdn_target *target, const struct gdni_probl
     GDN_TRY(gdni_arch_find(target->arch, &arch));
     gdni_params_heuristic(&params, problem, arch, target->num_sms, gdni_bucket_of(problem->max_tokens));
     GDN_TRY(gdni_spec_build(&spec, problem, arch, &params));
+    if (needs_workspace(problem, &spec)) {
+        struct gdni_workspace needs; /* of the largest call, and of all kernels of the plan, which differ in nothing */
+        gdni_workspace_of(&needs, &spec, problem, num_sms(target, arch), problem->max_tokens, problem->max_seqs);
+        GDN_TRY(check_workspace(problem, needs.size));
+    }
     const enum gdni_kernel kernel = gdni_kernel_choose(problem, arch, &reason);
     snprintf(out->kernel, sizeof out->kernel, "%s", gdni_kernel_info(kernel)->name);
     snprintf(out->reason, sizeof out->reason, "%s", reason);

@@ -119,12 +119,18 @@ static void quote(struct gdni_strbuf *sb, const char *word)
     gdni_sb_str(sb, "'");
 }
 
-/* Where the cache is, if there is one and the tool would not look there by itself. */
-static void name_cache(struct gdni_strbuf *sb, const gdn_ctx *ctx)
+/* Into the context's cache, named where the tool would not look there by itself; or, where it has none, a bundle for it. */
+static void print_tool(struct gdni_strbuf *sb, const gdn_ctx *ctx)
 {
     char absolute[PATH_MAX];
     const char *dir = gdn_cache_dir(ctx);
-    if (!ctx->cache_named || !dir) return;
+    if (ctx->env.disable_compile) gdni_sb_str(sb, "GDN_JIT_DISABLE_COMPILE=0 ");
+    if (!dir) {
+        gdni_sb_str(sb, "gdn-jit-cache pack --from - --output BUNDLE");
+        return;
+    }
+    gdni_sb_str(sb, "gdn-jit-cache warm --from -");
+    if (!ctx->cache_named) return;
     gdni_sb_str(sb, " --cache-dir ");
     quote(sb, realpath(dir, absolute) ? absolute : dir);
 }
@@ -133,8 +139,8 @@ gdn_status gdni_record_print_command(struct gdni_strbuf *sb, const gdn_plan *pla
 {
     gdni_sb_str(sb, "echo '");
     GDN_TRY(print_quotable(sb, plan, flags));
-    gdni_sb_str(sb, "' | gdn-jit-cache warm --from -");
-    name_cache(sb, plan->ctx);
+    gdni_sb_str(sb, "' | ");
+    print_tool(sb, plan->ctx);
     return sb->failed ? GDN_FAIL(GDN_E_NOMEM, "out of memory: the command that adds a plan") : GDN_OK;
 }
 

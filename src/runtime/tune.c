@@ -351,7 +351,10 @@ static gdn_status take_target(struct gdni_tune *t)
     const gdn_target *given = t->options.target;
     if (given) GDN_TRY(gdni_take_target(&t->target, given));
     if (given && t->options.steps == GDN_TUNE_COMPILE) return GDN_OK;
-    GDN_TRY(gdni_driver_get(t->ctx->driver, &cuda));
+    const gdn_status status = gdni_driver_get(t->ctx->driver, &cuda);
+    if (status != GDN_OK && t->options.steps == GDN_TUNE_COMPILE)
+        return gdni_fail_in(status, "GDN_TUNE_COMPILE without options.target asks the device what it is: give the target, or");
+    GDN_TRY(status);
     GDN_TRY(gdni_device_find(cuda, t->options.device, &device));
     GDN_TRY(gdni_device_target(cuda, device, &seen));
     if (given) return check_same_gpu(&t->target, &seen, t->options.device);

@@ -64,6 +64,14 @@ has "$err" "$room/bundle"
 run 1 pack $conv -d "$room/none" --nvrtc /nowhere/libnvrtc.so -o "$room/half" --tar "$room/half.tar"
 has "$err" "nothing was packed"
 [ ! -e "$room/half" ] && [ ! -e "$room/half.tar" ] || fail "left a bundle that is not whole"
+# What is no regular file was not put there to be replaced: nothing is built, and it stays.
+mkfifo "$room/pipe" && ln -s "$room/bundle.tar" "$room/link.tar" && mkdir "$room/folder.tar"
+for place in "$room/pipe" "$room/link.tar" "$room/folder.tar" -; do
+    run 2 pack $conv -d "$room/unused" --tar "$place"
+    has "$err" "--tar $place"
+done
+[ -p "$room/pipe" ] && [ -L "$room/link.tar" ] && [ -d "$room/folder.tar" ] && [ ! -e "$room/unused" ] ||
+    fail "--tar took the place of something, or built"
 run 1 pack $conv -d "$d" --tar "$room/no/such/folder.tar"
 has "$err" "$room/no/such/folder.tar"
 mkdir "$room/full"

@@ -32,6 +32,10 @@ FAKE_NVRTC_VERSION=12.8 finds 0 nvrtc False "sm_103a needs NVRTC 12.9 or newer"
 FAKE_NVRTC_RESULT=7 finds 1 nvrtc True "libnvrtc-builtins.so.13.0 must lie beside libnvrtc.so.13"
 FAKE_NVRTC_RESULT=6 finds 1 nvrtc True "NVRTC compiles for no arch"
 finds 1 cache True "/proc cannot be written" -d /proc
+run 1 doctor -d /proc --nvrtc "$fake"
+has "$out" "cache   unusable /proc"
+run 1 doctor -d /proc --nvrtc "$fake" --json
+json '(d["cache"]["ok"], "/proc cannot be written" in d["cache"]["problem"])' "(False, True)"
 finds 1 cache True "or name another directory with --cache-dir or GDN_JIT_CACHE_DIR" -d /proc
 GDN_JIT_DISABLE_CACHE=1 run 1 doctor --nvrtc "$fake" --json
 json '[(f["part"], f["stops_warm"]) for f in d["findings"] if f["part"] == "cache"]' "[('cache', True)]"

@@ -61,7 +61,7 @@ layer src/base '(gdn_jit|base)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJ
 layer src/codegen '(gdn_jit|base|codegen)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h|xxhash\.h"
 layer src/tuner '(gdn_jit|base|codegen|tuner)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h"
 layer src/runtime '(gdn_jit|base|codegen|tuner|runtime)/[a-z_0-9]+\.(h|def)' '.*'
-layer src/reference '(gdn_jit|base|reference)/[a-z_0-9]+\.h|codegen/problem\.h' "$libc"
+layer src/reference '(gdn_jit|base|reference)/[a-z_0-9]+\.h|codegen/problem\.h' "$libc|stdlib\.h"
 layer src/cli '(gdn_jit/|cli/)?[a-z_0-9]+\.h' '.*'
 layer examples '(gdn_jit/|[a-z_0-9]+/)?[a-z_0-9]+\.h' '.*'
 layer bench '(gdn_jit/|support/|common/)?[a-z_0-9]+\.h' '.*'

@@ -87,7 +87,9 @@ Test(lines, a_line_that_one_sequence_reads_and_another_writes_is_refused_in_one_
 
 Test(lines, a_checkpoint_has_a_line_of_its_own)
 {
-    struct call c = { .in = { 0, 1, 2 }, .out = { 0, 1, 2 }, .checkpoints = { { 0, 64, 5 }, { 2, 64, 5 } }, .num_checkpoints = 2 };
+    struct call c = {
+        .in = { 0, 1, 2 }, .out = { 0, 1, 2 }, .checkpoints = { { 0, 64, 5 }, { 2, 64, 5 } }, .num_checkpoints = 2
+    };
     expect_refused(&c, "checkpoints[1] goes to line 5, which row 0 has");
     c.checkpoints[1][2] = 0;
     expect_refused(&c, "checkpoints[1] goes to line 0, which sequence 0 has");

@@ -571,6 +571,12 @@ Test(plan, support_says_what_a_plan_would_refuse)
     cr_expect_str_eq(support.reason, gdn_last_error());
     cr_expect(strstr(support.reason, "128, 96"), "%s", support.reason);
     desc = fake_prefill_desc();
+    gdn_plan *plan = NULL;
+    desc.max_tokens = INT32_MAX;
+    cr_expect_eq(gdn_plan_prefill(host.ctx, &target, &desc, GDN_PLAN_BATCH_INVARIANT, &plan), GDN_E_UNSUPPORTED);
+    cr_expect_eq(gdn_prefill_support(&target, &desc, GDN_PLAN_BATCH_INVARIANT, &support), GDN_E_UNSUPPORTED);
+    cr_expect(strstr(support.reason, "max_tokens is 2147483647"), "%s", support.reason);
+    desc = fake_prefill_desc();
     strcpy(target.arch, "sm_70");
     cr_expect_neq(gdn_prefill_support(&target, &desc, 0, &support), GDN_OK);
     cr_expect(strstr(support.reason, "sm_70"), "%s", support.reason);

@@ -313,7 +313,8 @@ Test(record, strict_mode_gives_the_command_that_would_add_it)
         cr_assert_eq(plan(ctx, "NVIDIA H200", 70000, by_plan ? GDN_PLAN_CACHED_ONLY : 0, &p), GDN_E_NOT_CACHED);
         const char *sentence = gdn_last_error();
         cr_assert(strstr(sentence, by_plan ? "GDN_PLAN_CACHED_ONLY forbids" : "GDN_CTX_NO_COMPILE forbids"), "%s", sentence);
-        const char *from = strstr(sentence, "echo '"), *to = strstr(sentence, "' | gdn-jit-cache warm --from -");
+        const char *from = strstr(sentence, "echo '"),
+                   *to = strstr(sentence, "' | gdn-jit-cache pack --from - --output BUNDLE");
         cr_assert(from && to && to > from, "%s", sentence);
         size_t size;
         char *text = store_read(list, &size); /* what is recorded is what the command says */
@@ -328,6 +329,26 @@ Test(record, strict_mode_gives_the_command_that_would_add_it)
         cr_assert_eq(stats.compiles, 0u);
         gdn_ctx_destroy(ctx);
     }
+}
+
+/* By the context's own cache directory; past the variable that forbids it to the tool too. */
+Test(record, the_command_warms_the_cache_that_the_context_has)
+{
+    char dir[64];
+    gdn_config cfg = GDN_CONFIG_INIT;
+    gdn_ctx *ctx = NULL;
+    gdn_plan *p = NULL;
+    fake_make_dir(dir);
+    setenv("GDN_JIT_DISABLE_COMPILE", "1", 1);
+    cfg.cache_dir = dir;
+    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(plan(ctx, "NVIDIA H200", 70000, 0, &p), GDN_E_NOT_CACHED);
+    cr_expect(strstr(gdn_last_error(), "' | GDN_JIT_DISABLE_COMPILE=0 gdn-jit-cache warm --from - --cache-dir '"), "%s",
+              gdn_last_error());
+    gdn_ctx_destroy(ctx);
+    unsetenv("GDN_JIT_DISABLE_COMPILE");
+    fake_remove_dir(dir);
 }
 
 /* There is nowhere to warm: what is wrong with the directory is what helps. */

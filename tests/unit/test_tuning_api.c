@@ -338,6 +338,23 @@ Test(tuning_api, who_may_read_what_is_saved_is_what_the_umask_leaves)
     leave(&r);
 }
 
+Test(tuning_api, what_is_no_regular_file_is_not_replaced)
+{
+    struct room r;
+    struct stat st;
+    enter(&r);
+    const gdn_target target = test_target(r.host.ctx);
+    const struct gdni_tuning_entry entry = conv_entry(0, 16);
+    write_table(r.file, GPU, 132, &entry, 1);
+    cr_assert_eq(gdn_tuning_load(r.host.ctx, r.file, 0, NULL, NULL, NULL), GDN_OK, "%s", gdn_last_error());
+    unlink(r.other);
+    cr_assert_eq(symlink(r.file, r.other), 0);
+    cr_expect_eq(gdn_tuning_save(r.host.ctx, &target, r.other), GDN_E_IO);
+    cr_expect(fake_error_says("no regular file"), "%s", gdn_last_error());
+    cr_expect(lstat(r.other, &st) == 0 && S_ISLNK(st.st_mode));
+    leave(&r);
+}
+
 Test(tuning_api, bad_arguments_are_named)
 {
     struct room r;
