@@ -132,7 +132,6 @@ int cli_tar_check(const char *path)
 
 int cli_tar_write(const char *path, const char *dir)
 {
-    CLI_TRY(cli_tar_check(path));
     struct cli_names files = { 0 };
     char *plain = cli_strdup(dir); /* as nftw() begins its paths with it: without slashes at the end */
     size_t len = strlen(plain);

@@ -69,6 +69,11 @@ static const char *known_archs(char *buf, size_t size)
     return buf;
 }
 
+int gdni_arch_sms(const struct gdni_arch *arch, int num_sms)
+{
+    return num_sms > 0 ? num_sms : arch->default_sms;
+}
+
 gdn_status gdni_arch_find(const char *name, const struct gdni_arch **out)
 {
     for (int i = 0; i < NUM_ARCHS; ++i)

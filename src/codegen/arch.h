@@ -17,6 +17,9 @@ struct gdni_arch {
     int default_sms;    /* of the common GPU of this arch: what "the arch alone" is tuned for */
 };
 
+/* How many SMs to reckon with: those that are given, or, where that is 0, the common GPU's of the arch. */
+int gdni_arch_sms(const struct gdni_arch *arch, int num_sms);
+
 /* GDN_E_UNSUPPORTED with the list of known archs. */
 gdn_status gdni_arch_find(const char *name, const struct gdni_arch **out);
 /* By compute capability of a device. */

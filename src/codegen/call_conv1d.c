@@ -98,12 +98,10 @@ static gdn_status check_output(const struct gdni_problem *p, const gdn_conv1d_ar
             "or no cu_seqlens",
             o->name, (long long)o->strides->batch);
     GDN_TRY(check_derived(a, o));
-    if (a->num_tokens == 0) return GDN_OK;
-    const int64_t seqs = a->cu_seqlens ? 1 : a->num_seqs, tokens = a->num_tokens / seqs;
-    const struct gdni_rows apart = {
-        o->name, gdni_strides_filled(o->strides, o->heads, o->dim, tokens), seqs, tokens, o->heads, o->dim
+    const struct gdni_rows of_heads = {
+        o->name, *o->strides, a->num_tokens, a->cu_seqlens ? 1 : a->num_seqs, o->heads, o->dim
     };
-    return gdni_check_rows_apart(&apart);
+    return gdni_check_rows_apart(&of_heads);
 }
 
 static gdn_status check_outputs(const struct gdni_problem *p, const gdn_conv1d_args *a, bool rows)

@@ -78,9 +78,7 @@ static gdn_status check_output_strides(const struct gdni_problem *p, const gdn_p
                         "pass strides of at least "
                         "that, or 0",
                         (long long)s->batch, (long long)s->token, (long long)s->head, p->head_dim_v);
-    if (a->num_tokens == 0) return GDN_OK;
-    const int64_t seqs = a->cu_seqlens ? 1 : a->num_seqs, tokens = a->num_tokens / seqs;
-    const struct gdni_rows rows = { "o", gdni_strides_filled(s, p->num_heads, dim, tokens), seqs, tokens, p->num_heads, dim };
+    const struct gdni_rows rows = { "o", *s, a->num_tokens, a->cu_seqlens ? 1 : a->num_seqs, p->num_heads, dim };
     return gdni_check_rows_apart(&rows);
 }
 

@@ -119,7 +119,10 @@ static bool rows_meet(const struct axis axes[AXES], int64_t dim)
 gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
 {
     enum { MOST = 47 }; /* bits: more elements than any address space has */
-    struct axis axes[AXES] = { { r->strides.batch, r->seqs }, { r->strides.token, r->tokens }, { r->strides.head, r->heads } };
+    if (r->num_tokens == 0) return GDN_OK;
+    const int64_t tokens = r->num_tokens / r->num_seqs;
+    const gdn_strides s = gdni_strides_filled(&r->strides, r->heads, r->dim, tokens);
+    struct axis axes[AXES] = { { s.batch, r->num_seqs }, { s.token, tokens }, { s.head, r->heads } };
     static const char *const names[AXES] = { "batch", "token", "head" };
     for (int i = 0; i < AXES; ++i)
         if (axes[i].count > 1 && axes[i].stride > ((int64_t)1 << MOST) / axes[i].count)
@@ -134,8 +137,8 @@ gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
     return GDN_FAIL(GDN_E_INVALID,
                     "%s_strides come to { batch %lld, token %lld, head %lld }: of %lld sequences, %lld tokens and %lld heads "
                     "two rows of %lld elements must not overlap; pass larger ones, or 0 (packed)",
-                    r->name, (long long)r->strides.batch, (long long)r->strides.token, (long long)r->strides.head,
-                    (long long)r->seqs, (long long)r->tokens, (long long)r->heads, (long long)r->dim);
+                    r->name, (long long)s.batch, (long long)s.token, (long long)s.head, (long long)r->num_seqs,
+                    (long long)tokens, (long long)r->heads, (long long)r->dim);
 }
 
 /* ---- Sizes ---- */

@@ -46,8 +46,8 @@ gdn_status gdni_check_apart(const struct gdni_address *addresses, size_t num_wri
 /* Rows of an output: of `dim` elements each, and how many there are by each stride. */
 struct gdni_rows {
     const char *name;
-    gdn_strides strides; /* none is 0: gdni_strides_filled() */
-    int64_t seqs, tokens, heads, dim;
+    gdn_strides strides; /* 0: packed */
+    int64_t num_tokens, num_seqs, heads, dim; /* num_seqs: of equal lengths; 1 with cu_seqlens */
 };
 /* No two rows share an element. Exact; at once where each stride passes all rows of the smaller ones, as in most layouts. */
 gdn_status gdni_check_rows_apart(const struct gdni_rows *rows);

@@ -45,7 +45,7 @@ static gdn_status build_usable(struct gdni_spec *spec, const struct gdni_params 
     if (problem->op != GDNI_OP_PREFILL && slot.seq_class != GDNI_ANY_SEQS)
         return GDN_FAIL(GDN_E_INVALID, "%s has no kernel for few sequences", gdni_op_name(problem->op));
     GDN_TRY(gdni_spec_build(spec, problem, arch, params));
-    return check_workspace(spec, problem, num_sms > 0 ? num_sms : arch->default_sms, slot);
+    return check_workspace(spec, problem, gdni_arch_sms(arch, num_sms), slot);
 }
 
 gdn_status gdni_params_usable(const struct gdni_params *params, const struct gdni_problem *problem,
@@ -187,7 +187,7 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
 {
     const struct gdni_slot slot = { bucket, seq_class };
     if (problem->op != GDNI_OP_PREFILL || problem->batch_invariant) return false;
-    if (num_sms <= 0) num_sms = arch->default_sms;
+    num_sms = gdni_arch_sms(arch, num_sms);
     if (is_cut(problem, arch, num_sms, slot)) return with_carried_states(out, problem, arch, num_sms, slot);
     if (is_short(problem, num_sms, slot) && in_halves(out, problem, arch, num_sms, slot)) return true;
     return in_two_kinds(out, problem, arch, num_sms, slot) || in_halves(out, problem, arch, num_sms, slot);
@@ -238,7 +238,7 @@ void gdni_params_heuristic(struct gdni_params *out, const struct gdni_problem *p
     if (problem->op == GDNI_OP_PREFILL)
         prefill_params(out, problem, arch);
     else
-        conv_params(out, problem, arch, num_sms > 0 ? num_sms : arch->default_sms, bucket);
+        conv_params(out, problem, arch, gdni_arch_sms(arch, num_sms), bucket);
 }
 
 /* ---- The order of the others ---- */
@@ -394,7 +394,7 @@ int gdni_params_choices(struct gdni_params out[GDNI_MAX_CHOICES], const struct g
 {
     struct ranked list[GDNI_MAX_CHOICES + 1];
     struct gdni_params first;
-    if (num_sms <= 0) num_sms = arch->default_sms;
+    num_sms = gdni_arch_sms(arch, num_sms);
     const int32_t own = (int32_t)gdni_kernel_choose(problem, arch, NULL);
     answer(&first, problem, arch, num_sms, slot);
     int count = rank_kernel(list, 0, own, &first, problem, arch, num_sms, slot);
@@ -441,7 +441,7 @@ int gdni_params_candidates(struct gdni_params out[GDNI_MAX_CANDIDATES], const st
     struct gdni_params choices[GDNI_MAX_CHOICES];
     struct launch seen[GDNI_MAX_CANDIDATES];
     int count = 0;
-    if (num_sms <= 0) num_sms = arch->default_sms;
+    num_sms = gdni_arch_sms(arch, num_sms);
     const int num_choices = gdni_params_choices(choices, problem, arch, num_sms, slot);
     for (int i = 0; i < num_choices && count < GDNI_MAX_CANDIDATES; ++i) {
         describe_launch(&seen[count], &choices[i], problem, arch, num_sms, timed);

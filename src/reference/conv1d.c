@@ -248,8 +248,9 @@ static gdn_status check_slots(const struct gdni_conv1d_run *r, const char *name,
 }
 
 /* An empty sequence leaves its line alone where it would go back to it. */
-static void add_lines(struct gdni_lines *lines, const struct gdni_conv1d_run *r)
+static void add_lines(struct gdni_lines *lines, const void *call)
 {
+    const struct gdni_conv1d_run *r = call;
     for (int64_t n = 0; n < r->a.num_seqs; ++n) {
         const struct gdni_conv1d_seq s = gdni_conv1d_sequence(r, n);
         if (s.inert || (s.len == 0 && s.line_in == s.line_out)) continue;
@@ -267,14 +268,8 @@ static void add_lines(struct gdni_lines *lines, const struct gdni_conv1d_run *r)
 
 static gdn_status check_lines(const struct gdni_conv1d_run *r)
 {
-    struct gdni_lines lines;
     if (!r->a.state) return GDN_OK;
-    gdn_status status = gdni_lines_reserve(&lines, 2 * r->a.num_seqs + r->a.num_checkpoints);
-    if (status != GDN_OK) return status;
-    add_lines(&lines, r);
-    status = gdni_lines_check(&lines);
-    gdni_lines_free(&lines);
-    return status;
+    return gdni_lines_check(add_lines, r, 2 * r->a.num_seqs + r->a.num_checkpoints);
 }
 
 static gdn_status take_args(struct gdni_conv1d_run *r, const gdn_conv1d_args *args)

@@ -9,20 +9,6 @@
 #include "base/error.h"
 #include "base/mem.h"
 
-gdn_status gdni_lines_reserve(struct gdni_lines *lines, int64_t most)
-{
-    lines->count = 0;
-    lines->uses = gdni_calloc(most > 0 ? (size_t)most : 1, sizeof *lines->uses);
-    if (lines->uses) return GDN_OK;
-    return GDN_FAIL(GDN_E_NOMEM, "out of memory: to look through %lld lines of states", (long long)most);
-}
-
-void gdni_lines_free(struct gdni_lines *lines)
-{
-    gdni_free(lines->uses);
-    lines->uses = NULL;
-}
-
 void gdni_lines_add(struct gdni_lines *lines, enum gdni_line_access access, int64_t line, int64_t by)
 {
     lines->uses[lines->count++] = (struct gdni_line_use){ line, by, access };
@@ -61,7 +47,7 @@ static gdn_status check_two(const struct gdni_line_use *a, const struct gdni_lin
 }
 
 /* Who reads a line is there once a sequence: if another one than its writer does, the first or the last of them is such. */
-gdn_status gdni_lines_check(struct gdni_lines *lines)
+static gdn_status check(struct gdni_lines *lines)
 {
     const struct gdni_line_use *first = lines->uses;
     qsort(lines->uses, lines->count, sizeof *lines->uses, compare);
@@ -72,4 +58,14 @@ gdn_status gdni_lines_check(struct gdni_lines *lines)
         GDN_TRY(check_two(use - 1, use));
     }
     return GDN_OK;
+}
+
+gdn_status gdni_lines_check(gdni_lines_of *add, const void *call, int64_t most)
+{
+    struct gdni_lines lines = { gdni_calloc(most > 0 ? (size_t)most : 1, sizeof *lines.uses), 0 };
+    if (!lines.uses) return GDN_FAIL(GDN_E_NOMEM, "out of memory: to look through %lld lines of states", (long long)most);
+    add(&lines, call);
+    const gdn_status status = check(&lines);
+    gdni_free(lines.uses);
+    return status;
 }

@@ -23,13 +23,10 @@ struct gdni_lines {
     size_t count;
 };
 
-/* Room for so many uses; gdni_lines_free() in any case. */
-gdn_status gdni_lines_reserve(struct gdni_lines *lines, int64_t most);
-void gdni_lines_free(struct gdni_lines *lines);
-
 void gdni_lines_add(struct gdni_lines *lines, enum gdni_line_access access, int64_t line, int64_t by);
 
-/* Orders the uses. GDN_E_INVALID: two that would be a race, by name. */
-gdn_status gdni_lines_check(struct gdni_lines *lines);
+/* Adds a call's uses, at most so many. GDN_E_INVALID: two of them would be a race, by name. */
+typedef void gdni_lines_of(struct gdni_lines *lines, const void *call);
+gdn_status gdni_lines_check(gdni_lines_of *add, const void *call, int64_t most);
 
 #endif

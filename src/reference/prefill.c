@@ -250,8 +250,9 @@ static bool is_inert(const struct sequence *s)
 }
 
 /* Of the pool of final_state, which initial_state may be. */
-static void add_lines(struct gdni_lines *lines, const struct run *r)
+static void add_lines(struct gdni_lines *lines, const void *call)
 {
+    const struct run *r = call;
     const bool one_pool = r->a.initial_state == r->a.final_state;
     for (int64_t n = 0; n < r->a.num_seqs; ++n) {
         const struct sequence s = sequence_at(r, n);
@@ -270,14 +271,8 @@ static void add_lines(struct gdni_lines *lines, const struct run *r)
 
 static gdn_status check_lines(const struct run *r)
 {
-    struct gdni_lines lines;
     if (!r->a.final_state) return GDN_OK;
-    gdn_status status = gdni_lines_reserve(&lines, 2 * r->a.num_seqs + r->a.num_checkpoints);
-    if (status != GDN_OK) return status;
-    add_lines(&lines, r);
-    status = gdni_lines_check(&lines);
-    gdni_lines_free(&lines);
-    return status;
+    return gdni_lines_check(add_lines, r, 2 * r->a.num_seqs + r->a.num_checkpoints);
 }
 
 /* Rows past the last sequence. */

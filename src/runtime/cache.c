@@ -137,15 +137,13 @@ struct query {
     bool writable;
 };
 
-static struct query query_bundle(const struct gdni_cache *cache, const struct gdni_key *key, const char *arch, size_t number)
+/* Directory `number` in that order: the user's comes behind all bundles. */
+static struct query query_of(const struct gdni_cache *cache, const struct gdni_key *key, const char *arch, size_t number)
 {
-    return (struct query){ .dir = &cache->bundles[number], .key = key, .arch = arch, .number = number };
-}
-
-/* Behind all bundles. */
-static struct query query_user(const struct gdni_cache *cache, const struct gdni_key *key, const char *arch)
-{
-    return (struct query){ .dir = &cache->user, .key = key, .arch = arch, .number = cache->num_bundles, .writable = true };
+    const bool users = number == cache->num_bundles;
+    return (struct query){
+        .dir = users ? &cache->user : &cache->bundles[number], .key = key, .arch = arch, .number = number, .writable = users
+    };
 }
 
 static void entry_name(char name[GDNI_ENTRY_NAME], const char *key_hex, const char *tag)
@@ -258,12 +256,8 @@ static gdn_status find_in(struct gdni_cache *cache, struct query *q, const char 
 gdn_status gdni_cache_find_bundle(struct gdni_cache *cache, const struct gdni_key *key, const char *arch,
                                   struct gdni_program **out)
 {
-    *out = NULL;
-    for (size_t i = 0; i < cache->num_bundles && !*out; ++i) {
-        struct query q = query_bundle(cache, key, arch, i);
-        GDN_TRY(find_in(cache, &q, NULL, "", out));
-    }
-    return GDN_OK;
+    const struct gdni_place start = { 0 };
+    return gdni_cache_find_behind(cache, key, arch, &start, false, out);
 }
 
 gdn_status gdni_cache_find_user(struct gdni_cache *cache, const struct gdni_key *key, const char *arch, const char *tag,
@@ -271,7 +265,7 @@ gdn_status gdni_cache_find_user(struct gdni_cache *cache, const struct gdni_key 
 {
     *out = NULL;
     if (cache->user.fd < 0) return GDN_OK;
-    struct query q = query_user(cache, key, arch);
+    struct query q = query_of(cache, key, arch, cache->num_bundles);
     return find_in(cache, &q, tag, "", out);
 }
 
@@ -281,7 +275,7 @@ gdn_status gdni_cache_find_behind(struct gdni_cache *cache, const struct gdni_ke
     const size_t end = cache->num_bundles + (users && cache->user.fd >= 0);
     *out = NULL;
     for (size_t i = refused->dir; i < end && !*out; ++i) {
-        struct query q = i < cache->num_bundles ? query_bundle(cache, key, arch, i) : query_user(cache, key, arch);
+        struct query q = query_of(cache, key, arch, i);
         GDN_TRY(find_in(cache, &q, NULL, i == refused->dir ? refused->name : "", out));
     }
     return GDN_OK;

@@ -84,11 +84,11 @@ static double floor_us(const gdn_target *target, double bytes, double flops)
 /* What the largest call of each bucket must move and compute, as one sequence; integers, so that no locale shows. */
 static void json_calls(struct gdni_strbuf *sb, const struct view *v)
 {
+    const int64_t bound = v->plan->problem.max_tokens;
     const char *comma = "";
     gdni_sb_str(sb, ", \"calls\": [");
-    for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        const int64_t edge = gdni_bucket_edge(bucket), bound = v->plan->problem.max_tokens;
-        if (bucket > 0 && gdni_bucket_edge(bucket - 1) >= bound) break; /* no call of the plan is as long */
+    for (int bucket = 0; bucket <= gdni_bucket_of(bound); ++bucket) {
+        const int64_t edge = gdni_bucket_edge(bucket);
         const int64_t tokens = edge < bound ? edge : bound;
         const int few = gdni_plan_variant_of_few(v->plan, tokens, 1);
         if ((few >= 0 ? few : v->plan->variant_of_bucket[bucket]) != v->index) continue;

@@ -277,10 +277,10 @@ static void replace(struct gdni_modules *m, int i, const struct gdni_program *re
 static void log_refusal(const struct gdni_modules *m, const struct gdni_program *refused, const char *sentence)
 {
     const bool bundled = refused->source == GDNI_FROM_BUNDLE;
-    gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its entry %s in %s counts as damaged%s%s", sentence, refused->place.name,
-             bundled ? "a bundle" : "the cache directory",
-             bundled || !m->may_compile ? " and is passed over for the next one" : "",
-             !m->may_compile ? "" : bundled ? ", or it is compiled anew" : " and is compiled anew");
+    const char *then = "is passed over for the next one";
+    if (m->may_compile) then = bundled ? "is passed over for the next one, or it is compiled anew" : "is compiled anew";
+    gdni_log(&m->ctx->log, GDN_LOG_WARN, "%s; its entry %s in %s counts as damaged and %s", sentence, refused->place.name,
+             bundled ? "a bundle" : "the cache directory", then);
 }
 
 static gdn_status rebuild(struct gdni_modules *m, int i)

@@ -85,14 +85,9 @@ static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
     return GDN_OK;
 }
 
-static int num_sms(const gdn_target *target, const struct gdni_arch *arch)
-{
-    return target->num_sms > 0 ? target->num_sms : arch->default_sms;
-}
-
 int gdni_plan_num_sms(const gdn_plan *plan)
 {
-    return num_sms(&plan->target, plan->arch);
+    return gdni_arch_sms(plan->arch, plan->target.num_sms);
 }
 
 int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
@@ -293,7 +288,7 @@ static gdn_status find_support(const gdn_target *target, const struct gdni_probl
     GDN_TRY(gdni_spec_build(&spec, problem, arch, &params));
     if (needs_workspace(problem, &spec)) {
         struct gdni_workspace needs; /* of the largest call, and of all kernels of the plan, which differ in nothing */
-        gdni_workspace_of(&needs, &spec, problem, num_sms(target, arch), problem->max_tokens, problem->max_seqs);
+        gdni_workspace_of(&needs, &spec, problem, gdni_arch_sms(arch, target->num_sms), problem->max_tokens, problem->max_seqs);
         GDN_TRY(check_workspace(problem, needs.size));
     }
     const enum gdni_kernel kernel = gdni_kernel_choose(problem, arch, &reason);

@@ -106,7 +106,7 @@ static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *tabl
 /* Of the arch's other tables, the nearest by SMs that answers. */
 static void answer_by_arch(struct gdni_choice *out, const struct gdni_tuning *t, const struct question *q)
 {
-    const int32_t wanted = q->target->num_sms > 0 ? q->target->num_sms : q->arch->default_sms;
+    const int32_t wanted = gdni_arch_sms(q->arch, q->target->num_sms);
     int32_t least = INT32_MAX;
     struct gdni_choice found;
     for (size_t i = 0; i < t->count; ++i) {

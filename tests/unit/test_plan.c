@@ -533,6 +533,23 @@ Test(plan, support_names_the_kernel_that_a_plan_then_has)
     fake_host_close(&host);
 }
 
+Test(plan, a_dump_has_one_call_of_the_length_that_bounds_all)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    const gdn_target target = fake_h200(host.ctx);
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_plan *plan = NULL;
+    desc.max_tokens = 300;
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    char *json = fake_dump(plan, GDN_DUMP_JSON);
+    const char *first = strstr(json, "{\"tokens\": 300, \"num_seqs\": 1,");
+    cr_expect(first && !strstr(first + 1, "{\"tokens\": 300, \"num_seqs\": 1,"), "%s", json);
+    free(json);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
 /* Normalising q and k is no reason to run another. */
 Test(plan, head_dims_decide_whether_hoppers_own_kernel_runs)
 {

@@ -329,12 +329,12 @@ Test(programs, eight_plans_with_one_refused_cubin_compile_it_once)
 }
 
 /* The driver refuses what a bundle has, in each process. */
-static gdn_ctx *open_with_bundle(const char *bundle, const char *dir, uint32_t flags)
+static gdn_ctx *open_with_bundles(const char *const *bundles, size_t count, const char *dir, uint32_t flags)
 {
     gdn_config cfg = GDN_CONFIG_INIT;
     cfg.cache_dir = dir;
-    cfg.bundle_dirs = &bundle;
-    cfg.num_bundle_dirs = 1;
+    cfg.bundle_dirs = bundles;
+    cfg.num_bundle_dirs = count;
     cfg.flags = flags | GDN_CTX_NO_ENV;
     cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
     gdn_ctx *ctx;
@@ -342,11 +342,24 @@ static gdn_ctx *open_with_bundle(const char *bundle, const char *dir, uint32_t f
     return ctx;
 }
 
+static gdn_ctx *open_with_bundle(const char *bundle, const char *dir, uint32_t flags)
+{
+    return open_with_bundles(&bundle, 1, dir, flags);
+}
+
+static struct gdni_program *take_bundled(gdn_ctx *ctx)
+{
+    struct gdni_program *program = NULL;
+    enum gdni_origin origin;
+    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(origin, GDNI_FROM_BUNDLE);
+    cr_assert_eq(program->place.dir, 0u);
+    return program;
+}
+
 static gdn_status refuse_bundled(gdn_ctx *ctx, enum gdni_origin *origin)
 {
-    struct gdni_program *refused = NULL, *fresh = NULL;
-    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &refused, origin), GDN_OK);
-    cr_assert_eq(*origin, GDNI_FROM_BUNDLE);
+    struct gdni_program *refused = take_bundled(ctx), *fresh = NULL;
     const gdn_status status = gdni_programs_rebuild(ctx, &unit, &key, 0, refused, &fresh, origin);
     gdni_program_release(refused);
     gdni_program_release(fresh);
@@ -379,17 +392,6 @@ Test(programs, what_a_bundle_has_and_the_driver_refuses_is_compiled_once_for_all
 
 /* ---- one refused cubin after the other ---- */
 
-static void fill_by(const char *dir, const char *nvrtc)
-{
-    gdn_ctx *ctx = store_ctx(dir, 0, NULL, nvrtc);
-    struct gdni_program *program = NULL;
-    enum gdni_origin origin;
-    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(origin, GDNI_FROM_COMPILER);
-    gdni_program_release(program);
-    gdn_ctx_destroy(ctx);
-}
-
 /* Two bundles with an entry each, and a cache directory that two compilers filled. */
 static gdn_ctx *open_with_four_entries(uint32_t flags)
 {
@@ -398,20 +400,12 @@ static gdn_ctx *open_with_four_entries(uint32_t flags)
     snprintf(one, sizeof one, "%s", store_path(scratch, "one"));
     snprintf(two, sizeof two, "%s", store_path(scratch, "two"));
     snprintf(user, sizeof user, "%s", store_path(scratch, "user"));
-    fill_by(one, GDN_FAKE_NVRTC_NEXT_PATH);
-    fill_by(two, GDN_FAKE_NVRTC_PATH);
-    fill_by(user, GDN_FAKE_NVRTC_NEXT_PATH);
-    fill_by(user, GDN_FAKE_NVRTC_PATH);
+    fill(one);
+    fill(two);
+    fill(user);
+    plant_another_compilers(user);
     cr_assert_eq(store_count_files(user), 2);
-    gdn_config cfg = GDN_CONFIG_INIT;
-    cfg.cache_dir = user;
-    cfg.bundle_dirs = bundles;
-    cfg.num_bundle_dirs = 2;
-    cfg.flags = flags | GDN_CTX_NO_ENV;
-    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
-    gdn_ctx *ctx;
-    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK);
-    return ctx;
+    return open_with_bundles(bundles, 2, user, flags);
 }
 
 /* The driver refuses *program: what stands in for it is `expected`, and another entry than that. Takes *program over. */
@@ -429,20 +423,10 @@ static void expect_instead(gdn_ctx *ctx, struct gdni_program **program, enum gdn
     *program = fresh;
 }
 
-static struct gdni_program *take_first(gdn_ctx *ctx)
-{
-    struct gdni_program *program = NULL;
-    enum gdni_origin origin;
-    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(origin, GDNI_FROM_BUNDLE);
-    cr_assert_eq(program->place.dir, 0u);
-    return program;
-}
-
 Test(programs, strict_mode_tries_every_entry_of_a_key_before_it_gives_up)
 {
     gdn_ctx *ctx = open_with_four_entries(GDN_CTX_NO_COMPILE);
-    struct gdni_program *program = take_first(ctx), *none = NULL;
+    struct gdni_program *program = take_bundled(ctx), *none = NULL;
     enum gdni_origin origin;
     expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
     expect_instead(ctx, &program, GDNI_FROM_DISK);
@@ -459,7 +443,7 @@ Test(programs, strict_mode_tries_every_entry_of_a_key_before_it_gives_up)
 Test(programs, who_may_compile_asks_other_bundles_and_his_own_compilers_entry_first)
 {
     gdn_ctx *ctx = open_with_four_entries(0);
-    struct gdni_program *program = take_first(ctx);
+    struct gdni_program *program = take_bundled(ctx);
     expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
     expect_instead(ctx, &program, GDNI_FROM_DISK);
     expect_instead(ctx, &program, GDNI_FROM_COMPILER);

@@ -14,8 +14,8 @@ static bool share(const struct gdni_rows *r)
 {
     static unsigned char taken[1 << 16];
     memset(taken, 0, sizeof taken);
-    for (int64_t n = 0; n < r->seqs; ++n)
-        for (int64_t t = 0; t < r->tokens; ++t)
+    for (int64_t n = 0; n < r->num_seqs; ++n)
+        for (int64_t t = 0; t < r->num_tokens / r->num_seqs; ++t)
             for (int64_t h = 0; h < r->heads; ++h)
                 for (int64_t i = 0; i < r->dim; ++i) {
                     const int64_t at = n * r->strides.batch + t * r->strides.token + h * r->strides.head + i;
@@ -31,19 +31,20 @@ Test(rows_apart, are_refused_exactly_where_two_rows_share_an_element)
     int shared = 0;
     srand(SEED);
     for (int round = 0; round < ROUNDS; ++round) {
+        const int seqs = 1 + rand() % 4, tokens = 1 + rand() % 12;
         const struct gdni_rows r = {
             .name = "o",
             .strides = { .batch = 1 + rand() % 90, .token = 1 + rand() % 90, .head = 1 + rand() % 90 },
-            .seqs = 1 + rand() % 4,
-            .tokens = 1 + rand() % 12,
+            .num_tokens = seqs * tokens,
+            .num_seqs = seqs,
             .heads = 1 + rand() % 4,
             .dim = 1 + rand() % 4,
         };
         const bool expected = share(&r);
         cr_assert_eq(gdni_check_rows_apart(&r), expected ? GDN_E_INVALID : GDN_OK,
-                     "seed %d, round %d: strides %lld %lld %lld of %lld x %lld x %lld rows of %lld", SEED, round,
-                     (long long)r.strides.batch, (long long)r.strides.token, (long long)r.strides.head, (long long)r.seqs,
-                     (long long)r.tokens, (long long)r.heads, (long long)r.dim);
+                     "seed %d, round %d: strides %lld %lld %lld of %d x %d x %lld rows of %lld", SEED, round,
+                     (long long)r.strides.batch, (long long)r.strides.token, (long long)r.strides.head, seqs, tokens,
+                     (long long)r.heads, (long long)r.dim);
         shared += expected;
     }
     cr_expect(shared > ROUNDS / 10 && shared < ROUNDS - ROUNDS / 10, "%d of %d", shared, ROUNDS);
@@ -52,11 +53,11 @@ Test(rows_apart, are_refused_exactly_where_two_rows_share_an_element)
 Test(rows_apart, layouts_of_engines_are_taken_whatever_their_size)
 {
     static const struct gdni_rows layouts[] = {
-        { "o", { 0, 128 * 64, 128 }, 1, 131072, 64, 128 },                                /* [T, H, D] */
-        { "o", { 1 << 30, 128, (int64_t)128 << 17 }, 64, 131072, 64, 128 },               /* [B, H, T, D] */
-        { "o", { 128, 128 * 64 * 64, 128 * 64 }, 64, 131072, 64, 128 },                   /* [T, H, B, D] */
-        { "o", { (int64_t)128 << 17, 128, (int64_t)128 << 30 }, 4096, 131072, 64, 128 },  /* [H, B, T, D] */
-        { "o", { 0, 12288, 128 }, 1, 131072, 64, 128 },                                   /* columns of a wider row */
+        { "o", { 0, 128 * 64, 128 }, 131072, 1, 64, 128 },                                      /* [T, H, D] */
+        { "o", { 1 << 30, 128, (int64_t)128 << 17 }, 64ll * 131072, 64, 64, 128 },              /* [B, H, T, D] */
+        { "o", { 128, 128 * 64 * 64, 128 * 64 }, 64ll * 131072, 64, 64, 128 },                  /* [T, H, B, D] */
+        { "o", { (int64_t)128 << 17, 128, (int64_t)128 << 30 }, 4096ll * 131072, 4096, 64, 128 }, /* [H, B, T, D] */
+        { "o", { 0, 12288, 128 }, 131072, 1, 64, 128 },                                         /* columns of a wider row */
     };
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; ++i)
         cr_expect_eq(gdni_check_rows_apart(&layouts[i]), GDN_OK, "layout %zu: %s", i, gdni_error_text());
@@ -64,7 +65,7 @@ Test(rows_apart, layouts_of_engines_are_taken_whatever_their_size)
 
 Test(rows_apart, what_no_address_space_has_is_refused_before_it_is_reckoned_with)
 {
-    const struct gdni_rows r = { "o", { (int64_t)1 << 47, 128, (int64_t)1 << 20 }, 1 << 30, 64, 64, 128 };
+    const struct gdni_rows r = { "o", { (int64_t)1 << 47, 128, (int64_t)1 << 20 }, 64ll << 30, 1 << 30, 64, 128 };
     cr_expect_eq(gdni_check_rows_apart(&r), GDN_E_INVALID);
     cr_expect(strstr(gdni_error_text(), "o_strides.batch is 140737488355328"), "%s", gdni_error_text());
 }

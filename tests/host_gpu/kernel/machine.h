@@ -303,7 +303,12 @@ inline u32 place_of(u32 address)
     return address & ((1u << CLUSTER_SHIFT) - 1);
 }
 
-/* The same, of this CTA's. */
+inline unsigned char *byte_of(Cta *cta, u32 address)
+{
+    return cta->shared + (place_of(address) - SHARED_BASE);
+}
+
+/* Where it is in this CTA's. */
 inline u32 own_place(const Cta *cta, u32 address)
 {
     if (address >> CLUSTER_SHIFT != cta->rank)
@@ -511,7 +516,7 @@ inline unsigned char *cluster_at(u32 address, u32 bytes)
     Cta *there = cluster_cta(address);
     if (address % bytes || !within(SHARED_BASE, m.shared_bytes, place_of(address), bytes))
         fault("%u bytes at %#x of a cluster's shared memory", bytes, address);
-    return there->shared + (place_of(address) - SHARED_BASE);
+    return byte_of(there, address);
 }
 
 inline void cluster_arrive()
@@ -541,7 +546,7 @@ inline void cluster_wait()
 inline void land_first(Lane *lane)
 {
     const Copy c = lane->copies.front();
-    unsigned char *const to = lane->cta->shared + (place_of(c.to) - SHARED_BASE);
+    unsigned char *const to = byte_of(lane->cta, c.to);
     lane->copies.pop_front();
     memset(to, 0, c.of);
     if (c.bytes) memcpy(to, c.from, c.bytes);

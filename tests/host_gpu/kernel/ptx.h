@@ -296,7 +296,7 @@ inline void load_box(const Box &box, u32 bar)
     mbar_at(cta, bar);
     m.jobs.push_back({ cta, [box, bar, cta] {
                           box.pieces([&](u32 to, u64 from) {
-                              unsigned char *const at = cta->shared + (place_of(to) - SHARED_BASE);
+                              unsigned char *const at = byte_of(cta, to);
                               if (from)
                                   memcpy(at, (const void *)(uintptr_t)from, 16);
                               else
@@ -343,7 +343,7 @@ inline void load_line(u32 to, const void *from, u32 bytes, u32 bar)
     mbar_at(cta, bar);
     bulk_pieces(from, to, bytes);
     m.jobs.push_back({ cta, [=] {
-                          memcpy(cta->shared + (place_of(to) - SHARED_BASE), from, bytes);
+                          memcpy(byte_of(cta, to), from, bytes);
                           mbar_landed(cta, bar, bytes);
                       } });
 }
@@ -376,7 +376,7 @@ inline void copy_to_cluster(u32 to, u32 from, u32 bytes, u32 bar)
     bulk_pieces(nullptr, from, bytes);
     mbar_at(there, bar);
     m.jobs.push_back({ there, [=] {
-                          unsigned char *at = there->shared + (place_of(to) - SHARED_BASE);
+                          unsigned char *at = byte_of(there, to);
                           for (u32 i = 0; i < bytes; i += 16)
                               memcpy(at + i, async_read(here, from + i, 16, fenced), 16);
                           mbar_landed(there, bar, bytes);
