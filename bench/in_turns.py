@@ -5,9 +5,10 @@
 
 Each library has a process of its own, all on the same inputs. PATH@CACHE takes all kernels from that cache directory,
 which another NVRTC may have filled (gdn-jit-cache warm), and compiles none. A row is SEQUENCESxTOKENS or m (the
-lengths of mixed32), q and v heads, dtype, gates. A turn is a burst of some 4 ms behind a pause, in the other order
-each time; then turns of replay without a pause, which a card's power bounds. Prints medians, and by how much sums of o
-and states differ from the first library's; --out has every turn. Exit status: 0; 1 when a row failed.
+lengths of mixed32), q and v heads, dtype, gates, and norms where the call makes them. A turn is a burst of some 4 ms
+behind a pause, in the other order each time; then turns of replay without a pause, which a card's power bounds. Prints
+medians, and by how much sums of o and states differ from the first library's; --out has every turn. Exit status: 0; 1
+when a row failed.
 """
 
 import argparse
@@ -41,11 +42,14 @@ def arguments():
 
 
 def row_of(text):
-    lens, q, v, dtype, gates = text.split(",")
-    if lens == "m":
-        return rows.gdn(rows.MIXED, int(q), int(v), dtype, gates, "")
-    sequences, tokens = lens.split("x")
-    return rows.gdn((int(tokens),) * int(sequences), int(q), int(v), dtype, gates, "")
+    lens, q, v, dtype, gates, *norms = text.split(",")
+    if norms not in ([], ["norms"]):
+        raise ValueError(f"{text}: behind the gates there may be norms")
+    sequences, tokens = ("", "") if lens == "m" else lens.split("x")
+    row = rows.gdn(
+        rows.MIXED if lens == "m" else (int(tokens),) * int(sequences), int(q), int(v), dtype, gates, ""
+    )
+    return rows.with_norms(row) if norms else row
 
 
 # ---- One library: commands on stdin, a line of JSON for each

@@ -192,9 +192,12 @@ def gdn(lens, hk, hv, dtype, gates, tags, goal=None, over_fla=0.0):
     )
 
 
-def normed(lens, hk, hv, dtype):
-    row = gdn(lens, hk, hv, dtype, "decay", "norms")
+def with_norms(row):
     return dataclasses.replace(row, features=(*row.features, NORM))
+
+
+def normed(lens, hk, hv, dtype):
+    return with_norms(gdn(lens, hk, hv, dtype, "decay", "norms"))
 
 
 LENGTHS_HEADS, LENGTHS_TOKENS = (4, 8, 16, 32, 64), tuple(1024 * 2**i for i in range(8))
