@@ -43,9 +43,10 @@
 #include "gdn_hopper_inverse.cuh"
 #include "gdn_hopper_output.cuh"
 #include "gdn_hopper_tiles.cuh"
+#include "gdn_hopper_twins.cuh"
 #include "gdn_hopper_walk.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
+extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_hopper(const __grid_constant__ prefill_params p)
 {
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4;
@@ -62,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     if (threadIdx.x == 0) take_first_ticket(p);
     sample_pairs(p);
     async_proxy_fence();
-    __syncthreads();
+    meet_twin();
     if (group == 0) {
         give_registers<spec::PRODUCER_REGISTERS>();
         const int lane = threadIdx.x % 32;
@@ -76,9 +77,10 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
             output_role(p, lane);
     } else if (group < 1 + STATE_GROUPS) {
         take_registers<spec::STATE_REGISTERS>();
-        state_role(p, { group - 1, warp % 4 });
+        state_role(p, { group - 1, warp % 4, 0 });
     } else {
         give_registers<spec::AUX_REGISTERS>();
         aux_role(p, warp % 4);
     }
+    if constexpr (spec::TWINS) meet_twin(); /* until then the other one may have something to say here */
 }

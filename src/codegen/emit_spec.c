@@ -45,6 +45,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     const bool images = gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_producers;
     flag(sb, "IMAGES", images);
     constant(sb, "IMAGE_BYTES", images ? gdni_prefill_image_bytes(spec) : 0);
+    flag(sb, "TWINS", spec->params.cluster_ctas == 2);
     flag(sb, "CARRIES", spec->params.carry == GDNI_CARRY_STATES);
     constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);
     constant(sb, "CUT_PAIRS", GDNI_CUT_PAIRS);
@@ -98,4 +99,6 @@ void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "THREADS", spec->threads);
     constant(sb, "SMEM_BYTES", spec->smem_bytes);
     gdni_sb_str(sb, "}\n");
+    if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER) /* an attribute, which no constant can be */
+        gdni_sb_fmt(sb, "#define CLUSTER%s\n", spec->params.cluster_ctas == 2 ? " __cluster_dims__(2, 1, 1)" : "");
 }

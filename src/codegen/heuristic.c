@@ -131,18 +131,23 @@ static bool with_carried_states(struct gdni_params *out, const struct gdni_probl
 
 /*
  * The persistent kernel with half of a head's value columns in a CTA, where each half finds an SM: twice as many SMs work, and
- * a chunk of one state warpgroup takes no longer than of two. Sequences are not cut.
+ * a chunk of one state warpgroup takes no longer than of two. Sequences are not cut. In
+ * clusters, but where sequences are so short that a first chunk's way from one CTA to the other is what counts: on an H200 16
+ * sequences of 128 tokens on 4 heads take 10.0 us alone and 10.8 in clusters, one of 256 on 64 heads 13.7 either way.
  */
 static bool in_halves(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                       int num_sms, struct gdni_slot slot)
 {
-    enum { HALF = 64 };
+    enum { HALF = 64, SHORT = 256 };
     const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot);
     struct gdni_spec spec;
     prefill_params(out, problem, arch);
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK || spec.kernel != GDNI_KERNEL_PREFILL_HOPPER) return false;
-    if (gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0) out->partition_chunks = GDNI_PARTITION_NEVER;
+    const bool in_clusters = tokens / seqs > SHORT;
+    if (in_clusters || gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0)
+        out->partition_chunks = GDNI_PARTITION_NEVER;
     out->block_dv = HALF;
+    if (in_clusters) out->cluster_ctas = 2;
     return gdni_spec_build(&spec, problem, arch, out) == GDN_OK && seqs * gdni_spec_parts(&spec, problem) <= num_sms;
 }
 
@@ -261,7 +266,7 @@ static int64_t resident_ctas(const struct gdni_spec *spec, int num_sms)
 /*
  * Nanoseconds of a chunk in one CTA, H200, bf16, head dims of 128 (docs/prefill_split.md, docs/prefill_hopper_measured.md):
  * what orders kernels and blocks among each other, whatever the GPU. Copies that start a chunk later cost three tenths. What a
- * narrower block of the Hopper kernel gains is a guess.
+ * narrower block of the Hopper kernel gains is a guess, and what it gains more in clusters was measured.
  */
 static int64_t chunk_ns(const struct gdni_spec *spec)
 {
@@ -272,7 +277,8 @@ static int64_t chunk_ns(const struct gdni_spec *spec)
         [GDNI_KERNEL_PREFILL_HOPPER_SPLIT] = 750,
     };
     const bool hopper = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER;
-    const int64_t narrow = hopper && spec->params.block_dv < spec->dv ? 400 : spec->params.block_dv == 16 ? 200 : 0;
+    const int64_t half = spec->params.cluster_ctas == 2 ? 600 : 400;
+    const int64_t narrow = hopper && spec->params.block_dv < spec->dv ? half : spec->params.block_dv == 16 ? 200 : 0;
     return (ns[spec->kernel] - narrow) * (spec->params.stages == 2 ? 13 : 10) / 10;
 }
 

@@ -9,9 +9,6 @@
 
 #include "codegen/spec.h"
 
-/* Values of the parameter partition_chunks that are no number of chunks. */
-enum { GDNI_PARTITION_MODEL = 1, GDNI_PARTITION_NEVER = 2 };
-
 /* Most items, a partition and a part of a head each, that the model cuts a call into, for each SM: bounds the workspace. */
 enum { GDNI_ITEMS_PER_SM = 5 };
 

@@ -33,6 +33,7 @@ static const char *const hopper_headers[] = {
     HOPPER_HEADERS,
     "gdn_hopper_table.cuh",
     "gdn_hopper_shared.cuh",
+    "gdn_hopper_twins.cuh",
     "gdn_hopper_decays.cuh",
     "gdn_hopper_copies.cuh",
     "gdn_hopper_items.cuh",
@@ -49,6 +50,8 @@ static const char *const hopper_headers[] = {
     "gdn_hopper_aux.cuh",
     "gdn_hopper_rows.cuh",
     "gdn_hopper_state.cuh",
+    "gdn_hopper_turns.cuh",
+    "gdn_hopper_lone.cuh",
     "gdn_hopper_links.cuh",
     "gdn_hopper_transitions.cuh",
     "gdn_hopper_carry.cuh",
@@ -60,6 +63,7 @@ static const char *const hopper_split_headers[] = {
     "gdn_images.cuh",
     "gdn_hopper_table.cuh",
     "gdn_hopper_shared.cuh",
+    "gdn_hopper_twins.cuh",
     "gdn_hopper_decays.cuh",
     "gdn_hopper_copies.cuh",
     "gdn_hopper_images.cuh",
@@ -196,15 +200,20 @@ static void hopper_registers(struct gdni_spec *s, int32_t groups)
     s->aux_registers = groups == 2 ? 80 : 152;
 }
 
-/* gdn_hopper_shared.cuh: a warpgroup for each 64 value columns and two more, and the shared memory of its offsets. */
+/*
+ * gdn_hopper_shared.cuh: a warpgroup for each 64 value columns and two more, and the shared memory of its offsets. T lies in
+ * four slots where another CTA makes every second one.
+ */
 static void derive_hopper(struct gdni_spec *s)
 {
-    enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4 };
+    enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2 };
+    enum { P_STAGES = 2, L_STAGES = 2, GATE_STAGES = 4 };
     enum { DIAGONALS = 8 * (2 * (8 * 48 + 16)), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512 };
     const int32_t groups = s->params.block_dv / COLUMNS, square = s->params.chunk * s->params.chunk * 2;
     const int32_t tile = s->params.chunk * s->dk * 2, columns = groups * s->params.chunk * COLUMNS * 2;
+    const int32_t t_stages = s->params.cluster_ctas == 2 ? 4 : 2;
     s->threads = (2 + groups) * WARPGROUP;
-    s->smem_bytes = (K_STAGES + Q_STAGES) * tile + V_STAGES * columns + 2 * TP_STAGES * square + 2 * square + columns +
+    s->smem_bytes = (K_STAGES + Q_STAGES) * tile + V_STAGES * columns + (t_stages + P_STAGES + L_STAGES) * square + columns +
                     DIAGONALS + GATE_STAGES * HOPPER_TABLE + groups * SCALES + BARRIERS + ORDER;
     hopper_registers(s, groups);
 }
@@ -235,6 +244,19 @@ static gdn_status check_carry(const struct gdni_spec *s, const struct gdni_probl
                     "carry is 2 with block_dv %d and %d state heads: states are carried by whole heads, and up to %d: use "
                     "carry 1",
                     s->params.block_dv, problem->num_heads, GDNI_MOST_CARRIED_HEADS);
+}
+
+/* CTAs that make T and P for each other walk the same chunks of a head. */
+static gdn_status check_cluster(const struct gdni_spec *s)
+{
+    const struct gdni_params *p = &s->params;
+    if (p->cluster_ctas != 2) return GDN_OK;
+    if (2 * p->block_dv != s->dv || p->carry != GDNI_CARRY_NOTHING || p->partition_chunks != GDNI_PARTITION_NEVER)
+        return GDN_FAIL(GDN_E_UNSUPPORTED,
+                        "cluster_ctas is 2 with block_dv %d, carry %d and partition_chunks %d: two CTAs share halves of a "
+                        "head, of whole sequences: use block_dv 64, carry 1 and partition_chunks 2, or cluster_ctas 1",
+                        p->block_dv, p->carry, p->partition_chunks);
+    return GDN_OK;
 }
 
 /*
@@ -321,6 +343,7 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
         derive_conv(out, problem);
     GDN_TRY(check_arch(out));
     GDN_TRY(check_carry(out, problem));
+    GDN_TRY(check_cluster(out));
     if (out->smem_bytes > arch->smem_per_block)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs %d bytes of shared memory, %s has %d: use %s",
                         kernels[out->kernel].name, out->smem_bytes, arch->name, arch->smem_per_block,
@@ -351,7 +374,8 @@ static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_p
                         "the batch",
                         (long long)num_seqs, problem->num_heads, MAX_GRID_X - num_sms);
     const bool persistent = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER && ctas > num_sms;
-    grid[0] = persistent ? (uint32_t)num_sms : (uint32_t)ctas;
+    const int cluster = spec->params.cluster_ctas == 2 ? 2 : 1, whole = num_sms / cluster * cluster;
+    grid[0] = persistent ? (uint32_t)(whole ? whole : cluster) : (uint32_t)ctas;
     return GDN_OK;
 }
 

@@ -33,6 +33,9 @@ enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const st
 /* What runs of a problem whose kernel is `own` with these parameters: it, or the one with two kinds of CTAs in its place. */
 enum gdni_kernel gdni_kernel_with(int32_t own, const struct gdni_params *params);
 
+/* Values of the parameter partition_chunks that are no number of chunks. */
+enum { GDNI_PARTITION_MODEL = 1, GDNI_PARTITION_NEVER = 2 };
+
 /* Values of the parameter carry. With more state heads the Hopper kernel has enough to do without carrying states. */
 enum { GDNI_CARRY_NOTHING = 1, GDNI_CARRY_STATES = 2, GDNI_MOST_CARRIED_HEADS = 48 };
 

@@ -29,13 +29,14 @@ enum { ALIGNMENT = 256 };
 
 /*
  * The persistent kernel deals its items out by a counter where that can pay for the memset before the launch: more items than
- * CTAs, and enough chunks for each.
+ * CTAs, and enough chunks for each. CTAs of a cluster take theirs together, in turn.
  */
 static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_spec *spec,
                                  const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
     const int64_t parts = gdni_spec_parts(spec, problem), items = num_seqs * parts;
     const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * parts;
+    if (spec->params.cluster_ctas == 2) return;
     if (num_seqs < 2 || items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
     out->control_words = 1;
     if (out->size == 0) out->size = ALIGNMENT;

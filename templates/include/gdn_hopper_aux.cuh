@@ -9,6 +9,7 @@
 #include "gdn_hopper_diagonals.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_table.cuh"
+#include "gdn_hopper_twins.cuh"
 #include "gdn_norms.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
@@ -96,10 +97,10 @@ __device__ __forceinline__ Block diagonal_block(const float (&x)[32], int band)
  * r of k is the diagonal of K K^T. All four warps want all of it, from blocks of the L tile above the diagonal, which nobody
  * else has a use for. Of q a warp wants its own band's alone.
  */
-/* Of chunk n: 16 floats a band, in rows that no swizzle touches, 1024 bytes apart. */
+/* Of chunk n, in its L tile: 16 floats a band, in rows that no swizzle touches, 1024 bytes apart. */
 __device__ __forceinline__ u32 key_norms(int n)
 {
-    return at(L_AT) + (n & 1) * SQUARE + 64;
+    return at(L_AT) + l_slot(n) * SQUARE + 64;
 }
 
 /* Of rows g and g + 8 of a band. */
@@ -263,9 +264,9 @@ __device__ __forceinline__ void store_band(const float (&x)[32], const BandGates
 /* Blocks of T and P above the diagonal are never written again. A band of each tile: of P nobody else writes it. */
 __device__ __forceinline__ void clear_squares(int band)
 {
-    static_assert(P_AT == T_AT + TP_STAGES * SQUARE, "they follow each other");
+    static_assert(P_AT == T_AT + TP_STAGES * SQUARE && TP_STAGES % 2 == 0, "they follow each other");
 #pragma unroll 1
-    for (int tile = 0; tile < 2 * TP_STAGES; ++tile)
+    for (int tile = twin(); tile < TP_STAGES + P_STAGES; tile += MAKERS) /* others come as they are */
 #pragma unroll 1
         for (int i = lane_id(); i < SQUARE / 4 / 16; i += 32)
             store_shared(at(T_AT) + tile * SQUARE + band * (SQUARE / 4) + 16 * i, 0, 0, 0, 0);
@@ -276,7 +277,7 @@ __device__ __forceinline__ void clear_squares(int band)
 __device__ __forceinline__ void store_square(const float (&x)[32], const BandGates &gates, float2 f, const Clock &c, int band,
                                              bool of_q, bool has_t)
 {
-    const int slot = c.n & 1;
+    const int slot = l_slot(c.n);
     const u32 table = c.table(), norms = key_norms(c.n);
     if constexpr (spec::QK_L2NORM) {
         float2 r;
@@ -284,15 +285,21 @@ __device__ __forceinline__ void store_square(const float (&x)[32], const BandGat
             r = query_norms(c, band);
         } else {
             share_key_norms(c, diagonal_block(x, band), band);
+            if (spec::TWINS) async_proxy_fence();
             bar_sync(BAR_AUX, GROUP);
             if (NORMS_LIMIT_W && band == 0) limit_by_norms(table, norms);
+            if (spec::TWINS && band == 0) {
+                async_proxy_fence();
+                __syncwarp();
+                hand_table_over(c.n);
+            }
             if (has_t) return;
             r = norms_of_rows(norms, band);
         }
         f = { f.x * r.x, f.y * r.y };
     }
-    store_band(x, gates, of_q, at(of_q ? P_AT : L_AT) + slot * SQUARE, at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, norms,
-               band, f);
+    store_band(x, gates, of_q, at(of_q ? P_AT : L_AT) + (of_q ? p_slot(c.n) : slot) * SQUARE,
+               at(DIAGONAL_AT) + (4 * slot + band) * DIAGONAL, norms, band, f);
     if (of_q) async_proxy_fence();
 }
 
@@ -302,19 +309,26 @@ __device__ __forceinline__ void store_square(const float (&x)[32], const BandGat
  */
 constexpr int SQUARES_AT_ONCE = spec::CARRIES && spec::IO_BF16 ? 1 : 2;
 
+/* Until the tile of P is free. One warp looks for all: looking takes from who works. */
+__device__ __forceinline__ void meet_at_p(const Clock &c, int band)
+{
+    if (band == 0) wait_for_p(c.n);
+    bar_sync(BAR_AUX, GROUP);
+}
+
 /*
- * L and P of each chunk. The inverse warp makes T of L meanwhile; of a chunk whose T was kept there is no L. Chunks whose
- * output nobody wants have no P: where an O is made all the same (in kernels that do not carry, and on the scaled way) it is of
- * an old one, and dropped. A wgmma stands in a branch only where none is in flight, and is waited for there, else ptxas
- * serializes all of the kernel's. band: the warp's 16 rows.
+ * L and P of each chunk that this CTA makes. The inverse warp makes T of L meanwhile; of a chunk whose T was kept there is no
+ * L. Chunks whose output nobody wants have no P: where an O is made all the same (in kernels that do not carry, and on the
+ * scaled way) it is of an old one, and dropped. A wgmma stands in a branch only where none is in flight, and is waited for
+ * there, else ptxas serializes all of the kernel's. band: the warp's 16 rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
     float x[32];
-    Clock c = { 0, 0, 0 };
+    Clock c = clock_at(twin());
     clear_squares(band);
-    for (;; c.advance()) {
-        const int slot = c.n & 1;
+    for (;; advance_made(c)) {
+        const int slot = l_slot(c.n);
         const u32 table = c.table();
         mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
         const u32 flags = load_shared_u32(table + FLAGS);
@@ -324,30 +338,29 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 #pragma unroll(SQUARES_AT_ONCE)
         for (int square = 0; square < 2; ++square) {
             const bool of_q = square == 1;
-            if (of_q) {
-                if (band == 0) mbar_wait(bar(TP_EMPTY + slot), c.parity2() ^ 1); /* for all: looking takes from who works */
-                bar_sync(BAR_AUX, GROUP);
-            }
+            if (of_q && !spec::TWINS) meet_at_p(c, band);
             if (of_q ? !(flags & CHUNK_STATE) : !has_t || spec::QK_L2NORM) {
                 float2 f = { p.p_scale, p.p_scale };
                 issue_gram(x, of_q ? c.q() : c.k(), c.k());
                 if (!of_q) { /* meanwhile: shared memory takes its time */
                     gates = band_gates(table, band);
                     f = row_factors_of_l(table, band);
-                    mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1); /* this L tile's last chunk has been read */
+                    mbar_wait(bar(L_EMPTY + slot), l_parity(c.n) ^ 1); /* this L tile's last chunk has been read */
                 }
                 wgmma_wait<0>();
                 settled(x);
+                if (of_q && spec::TWINS) meet_at_p(c, band); /* no earlier: what gives the tile back may come from afar */
                 store_square(x, gates, f, c, band, of_q, has_t);
             } else if (!of_q) {
                 gates = band_gates(table, band);
-                mbar_wait(bar(L_EMPTY + slot), c.parity2() ^ 1);
+                mbar_wait(bar(L_EMPTY + slot), l_parity(c.n) ^ 1);
             }
-            mbar_arrive_warp(bar((of_q ? TP_FULL : L_FULL) + slot), lane_id());
+            mbar_arrive_warp(bar(of_q ? TP_FULL + tp_slot(c.n) : L_FULL + slot), lane_id());
+            if (of_q) hand_p_over(c.n, band);
             if (spec::QK_L2NORM && !of_q) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
         }
     }
     /* Whose inverter looks there for the end; no earlier, or it might still wait for the phase before. */
-    mbar_wait(bar(L_EMPTY + (c.n & 1)), c.parity2() ^ 1);
-    mbar_arrive_warp(bar(L_FULL + (c.n & 1)), lane_id());
+    mbar_wait(bar(L_EMPTY + l_slot(c.n)), l_parity(c.n) ^ 1);
+    mbar_arrive_warp(bar(L_FULL + l_slot(c.n)), lane_id());
 }

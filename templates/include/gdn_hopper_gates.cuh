@@ -10,6 +10,7 @@
 #include "gdn_hopper_queue.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_table.cuh"
+#include "gdn_hopper_twins.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_state.cuh"
@@ -39,14 +40,14 @@ struct Cursor {
     GateReader reader; /* at this lane's tokens of the chunk that is fetched next */
     Checkpoints checkpoint;
 
-    /* Waits for the item of this number. False: there is none. */
-    __device__ __forceinline__ bool enter(const prefill_params &p, int next)
+    /* Waits for the item of this number, whose first chunk is number n. False: there is none. */
+    __device__ __forceinline__ bool enter(const prefill_params &p, int next, int n)
     {
         number = next;
         item = next == 0 ? first_item(p) : published(p, number);
         step = item.begin;
         if (item.n < 0) return false;
-        reader = GateReader(p, item, item.head(), step * C + 2 * lane_id());
+        reader = GateReader(p, item, item.head(), (step + made_from(n) - n) * C + 2 * lane_id());
         if constexpr (spec::CHECKPOINTS) {
             checkpoint = Checkpoints(p, item, item.n);
             while (checkpoint.chunk >= 0 && checkpoint.chunk <= item.main) /* another item's */
@@ -66,7 +67,7 @@ struct Cursor {
     {
         RawGates raw;
         raw.fetch(p, reader, chunk * C + 2 * lane_id(), item.len);
-        reader.advance(p, C);
+        reader.advance(p, MAKERS * C);
         return raw;
     }
 };
@@ -104,9 +105,14 @@ __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor
 {
     const int slot = n % GATE_STAGES, lane = lane_id(); /* read again, not kept */
     const u32 table = at(GATE_AT) + slot * GATE;
-    mbar_wait(bar(GATE_EMPTY + slot), (n / GATE_STAGES & 1) ^ 1);
+    wait_for_table(n);
     store_gates(table, gates.decay, gates.beta, p.p_scale, lane);
     if (lane == 0) store_chunk_facts(p, table, cursor);
+    if constexpr (spec::TWINS) {
+        async_proxy_fence();
+        __syncwarp();
+        if (!spec::QK_L2NORM) hand_table_over(n);
+    }
     mbar_arrive(bar(CHUNK_FULL + slot));
 }
 
@@ -115,18 +121,23 @@ __device__ __forceinline__ void table_role(const prefill_params &p)
 {
     Cursor cursor;
     int n = 0;
-    for (int number = 0; cursor.enter(p, number); ++number) {
-        TokenGates gates(cursor.reader, cursor.fetch(p, cursor.step));
+    for (int number = 0; cursor.enter(p, number, n); ++number) {
+        TokenGates gates(cursor.reader, cursor.fetch(p, cursor.step + made_from(n) - n));
         for (; cursor.step < cursor.item.end; cursor.advance(p), ++n) {
+            if (made_from(n) != n) {
+                expect_handed(CHUNK_FULL, n, HANDED_TABLE);
+                continue;
+            }
             RawGates next = {}; /* on their way while the table is made */
-            if (cursor.step + 1 < cursor.item.end) next = cursor.fetch(p, cursor.step + 1);
+            if (cursor.step + MAKERS < cursor.item.end) next = cursor.fetch(p, cursor.step + MAKERS);
             make_table(p, cursor, gates, n);
             /* Here, not at the table: who waits for loads there waits for the next chunk's too, counted with them. */
             gates = TokenGates(cursor.reader, next);
         }
     }
+    n = made_from(n);
     const int slot = n % GATE_STAGES;
-    mbar_wait(bar(GATE_EMPTY + slot), (n / GATE_STAGES & 1) ^ 1);
+    wait_for_table(n);
     if (lane_id() == 0) store_shared(at(GATE_AT) + slot * GATE + FLAGS, CHUNK_END | (u32)cursor.number << ITEM_SHIFT);
     mbar_arrive(bar(CHUNK_FULL + slot));
 }

@@ -11,7 +11,6 @@
 #include "gdn_types.cuh"
 
 /* X and P T, tiles of fp16 as wgmma takes them, and the gate table up to what others keep behind it. */
-constexpr int TABLE_BYTES = KEPT_AT - GATE_AT;
 constexpr int IMAGE_PT = TILE, IMAGE_TABLE = IMAGE_PT + SQUARE, IMAGE_BYTES = IMAGE_TABLE + GATE;
 static_assert(TABLE_BYTES % 16 == 0 && TABLE_BYTES > KEPT_T && IMAGE_BYTES == spec::IMAGE_BYTES, "host and device agree");
 /* Which image a chunk's is, in its table: nobody keeps T here. */

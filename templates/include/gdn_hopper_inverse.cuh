@@ -7,6 +7,7 @@
 #include "gdn_hopper_blocks.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_table.cuh"
+#include "gdn_hopper_twins.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
@@ -198,36 +199,39 @@ __device__ __forceinline__ void arrive_once(u32 barrier)
 
 /* ---- The role ------------------------------------------------------------------------------------------------------ */
 
-/* T of each chunk: made of its L, or, of one that was kept, fetched. */
+/* T of each chunk that this CTA makes: of its L, or, of one that was kept, fetched. Of others' it says that they will come. */
 __device__ __forceinline__ void inverse_role(const prefill_params &p)
 {
-    for (int n = 0;; ++n) {
-        const int slot = n & 1;
-        const u32 l_tile = at(L_AT) + slot * SQUARE, t_tile = at(T_AT) + slot * SQUARE,
+    if (spec::TWINS && twin() == 1) expect_handed(TP_FULL, 0, HANDED_TP);
+    for (int n = twin();; n += MAKERS) {
+        const int slot = l_slot(n);
+        const u32 l_tile = at(L_AT) + slot * SQUARE, to = t_tile(n),
                   table = at(GATE_AT) + n % GATE_STAGES * GATE;
-        mbar_wait(bar(L_FULL + slot), n >> 1 & 1);
+        if (spec::TWINS) expect_handed(TP_FULL, n + 1, HANDED_TP);
+        mbar_wait(bar(L_FULL + slot), l_parity(n));
         const u32 flags = load_shared_u32(table + FLAGS);
         if (rarely(flags & CHUNK_END)) break;
         const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
-        mbar_wait(bar(TP_EMPTY + slot), (n >> 1 & 1) ^ 1);
+        mbar_wait(bar(TP_EMPTY + tp_slot(n)), tp_parity(n) ^ 1);
         if (has_t) { /* and no L */
-            fetch_t(p, table, t_tile);
+            fetch_t(p, table, to);
         } else {
             __syncwarp();
-            make_t(l_tile, t_tile, table);
+            make_t(l_tile, to, table);
             if constexpr (spec::IMAGES) {
                 __syncwarp();
-                complete_t(t_tile);
+                complete_t(to);
             }
         }
         async_proxy_fence();
         mbar_arrive_warp(bar(L_EMPTY + slot), lane_id());
         const bool keeps = spec::CARRIES && rarely(flags & CHUNK_KEEPS_T);
-        u8 *const to = keeps ? kept_blocks(p, table) : nullptr; /* the table may go once T is said to be there */
+        u8 *const kept = keeps ? kept_blocks(p, table) : nullptr; /* the table may go once T is said to be there */
         if constexpr (spec::IMAGES)
             arrive_once(bar(T_FULL + slot));
         else
-            mbar_arrive_warp(bar(TP_FULL + slot), lane_id());
-        if (keeps) keep_t(to, t_tile);
+            mbar_arrive_warp(bar(TP_FULL + tp_slot(n)), lane_id());
+        hand_over(to, SQUARE, TP_FULL + tp_slot(n));
+        if (keeps) keep_t(kept, to);
     }
 }

@@ -13,7 +13,8 @@
 extern __shared__ __align__(1024) u8 shared[];
 
 constexpr int C = spec::CHUNK, D = 128;
-constexpr int K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, TP_STAGES = 2, GATE_STAGES = 4;
+constexpr int K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2, GATE_STAGES = 4, L_STAGES = 2;
+constexpr int TP_STAGES = spec::TWINS ? 4 : 2, P_STAGES = 2; /* barriers and T; P, which gives way with T two chunks before */
 constexpr int GROUP = 128; /* threads of a warpgroup */
 constexpr int STATE_GROUPS = spec::BLOCK_DV / 64, STATE_WARPS = 4 * STATE_GROUPS; /* 64 value columns a warpgroup */
 constexpr int PARTS = D / spec::BLOCK_DV; /* of a head's value columns, an item each */
@@ -21,6 +22,7 @@ constexpr int PARTS = D / spec::BLOCK_DV; /* of a head's value columns, an item 
 static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
 static_assert(STATE_GROUPS == 1 || STATE_GROUPS == 2, "a state warpgroup has 64 columns of two in a V tile");
 static_assert(!spec::CARRIES || PARTS == 1, "a transition takes all value columns");
+static_assert(!spec::TWINS || (PARTS == 2 && !spec::IMAGES && !spec::CARRIES), "what twins do not know");
 static_assert(spec::THREADS == (2 + STATE_GROUPS) * GROUP, "host and device agree on the roles");
 
 /* The first value column of a part, in its head. */
@@ -49,18 +51,19 @@ constexpr int Q_AT = K_AT + K_STAGES * TILE;
 constexpr int V_AT = Q_AT + Q_STAGES * TILE;
 constexpr int T_AT = V_AT + V_STAGES * V_TILE;
 constexpr int P_AT = T_AT + TP_STAGES * SQUARE;
-constexpr int L_AT = P_AT + TP_STAGES * SQUARE; /* chunks in turn: -L below the diagonal, D^T on it; norms */
-constexpr int O_AT = L_AT + 2 * SQUARE;         /* [state warpgroup]; between items: gdn_hopper_carry.cuh */
+constexpr int L_AT = P_AT + P_STAGES * SQUARE; /* -L below the diagonal, D^T on it; norms */
+constexpr int O_AT = L_AT + L_STAGES * SQUARE; /* [state warpgroup]; between items: gdn_hopper_carry.cuh */
 /*
  * A band's 16 x 16 block of L on the diagonal: its upper left and its lower right quarter in fp32 by columns, for which the
  * strides leave no bank conflicts, neither of who stores nor of who loads.
  */
 constexpr int QUARTER_COLUMN = 12 * 4, QUARTER = 8 * QUARTER_COLUMN + 16, DIAGONAL = 2 * QUARTER;
-constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [chunk & 1][band] */
+constexpr int DIAGONAL_AT = O_AT + STATE_GROUPS * HALF; /* [L's slot][band] */
 constexpr int GATE_AT = DIAGONAL_AT + 8 * DIAGONAL;
 constexpr int GATE = 1536;
 /* In what tables leave: [state warpgroup] what it keeps of a chunk; the tile warp's courses. */
-constexpr int KEPT_AT = GATE_AT + GATE - 32, COURSE_AT = KEPT_AT + GATE;
+constexpr int TABLE_BYTES = GATE - 32; /* of what others read of it */
+constexpr int KEPT_AT = GATE_AT + TABLE_BYTES, COURSE_AT = KEPT_AT + GATE;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
 constexpr int BAR_AT = SCALE_AT + STATE_WARPS * 32 * 8;
 constexpr int ITEM_SLOTS = 8, ENTRY = 32;
@@ -103,14 +106,14 @@ enum {
     K_EMPTY = V_FULL + V_STAGES,
     Q_EMPTY = K_EMPTY + K_STAGES,
     V_EMPTY = Q_EMPTY + Q_STAGES,
-    GATE_EMPTY = V_EMPTY + V_STAGES,
+    GATE_EMPTY = V_EMPTY + V_STAGES, /* of twins none: see give_tp_back() */
     TP_FULL = GATE_EMPTY + GATE_STAGES,
     TP_EMPTY = TP_FULL + TP_STAGES,
     O_FULL = TP_EMPTY + TP_STAGES, /* [state warpgroup] */
     O_EMPTY = O_FULL + STATE_GROUPS,
     L_FULL = O_EMPTY + STATE_GROUPS, /* L, its diagonal blocks inverted, chunks in turn */
-    L_EMPTY = L_FULL + 2,
-    ITEM_DONE = L_EMPTY + 2, /* items in turn: their states are handed over */
+    L_EMPTY = L_FULL + L_STAGES,
+    ITEM_DONE = L_EMPTY + L_STAGES, /* items in turn: their states are handed over */
     TAIL = ITEM_DONE + 2,    /* a tail chunk's tiles, before their rest is cleared */
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
@@ -127,20 +130,41 @@ __device__ __forceinline__ u32 bar(int index)
     return at(BAR_AT) + 8 * index;
 }
 
-__device__ __forceinline__ void init_barriers()
+/* Which of the twins this CTA is: the chunks that it makes have this parity. */
+__device__ __forceinline__ int twin()
+{
+    return spec::TWINS ? (int)cluster_rank() : 0;
+}
+
+/* Arrivals that end a phase. */
+__device__ __forceinline__ constexpr int arrivals(int i)
 {
     constexpr int USERS = spec::IMAGES ? 1 : STATE_WARPS; /* who gives tiles back: there it is the export warp */
+    if (i >= TAIL) return 1;
+    int warps = 1; /* the one that loads; O_EMPTY: that stores */
+    if (i >= K_EMPTY && i < TP_FULL) warps = USERS;
+    if (i >= TP_FULL && i < TP_EMPTY) warps = spec::IMAGES ? 4 : 5; /* aux warps, the inverse warp */
+    if (i >= TP_EMPTY && i < O_FULL) warps = spec::TWINS ? 2 * USERS : USERS;
+    if (i >= O_FULL && i < O_EMPTY) warps = 4; /* one state warpgroup's warps */
+    if (i >= L_FULL && i < L_EMPTY) warps = 4; /* aux warps */
+    if (i >= ITEM_DONE && i < TAIL) warps = STATE_WARPS;
+    return warps * ARRIVALS_PER_WARP + (i < V_FULL ? 32 : 0); /* lanes: the gate warp's, each for its tokens */
+}
+
+/* Where another CTA's table, or T and P, are to come: a lane's, which says so (gdn_hopper_twins.cuh), and the tile warp's. */
+__device__ __forceinline__ constexpr int arrivals_of_handed(int i)
+{
+    if (i < V_FULL) return ARRIVALS_PER_WARP + 1;
+    return i >= TP_FULL && i < TP_EMPTY ? 1 : arrivals(i);
+}
+
+__device__ __forceinline__ void init_barriers()
+{
+    const int odd = twin();
 #pragma unroll /* their counts as constants: worked out by one thread they took longer than the instructions */
     for (int i = 0; i < NUM_BARRIERS; ++i) {
-        int warps = 1;                                /* the one that loads; O_EMPTY: that stores */
-        if (i >= K_EMPTY && i < TP_FULL) warps = USERS;
-        if (i >= TP_FULL && i < TP_EMPTY) warps = spec::IMAGES ? 4 : 5; /* aux warps, the inverse warp */
-        if (i >= TP_EMPTY && i < O_FULL) warps = USERS;
-        if (i >= O_FULL && i < O_EMPTY) warps = 4;              /* one state warpgroup's warps */
-        if (i >= L_FULL && i < L_EMPTY) warps = 4;              /* aux warps */
-        if (i >= ITEM_DONE && i < TAIL) warps = STATE_WARPS;
-        const int lanes = i < V_FULL ? 32 : 0;                  /* the gate warp's, each for its tokens */
-        mbar_init(bar(i), i >= TAIL ? 1 : warps * ARRIVALS_PER_WARP + lanes);
+        const int parity = (i < V_FULL ? i - CHUNK_FULL : i - TP_FULL) & 1; /* of the chunks there */
+        mbar_init(bar(i), spec::TWINS && parity != odd ? arrivals_of_handed(i) : arrivals(i));
     }
 #pragma unroll
     for (int i = 0; spec::QK_L2NORM && i < GATE_STAGES; ++i)
@@ -149,6 +173,38 @@ __device__ __forceinline__ void init_barriers()
 }
 
 /* ---- Rings --------------------------------------------------------------------------------------------------------- */
+
+/* Of T and P of chunk number n. */
+__device__ __forceinline__ int tp_slot(int n)
+{
+    return n & (TP_STAGES - 1);
+}
+__device__ __forceinline__ u32 tp_parity(int n)
+{
+    return (spec::TWINS ? n >> 2 : n >> 1) & 1;
+}
+__device__ __forceinline__ u32 t_tile(int n)
+{
+    return at(T_AT) + tp_slot(n) * SQUARE;
+}
+__device__ __forceinline__ int p_slot(int n)
+{
+    return n & 1;
+}
+__device__ __forceinline__ u32 p_tile(int n)
+{
+    return at(P_AT) + p_slot(n) * SQUARE;
+}
+
+/* Of its L, which is of the chunks alone that this CTA makes. */
+__device__ __forceinline__ int l_slot(int n)
+{
+    return (spec::TWINS ? n >> 1 : n) & 1;
+}
+__device__ __forceinline__ u32 l_parity(int n)
+{
+    return (spec::TWINS ? n >> 2 : n >> 1) & 1;
+}
 
 /* Which slot and parity of each ring chunk number n has. */
 struct Clock {
@@ -198,4 +254,4 @@ __device__ __forceinline__ Clock clock_at(int n)
 {
     return { n, n % Q_STAGES, (u32)(n / Q_STAGES & 1) };
 }
-static_assert(K_STAGES == 4 && GATE_STAGES == 4 && V_STAGES == 2 && TP_STAGES == 2, "Clock's parities");
+static_assert(K_STAGES == 4 && GATE_STAGES == 4 && V_STAGES == 2 && P_STAGES == 2 && L_STAGES == 2, "slots and parities");

@@ -7,6 +7,7 @@
 #include "gdn_hopper_rows.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_table.cuh"
+#include "gdn_hopper_twins.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
@@ -14,8 +15,6 @@
 #include "gdn_tile.cuh"
 #include "gdn_warp.cuh"
 
-/* Q S right behind K S, so that it is done when W is: a lone state warpgroup has the 32 registers for it. */
-constexpr bool EARLY_Q = STATE_GROUPS == 1;
 /* Whether packed S fits fp16 is found out while K S and Q S run: nobody's products fill in for a lone warpgroup's checks. */
 constexpr bool LATE_CHECK = STATE_GROUPS == 1 && !spec::IO_BF16;
 
@@ -42,6 +41,7 @@ struct State {
 
 struct Place {
     int group, warp; /* state warpgroup, warp in it */
+    int odd;         /* of a lone warpgroup: its chunk's place in what is kept */
 
     __device__ __forceinline__ int index() const
     {
@@ -55,13 +55,14 @@ struct Place {
 
 /*
  * What a state warpgroup keeps of its chunk, whose table goes while this is still wanted: registers are dear. Its first warp
- * writes after a turn is taken, when all have read the last chunk's, and the vote on W comes before anyone reads.
+ * writes, and the vote on W comes before anyone reads. When it writes again all have read: there was a turn to take since, or,
+ * of a lone warpgroup, whose chunks have two places in turn, the next chunk's vote.
  */
 enum { KEPT_FLAGS = 0, KEPT_CHECKPOINT = 4, KEPT_DECAY = 8 };
 
 __device__ __forceinline__ u32 kept(const Place &place)
 {
-    return at(KEPT_AT) + 16 * place.group;
+    return at(KEPT_AT) + 16 * (STATE_GROUPS == 2 ? place.group : place.odd);
 }
 
 /* S as operand A; fp16 rows within range. */
@@ -83,19 +84,6 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
         }
         st.S_scaled = __any_sync(~0u, scaled); /* a vote, and so a uniform register: there is no other for it */
     }
-}
-
-/*
- * Behind K S and Q S of packed S: its check (LATE_CHECK), and its decay. S of which packed rows do not fit keeps what it is,
- * for pack_late(). empty: the chunk has no tokens.
- */
-__device__ __forceinline__ void check_and_decay(State &st, float decay, bool empty)
-{
-    bool fit = true;
-    if (!empty) fit = fits(st.packed, F16_2_14); /* a branch: else it stands between the products */
-    if (rarely(!fit)) fit = fits_with_zeros(row_max(st.S)); /* as they are: see pack_state() */
-    st.S_scaled = __any_sync(~0u, !fit);
-    if (fit) decay_state(st.S, decay);
 }
 
 /* S of a warp whose packed S did not fit, once what it was multiplied as is dropped. */
@@ -149,6 +137,33 @@ __device__ __forceinline__ void pack_decayed(u32 (&Z)[2][4], const float (&v)[16
     }
 }
 
+/* The second half of V' gets what the first one, packed, is multiplied by in T's lower half. A group of its own. */
+__device__ __forceinline__ void issue_lower(State &st, const u32 (&Y)[2][4], u32 t_tile)
+{
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 2; ++s)
+        wgmma_rs_n32_f16(st.V[1], Y[s], descriptor(k_major(t_tile) + ((4096 + 32 * s) >> 4)), 1);
+    wgmma_commit();
+}
+
+/* Of 32 tokens: O^T += V'^T P^T. */
+__device__ __forceinline__ void issue_output(State &st, const u32 (&Y)[2][4], u32 pb, int half)
+{
+#pragma unroll
+    for (int s = 0; s < 2; ++s)
+        wgmma_rs_n64_f16(st.O, Y[s], descriptor(pb + 2 * (2 * half + s)), 1);
+}
+
+/* Of 32 tokens: S^T += (d V')^T K, a group of its own. */
+__device__ __forceinline__ void issue_state(State &st, const u32 (&Z)[2][4], u32 kb, int half)
+{
+#pragma unroll
+    for (int s = 0; s < 2; ++s)
+        wgmma_rs_n128_mn(st.S, Z[s], descriptor(kb + (2 * half + s) * (2048 >> 4)), 1);
+    wgmma_commit();
+}
+
 /* Of 32 tokens: O^T += V'^T P^T, a group of its own, where O is made, and S^T += (d V')^T K. */
 template <bool OUTPUT>
 __device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], const u32 (&Z)[2][4], u32 p_tile, u32 k_tile,
@@ -157,15 +172,10 @@ __device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], c
     const u32 pb = k_major(p_tile), kb = mn_major(k_tile, HALF);
     wgmma_fence();
     if constexpr (OUTPUT) {
-#pragma unroll
-        for (int s = 0; s < 2; ++s)
-            wgmma_rs_n64_f16(st.O, Y[s], descriptor(pb + 2 * (2 * half + s)), 1);
+        issue_output(st, Y, pb, half);
         if (half == 1) wgmma_commit();
     }
-#pragma unroll
-    for (int s = 0; s < 2; ++s)
-        wgmma_rs_n128_mn(st.S, Z[s], descriptor(kb + (2 * half + s) * (2048 >> 4)), 1);
-    wgmma_commit();
+    issue_state(st, Z, kb, half);
 }
 
 /*
@@ -177,11 +187,7 @@ __device__ __forceinline__ void issue_finish(State &st, Decays decays, u32 table
 {
     u32 Y[2][2][4], Z[2][2][4];
     pack_f16_rows(Y[0], st.V[0]);
-    wgmma_fence();
-#pragma unroll
-    for (int s = 0; s < 2; ++s)
-        wgmma_rs_n32_f16(st.V[1], Y[0][s], descriptor(k_major(t_tile) + ((4096 + 32 * s) >> 4)), 1);
-    wgmma_commit();
+    issue_lower(st, Y[0], t_tile);
     pack_decayed(Z[0], st.V[0], decays);
     decays.load(table, 1);
     issue_updates<OUTPUT>(st, Y[0], Z[0], p_tile, k_tile, 0);
@@ -255,8 +261,7 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 
 /*
  * From K S until Q S and T are there two state warpgroups take turns: half a chunk apart, one's products run while the other
- * packs. Where in that half turns end makes a percent. Whoever waits for its turn holds up nothing that the other needs. A lone
- * one only meets here, which kept() counts on.
+ * packs. Where in that half turns end makes a percent. Whoever waits for its turn holds up nothing that the other needs.
  */
 __device__ __forceinline__ void take_turn(int group)
 {
@@ -269,19 +274,18 @@ __device__ __forceinline__ void pass_turn(int group)
 }
 
 /*
- * A chunk from W on: V', O, S. Returns its flags. SCALED: W and V' are divided by scale_slot()'s powers of two, or O takes its
- * scale late. OUTPUT: Q S is in flight, and O is made, wanted or not; else V' is in flight, and there is no O: its tile goes
- * round as it is. Each compiled apart, so that the usual way has no gaps in its code.
+ * A chunk from W on: V', and the products of O and S, which are in flight at the end. SCALED: W and V' are divided by
+ * scale_slot()'s powers of two, or O takes its scale late; returns rows' scales, by which O and S are divided, too. OUTPUT: Q S
+ * is in flight, and O is made, wanted or not; else V' is in flight, and there is no O.
  */
 template <bool SCALED, bool OUTPUT>
-__device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const prefill_params &p, const Clock &c,
-                                            bool last, bool tp_full, const Place &place)
+__device__ __forceinline__ float2 solve_chunk(State &st, u32 (&W)[4][4], const Clock &c, bool tp_full, const Place &place)
 {
     static_assert(OUTPUT || !SCALED, "V' in flight is of a W without scales");
     const u32 table = c.table();
     float2 s = { 1.0f, 1.0f };
     if (!SCALED) arrive_warp(V_EMPTY + (c.n & 1));
-    if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
+    if (!tp_full) mbar_wait(bar(TP_FULL + tp_slot(c.n)), tp_parity(c.n));
     float4 e;
     if constexpr (OUTPUT) {
         e = gates_of_16(table + DECAY_IN_Q, 0);
@@ -293,7 +297,7 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
         s = load_shared_float2(scale_slot(place.index()));
     }
     pass_turn(place.group);
-    if constexpr (OUTPUT) issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
+    if constexpr (OUTPUT) issue_solve(st, W, t_tile(c.n));
     arrive_warp(Q_EMPTY + c.q_slot);
     if constexpr (OUTPUT) decay_output(st.O, e, table);
     Decays decays;
@@ -304,17 +308,23 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
         scale_rows(st.O, inverse(s.x), inverse(s.y));
         scale_rows(st.S, inverse(s.x), inverse(s.y));
     }
-    issue_finish<OUTPUT>(st, decays, table, at(T_AT) + (c.n & 1) * SQUARE, at(P_AT) + (c.n & 1) * SQUARE, c.k());
-    arrive_warp(GATE_EMPTY + (c.n & 3));
-    const int n = c.n + 1;
-    if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next chunk may not be known before this one is done */
-    mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
-    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
+    issue_finish<OUTPUT>(st, decays, table, t_tile(c.n), p_tile(c.n), c.k());
+    if (!spec::TWINS) arrive_warp(GATE_EMPTY + (c.n & 3));
+    return s;
+}
+
+/*
+ * The end of a chunk, of which S's last group of products is in flight, and O's before it: O to its tile, and what has been
+ * read back to who fills it. s: of rows. Where there is no O its tile goes round as it is.
+ */
+template <bool SCALED, bool OUTPUT>
+__device__ __forceinline__ void end_chunk(State &st, const prefill_params &p, const Clock &c, float2 s, const Place &place)
+{
     if constexpr (OUTPUT) {
         wgmma_wait<1>();
         settled(st.O);
     }
-    arrive_warp(TP_EMPTY + (c.n & 1));
+    give_tp_back(c.n);
     if constexpr (OUTPUT) {
         if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
         put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
@@ -324,7 +334,6 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     settled(st.S);
     if (SCALED) scale_rows(st.S, s.x, s.y);
     arrive_warp(K_EMPTY + (c.n & 3));
-    return flags;
 }
 
 /* Whether the usual way will do for this warp: neither W nor packed S needs a scale, and bf16's O takes none late. */
@@ -339,61 +348,10 @@ __device__ __forceinline__ bool vote(bool usual, const Place &place)
     return bar_all(BAR_VOTE + place.group, GROUP, usual);
 }
 
-/*
- * One chunk, whose table and K tile are there. Returns its flags. With two warpgroups Q S is issued only when K S has become W:
- * 32 registers less at the peak. Whether W fits fp16 is found out while Q S runs, or where no O is wanted before V' does.
- */
-__device__ __forceinline__ u32 state_chunk(State &st, const prefill_params &p, const Clock &c, const Place &place)
+/* What is kept of a chunk, by its warpgroup's first warp. */
+__device__ __forceinline__ void keep(u32 table, u32 flags, float decay, const Place &place)
 {
-    const u32 table = c.table();
-    float x[32];
-    u32 v[4][4], W[4][4];
-    const u32 now = load_shared_u32(table + FLAGS);
-    const bool last = now & CHUNK_LAST, wanted = !(now & CHUNK_STATE); /* its O */
-    const float decay = load_shared_float(table + DECAY_ALL);
-    if constexpr (LATE_CHECK)
-        pack_io_rows(st.packed, st.S);
-    else
-        pack_state(st, place);
-    take_turn(place.group);
-    issue_keys(x, st.packed, c.k());
-    if constexpr (EARLY_Q) issue_keys(st.O, st.packed, c.q());
-    if (place.warp == 0) {
-        const u32 checkpoint = spec::CHECKPOINTS ? load_shared_u32(table + CHECKPOINT) : 0;
-        store_shared(kept(place), now, checkpoint, __float_as_uint(decay), 0u);
-    }
-    if constexpr (LATE_CHECK)
-        check_and_decay(st, decay, now & CHUNK_EMPTY);
-    else
-        decay_state(st.S, decay);
-    mbar_wait(bar(V_FULL + (c.n & 1)), c.parity2());
-    load_values(v, c.v() + place.group * HALF + values_at(place.warp)); /* while K S runs: shared memory takes its time */
-    if constexpr (spec::QK_L2NORM) mbar_wait(table + KEYS_NORMED, c.parity4());
-    const u32 limits = load_shared_u32(table + W_LIMIT); /* late it would hold up Q S */
-    const bool tp_full = mbar_peek(bar(TP_FULL + (c.n & 1)), c.parity2());
-    const ResidualGates first(table, 0);
-    wgmma_wait<EARLY_Q ? 1 : 0>();
-    settled(x);
-    residual(x, v, first, table);
-    pack_f16_rows(W, x);
-    if constexpr (!EARLY_Q) {
-        finish_w(W, c);
-        /*
-         * Where no O is wanted no Q S hides the vote: V' is begun before it, in O's place, and W, an operand in flight, is not
-         * looked at any more. If the usual way will not do V' is dropped, and the vote, repeated, says the same. Here a branch
-         * around wgmma does no harm: none is in flight. (A function that returns the vote is two branches in NVRTC 13.4 and
-         * later, between which V' takes registers that there are not.)
-         */
-        if (spec::CARRIES && rarely(!wanted)) {
-            const bool will_do = is_usual(st, W, limits, p);
-            if (!tp_full) mbar_wait(bar(TP_FULL + (c.n & 1)), c.parity2());
-            issue_solve(st, W, at(T_AT) + (c.n & 1) * SQUARE);
-            if (vote(will_do, place)) return finish_chunk<false, false>(st, W, p, c, last, true, place);
-            wgmma_wait<0>();
-        }
-        issue_keys(st.O, st.packed, c.q());
-    }
-    const bool usual = vote(is_usual(st, W, limits, p), place);
-    if (rarely(!usual)) return finish_chunk<true, true>(st, W, p, c, last, tp_full, place);
-    return finish_chunk<false, true>(st, W, p, c, last, tp_full, place);
+    if (place.warp != 0) return;
+    const u32 checkpoint = spec::CHECKPOINTS ? load_shared_u32(table + CHECKPOINT) : 0;
+    store_shared(kept(place), flags, checkpoint, __float_as_uint(decay), 0u);
 }

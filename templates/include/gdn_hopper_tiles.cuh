@@ -8,6 +8,7 @@
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_queue.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_hopper_twins.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_sequence.cuh"
@@ -172,6 +173,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
         }
     }
+    n = made_from(n);
     mbar_wait(bar(K_EMPTY + (n & 3)), n >> 2 & 1 ^ 1);
     mbar_arrive_warp(bar(CHUNK_FULL + (n & 3)), lane); /* of a chunk that there is not */
 }

@@ -7,10 +7,12 @@
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_links.cuh"
+#include "gdn_hopper_lone.cuh"
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_state.cuh"
 #include "gdn_hopper_table.cuh"
 #include "gdn_hopper_transitions.cuh"
+#include "gdn_hopper_turns.cuh"
 #include "gdn_state.cuh"
 
 /* A line of initial_state, or zeros. */
@@ -74,7 +76,7 @@ __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_par
     if (flags & (CHUNK_LAST | CHUNK_REPLAYED)) hand_over(S, p, entry, flags & CHUNK_LAST, place);
 }
 
-__device__ __forceinline__ void state_role(const prefill_params &p, const Place &place)
+__device__ __forceinline__ void state_role(const prefill_params &p, Place place)
 {
     constexpr u32 UNLIKE = CHUNK_LAST | CHUNK_REPLAYED | (spec::CARRIES ? CHUNK_TRANSITION : 0) |
                            (spec::CHECKPOINTS ? CHUNK_CHECKPOINT : 0);
@@ -90,7 +92,10 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
         do {
             __syncwarp(); /* else the compiler makes one loop of the two; so the code of usual chunks lies in one piece */
             do {
-                now = state_chunk(st, p, c, place);
+                if constexpr (STATE_GROUPS == 2)
+                    now = chunk_in_turn(st, p, c, place);
+                else
+                    now = lone_chunk(st, p, c, place);
                 c.advance();
             } while (!rarely(now & UNLIKE));
             between_chunks(st.S, p, now, place);
@@ -98,5 +103,5 @@ __device__ __forceinline__ void state_role(const prefill_params &p, const Place 
         if (p.partition) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
         number = (now >> ITEM_SHIFT) + 1;
     }
-    if (place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
+    if (STATE_GROUPS == 2 && place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
 }

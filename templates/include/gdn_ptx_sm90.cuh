@@ -47,7 +47,7 @@ __device__ __forceinline__ u64 descriptor(u32 low)
 /* In a cluster an address says above bit 24 whose it is, which is no part of a descriptor. */
 __device__ __forceinline__ u32 matrix_address(u32 address)
 {
-    return (spec::IMAGES ? address & 0x3ffffu : address) >> 4;
+    return (spec::IMAGES || spec::TWINS ? address & 0x3ffffu : address) >> 4;
 }
 
 __device__ __forceinline__ u32 k_major(u32 address)

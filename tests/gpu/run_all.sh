@@ -32,7 +32,7 @@ step() {
 }
 
 # What a plan chooses; the kernel of the arch's own, without a workspace; as if there were few SMs, so that CTAs walk items;
-# cut; with half of a head's columns in a CTA, whole, walked and cut; the generic kernel; and, as if there were SMs without
+# cut; with half of a head's columns in a CTA, whole, walked and cut, and in clusters, whole and walked; the generic kernel; and, as if there were SMs without
 # end, the kernel of few sequences. Two kinds of CTAs have block_dv 64 too, but no partition_chunks. Sets `options`.
 take_way() {
     case $1 in
@@ -43,6 +43,8 @@ take_way() {
     halves) options=(--params block_dv=64,partition_chunks=2) ;;
     halves_few_sms) options=(--params block_dv=64 --num-sms 3 --small) ;;
     halves_cut) options=(--params block_dv=64,partition_chunks=4) ;;
+    twins) options=(--params block_dv=64,partition_chunks=2,cluster_ctas=2) ;;
+    twins_few_sms) options=(--params block_dv=64,partition_chunks=2,cluster_ctas=2 --num-sms 4 --small) ;;
     generic) options=(--generic --no-workspace) ;;
     split) options=(--params cta_kinds=2) ;;
     esac
@@ -62,11 +64,11 @@ tests() {
     step test_conv1d "$build/tests/gpu/test_conv1d" --out "$out"
     local name options
     # q and k that the kernel normalises; first, since files of a name are those of the last that writes them.
-    for name in default cut halves halves_cut generic split; do
+    for name in default cut halves halves_cut twins generic split; do
         take_way "$name"
         cases "norms_$name" --qk-l2norm "${options[@]}"
     done
-    for name in default bare few_sms cut halves halves_few_sms halves_cut generic split; do
+    for name in default bare few_sms cut halves halves_few_sms halves_cut twins twins_few_sms generic split; do
         take_way "$name"
         step "test_contract_$name" "$build/tests/gpu/test_contract" "${options[@]}" --out "$out"
         step "test_programmatic_$name" "$build/tests/gpu/test_programmatic" "${options[@]}"
@@ -91,6 +93,8 @@ repeats() {
             --no-workspace --bounds "$bounds"
         step "repeat_split_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
             --params cta_kinds=2 --bounds "$bounds"
+        step "repeat_twins_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "random $dtype d=128" \
+            --params block_dv=64,partition_chunks=2,cluster_ctas=2 --bounds "$bounds"
         step "repeat_cut_$dtype" "$build/tests/gpu/test_prefill" --repeat 1000 --filter "$dtype d=128 halves" \
             --batch-invariant --bounds "$bounds"
         step "repeat_contract_$dtype" "$build/tests/gpu/test_contract" --repeat 300 --filter "$dtype d=128"
@@ -106,6 +110,8 @@ sanitizers() {
         local under=("$check" --tool "$tool" --error-exitcode 9 --target-processes all)
         step "${tool}_prefill" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --num-sms 3 --bounds "$bounds"
         step "${tool}_split" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --params cta_kinds=2 --bounds "$bounds"
+        step "${tool}_twins" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 \
+            --params block_dv=64,partition_chunks=2,cluster_ctas=2 --bounds "$bounds"
         step "${tool}_generic" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --generic --no-workspace \
             --bounds "$bounds"
         step "${tool}_norms" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --qk-l2norm \

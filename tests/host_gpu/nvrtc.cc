@@ -95,17 +95,20 @@ std::string compile_command(const Folder &folder, int capability, int num_option
     return command + " -o '" + path + "/kernel.so' '" + path + "/unit.cc' 2> '" + path + "/log'";
 }
 
-/* CTAs of a cluster, which a kernel says itself. */
-int cluster_of(const std::string &source)
+/* CTAs of a cluster, which a kernel says itself, or by a macro of one of its headers. */
+int cluster_of(const gdni_nvrtcprog_opaque &p)
 {
     const std::string attribute = "__cluster_dims__(";
+    std::string source = p.source;
+    for (const auto &[name, text] : p.headers)
+        source += text;
     const size_t at = source.find(attribute);
     return at == std::string::npos ? 1 : std::stoi(source.substr(at + attribute.size()));
 }
 
 std::string unit_of(const gdni_nvrtcprog_opaque &p)
 {
-    return "#define HOST_GPU_CLUSTER " + std::to_string(cluster_of(p.source)) + "\n#include \"ptx.h\"\n#line 1 \"" + p.name + "\"\n" + host_gpu_translate(p.source) +
+    return "#define HOST_GPU_CLUSTER " + std::to_string(cluster_of(p)) + "\n#include \"ptx.h\"\n#line 1 \"" + p.name + "\"\n" + host_gpu_translate(p.source) +
            "\n#include \"entry.h\"\nHOST_GPU_ENTRY_OF(" + stem(p) + ")\n";
 }
 

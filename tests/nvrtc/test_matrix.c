@@ -285,7 +285,9 @@ Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
 
 /* ---- Hopper's own kernel: dtype and kind of heads, layout, state type, gate, beta, features, indices ---- */
 
-static void hopper_one(const struct pairwise_row *row)
+enum { NUM_KINDS = 5 };
+
+static void hopper_build(struct gdni_spec *spec, const struct pairwise_row *row)
 {
     static const gdn_dtype state_types[] = { GDN_F32, GDN_BF16, GDN_F16 };
     static const uint32_t features[] = { 0,
@@ -295,11 +297,12 @@ static void hopper_one(const struct pairwise_row *row)
                                          GDN_PREFILL_QK_L2NORM,
                                          GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING };
     static const struct {
-        int32_t kernel, block_dv, carry;
-    } kinds[] = { { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_NOTHING },
-                  { GDNI_KERNEL_PREFILL_HOPPER, 64, GDNI_CARRY_NOTHING },
-                  { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_STATES },
-                  { GDNI_KERNEL_PREFILL_HOPPER_SPLIT, 64, 0 } };
+        int32_t kernel, block_dv, carry, cluster_ctas;
+    } kinds[NUM_KINDS] = { { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_NOTHING, 1 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 64, GDNI_CARRY_NOTHING, 1 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 64, GDNI_CARRY_NOTHING, 2 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_STATES, 1 },
+                           { GDNI_KERNEL_PREFILL_HOPPER_SPLIT, 64, 0, 0 } };
     const int *l = row->level, kind = l[0] / 2;
     gdn_prefill_desc d = test_prefill_desc();
     d.head_dim_qk = d.head_dim_v = 128;
@@ -312,28 +315,37 @@ static void hopper_one(const struct pairwise_row *row)
     d.cu_seqlens_type = d.slot_type = l[6] ? GDN_INDEX_I64 : GDN_INDEX_I32;
     struct gdni_problem p;
     struct gdni_params params;
-    struct gdni_spec spec;
     const struct gdni_arch *arch;
-    char what[200];
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, kinds[kind].kernel);
     params.block_dv = kinds[kind].block_dv, params.carry = kinds[kind].carry;
-    cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
-    cr_assert_eq(spec.kernel, kinds[kind].kernel);
+    params.cluster_ctas = kinds[kind].cluster_ctas;
+    if (params.cluster_ctas == 2) params.partition_chunks = GDNI_PARTITION_NEVER;
+    cr_assert_eq(gdni_spec_build(spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(spec->kernel, kinds[kind].kernel);
+}
+
+static void hopper_one(const struct pairwise_row *row)
+{
+    struct gdni_spec spec;
+    char what[240];
+    hopper_build(&spec, row);
     snprintf(what, sizeof what,
-             "%s %s %s state=%s gate=%d/%s beta=%d/%s flags=%x index=%d block_dv=%d carry=%d",
-             gdni_kernel_info((enum gdni_kernel)spec.kernel)->name, gdni_dtype_name(spec.io_type), l[1] ? "vk" : "kv",
-             gdni_dtype_name(spec.state_type), spec.gate,
-             gdni_dtype_name(spec.gate_type), spec.beta, gdni_dtype_name(spec.beta_type), d.flags, spec.slot_type,
-             spec.params.block_dv, spec.params.carry);
+             "%s %s %s state=%s gate=%d/%s beta=%d/%s norm=%d checkpoints=%d zero_padding=%d programmatic=%d index=%d "
+             "block_dv=%d carry=%d cluster_ctas=%d",
+             gdni_kernel_info((enum gdni_kernel)spec.kernel)->name, gdni_dtype_name(spec.io_type),
+             spec.state_layout == GDN_STATE_VK ? "vk" : "kv", gdni_dtype_name(spec.state_type), spec.gate,
+             gdni_dtype_name(spec.gate_type), spec.beta, gdni_dtype_name(spec.beta_type), spec.qk_l2norm, spec.checkpoints,
+             spec.zero_padding, spec.programmatic_launch, spec.slot_type, spec.params.block_dv, spec.params.carry,
+             spec.params.cluster_ctas);
     check(&spec, what);
 }
 
 /* A dtype of a kind is one level: each with each feature, since of three that do not fit together two each may. */
 Test(matrix, hopper_prefill_compiles_without_spills_and_in_time)
 {
-    static const int levels[] = { 2 * 4, 2, 3, 5, 5, 6, 2 };
+    static const int levels[] = { 2 * NUM_KINDS, 2, 3, 5, 5, 6, 2 };
     run_matrix(levels, 7, NULL, hopper_one);
 }
 

@@ -310,7 +310,7 @@ Test(params, the_hash_of_the_space_is_this_one)
 {
     char hash[GDNI_SPACE_HEX];
     gdni_space_hash(hash);
-    cr_expect_str_eq(hash, "8ff9e99d3eafdc2a");
+    cr_expect_str_eq(hash, "acdfa1446b5dba91");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -405,8 +405,8 @@ Test(choices, are_the_product_of_what_the_arch_can_hold)
     longer.max_tokens = 1 << 22;
     cr_expect_eq(choices_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
     p.generic = 0;
-    cr_expect_eq(choices_of(&p, "sm_90a", wanted[0].slot, list), (1 + 2) * 3 * 8,
-                 "Hopper's own: halves, or heads that carry or do not; when a counter deals out; into what it cuts");
+    cr_expect_eq(choices_of(&p, "sm_90a", wanted[0].slot, list), (1 + 2) * 3 * 8 + 3,
+                 "Hopper's own: halves, or heads that carry or do not; when a counter deals out; into what it cuts; clusters");
     const struct gdni_problem conv = conv_problem(16);
     cr_expect_eq(choices_of(&conv, "sm_90a", wanted[0].slot, list), 4 * 3);
     cr_expect_eq(choices_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
@@ -462,19 +462,68 @@ Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
         const bool own = gdni_params_heuristic_few(&params, &p, arch, 132, bucket, wanted[i].seq_class);
         cr_expect_eq(own ? params.block_dv : 0, wanted[i].block_dv, "%s: %d", wanted[i].why, params.block_dv);
         cr_expect_eq(own ? params.cta_kinds : 0, wanted[i].cta_kinds, "%s: %d", wanted[i].why, params.cta_kinds);
+        const bool halves = own && params.cta_kinds == 1 && params.block_dv == 64;
+        const bool clusters = halves && wanted[i].tokens >> wanted[i].seq_class > 256;
+        if (own && params.cta_kinds == 1)
+            cr_expect_eq(params.cluster_ctas, clusters ? 2 : 1, "%s: %d", wanted[i].why, params.cluster_ctas);
+        if (clusters) cr_expect_eq(params.partition_chunks, GDNI_PARTITION_NEVER, "%s", wanted[i].why);
         p.generic = 1;
         if (gdni_params_heuristic_few(&params, &p, arch, 132, bucket, wanted[i].seq_class))
             cr_expect_eq(params.cta_kinds, 2, "%s: the generic kernel has no other width", wanted[i].why);
     }
 }
 
-/* ---- Candidates: choices that a call of so many tokens and sequences can tell apart ---- */
-
 enum { H200_SMS = 132 };
+
+Test(params, a_cluster_has_halves_of_a_head_of_whole_sequences)
+{
+    static const struct {
+        int32_t block_dv, carry, partition_chunks;
+        const char *says; /* NULL: it may be */
+    } wanted[] = {
+        { 64, 1, GDNI_PARTITION_NEVER, NULL },
+        { 128, 1, GDNI_PARTITION_NEVER, "cluster_ctas is 2 with block_dv 128, carry 1 and partition_chunks 2" },
+        { 64, 1, GDNI_PARTITION_MODEL, "cluster_ctas is 2 with block_dv 64, carry 1 and partition_chunks 1" },
+        { 64, 1, 16, "cluster_ctas is 2 with block_dv 64, carry 1 and partition_chunks 16" },
+    };
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_problem p = few_heads(16);
+        struct gdni_params params;
+        struct gdni_spec spec;
+        gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER);
+        params.block_dv = wanted[i].block_dv, params.carry = wanted[i].carry;
+        params.partition_chunks = wanted[i].partition_chunks, params.cluster_ctas = 2;
+        cr_expect_eq(gdni_spec_build(&spec, &p, arch, &params), wanted[i].says ? GDN_E_UNSUPPORTED : GDN_OK, "row %zu", i);
+        if (wanted[i].says) cr_expect(strstr(gdni_error_text(), wanted[i].says), "%s", gdni_error_text());
+    }
+}
+
+/* Items of a cluster are a head's: a counter that deals them out one by one would part them. */
+Test(workspace, of_clusters_there_is_no_counter)
+{
+    const struct gdni_problem p = few_heads(16);
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    for (int32_t ctas = 1; ctas <= 2; ++ctas) {
+        struct gdni_params params;
+        struct gdni_spec spec;
+        struct gdni_workspace w;
+        gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER);
+        params.block_dv = 64, params.partition_chunks = GDNI_PARTITION_NEVER, params.cluster_ctas = ctas;
+        cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
+        gdni_workspace_of(&w, &spec, &p, H200_SMS, 65536, 64);
+        cr_expect_eq(w.control_words, ctas == 1 ? 1u : 0u);
+        cr_expect_eq(w.partition, 0);
+    }
+}
+
+/* ---- Candidates: choices that a call of so many tokens and sequences can tell apart ---- */
 
 /* What of a launch run-time parameters decide. */
 struct effect {
-    int32_t kernel, block_dv, stages, producers, partition, carry;
+    int32_t kernel, block_dv, cluster_ctas, stages, producers, partition, carry;
     size_t control_words;
 };
 
@@ -486,14 +535,14 @@ static struct effect effect_of(const struct gdni_params *params, const struct gd
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     cr_assert_eq(gdni_spec_build(&spec, p, arch, params), GDN_OK, "%s", gdni_error_text());
     gdni_workspace_of(&w, &spec, p, H200_SMS, p->max_tokens, p->max_seqs);
-    return (struct effect){ spec.kernel,     params->block_dv, params->stages,
-                            w.num_producers, w.partition,      (int32_t)w.carry, w.control_words };
+    return (struct effect){ spec.kernel,     params->block_dv, params->cluster_ctas, params->stages,
+                            w.num_producers, w.partition,      (int32_t)w.carry,     w.control_words };
 }
 
 static bool same_effect(const struct effect *a, const struct effect *b)
 {
-    return a->kernel == b->kernel && a->block_dv == b->block_dv && a->stages == b->stages &&
-           a->producers == b->producers && a->partition == b->partition && a->carry == b->carry &&
+    return a->kernel == b->kernel && a->block_dv == b->block_dv && a->cluster_ctas == b->cluster_ctas &&
+           a->stages == b->stages && a->producers == b->producers && a->partition == b->partition && a->carry == b->carry &&
            a->control_words == b->control_words;
 }
 
@@ -569,8 +618,9 @@ Test(candidates, whole_sequences_are_tried_where_the_model_cuts_and_are_the_mode
     cr_expect_gt(partition_at(list, count, &p, GDNI_PARTITION_MODEL), 0);
     cr_expect_eq(partition_at(list, count, &p, GDNI_PARTITION_NEVER), 0, "16 heads leave most SMs idle, whole or not");
     count = candidates_of_call(64, 8192, 128, &p, list); /* one chunk a sequence, and no class: what remains is registers */
-    cr_expect_eq(partition_at(list, count, &p, GDNI_PARTITION_NEVER), -1);
-    cr_expect_eq(count, 2);
+    cr_expect_eq(count, 3, "halves, whole heads, clusters");
+    for (int i = 0; i < count; ++i)
+        cr_expect_eq(list[i].partition_chunks == GDNI_PARTITION_NEVER, list[i].cluster_ctas == 2, "%d", i);
 }
 
 Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refuses)
@@ -587,6 +637,11 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
     halves.params.block_dv = 64;
     cr_assert_eq(gdni_spec_grid(&halves, &p, 1000, 2, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 2u * 32 * 2, "Hopper: a half of a head is an item too");
+    halves.params.cluster_ctas = 2;
+    cr_assert_eq(gdni_spec_grid(&halves, &p, 1000, 5, 133, grid), GDN_OK);
+    cr_expect_eq(grid[0], 132u, "Hopper: whole clusters");
+    cr_assert_eq(gdni_spec_grid(&halves, &p, 1000, 5, 1, grid), GDN_OK);
+    cr_expect_eq(grid[0], 2u, "a cluster at least");
     cr_assert_eq(gdni_spec_grid(&spec, &p, 1000, 5, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 5u * 32 * 2);
     cr_expect_eq(grid[1] * grid[2], 1u);
@@ -610,16 +665,17 @@ static struct gdni_spec spec_with(int32_t kernel, const struct gdni_params *para
     return spec;
 }
 
-/* Every constant whose line differs is read by a template: "constexpr int NAME = value;". */
+/* Every constant whose line differs is read by a template: "constexpr int NAME = value;", or "#define NAME value". */
 static void expect_used(const struct gdni_unit *unit, const char *before, const char *after, const char *param)
 {
     while (*before && *after) {
         const size_t a = strcspn(before, "\n"), b = strcspn(after, "\n");
         char name[64] = "", use[80];
         if (a != b || memcmp(before, after, a) != 0) {
-            cr_assert_eq(sscanf(after, "constexpr %*s %63s", name), 1, "%.*s", (int)b, after);
+            const bool macro = sscanf(after, "#define %63s", name) == 1;
+            cr_assert(macro || sscanf(after, "constexpr %*s %63s", name) == 1, "%.*s", (int)b, after);
             bool used = false;
-            snprintf(use, sizeof use, "spec::%s", name);
+            snprintf(use, sizeof use, macro ? " %s " : "spec::%s", name);
             for (int i = 1; i < unit->num_files; ++i) used |= strstr(unit->files[i].text, use) != NULL;
             cr_expect(used || strstr(unit->main_text, use), "%s changes %s, which no template of %s reads", param, use,
                       unit->entry);
@@ -640,6 +696,7 @@ Test(params, of_compile_time_change_the_key_and_code_that_reads_them_and_of_run_
                 struct gdni_key keys[2];
                 struct gdni_strbuf texts[2] = { { 0 }, { 0 } };
                 gdni_params_initial(&params, kernel);
+                if (strcmp(row.name, "cluster_ctas") == 0) params.block_dv = 64, params.partition_chunks = 2;
                 for (int k = 0; k < 2; ++k) {
                     const struct gdni_spec spec = spec_with(kernel, &params);
                     cr_assert_eq(gdni_unit_build(&units[k], &spec), GDN_OK, "%s", gdni_error_text());

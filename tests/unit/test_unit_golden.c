@@ -60,7 +60,7 @@ Test(golden, prefill_bf16_128_sm_90a)
     expect_golden("prefill_bf16_128_sm_90a", &spec);
 }
 
-/* Half of a head's columns in a CTA. */
+/* Half of a head's columns in a CTA, of a cluster that shares T and P. */
 Test(golden, prefill_f16_128_halves_sm_90a)
 {
     gdn_prefill_desc d = test_prefill_desc();
@@ -72,7 +72,7 @@ Test(golden, prefill_f16_128_halves_sm_90a)
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER);
-    params.block_dv = 64;
+    params.block_dv = 64, params.partition_chunks = GDNI_PARTITION_NEVER, params.cluster_ctas = 2;
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
     expect_golden("prefill_f16_128_halves_sm_90a", &spec);
 }
