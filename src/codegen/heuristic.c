@@ -131,9 +131,9 @@ static bool with_carried_states(struct gdni_params *out, const struct gdni_probl
 
 /*
  * The persistent kernel with half of a head's value columns in a CTA, where each half finds an SM: twice as many SMs work, and
- * a chunk of one state warpgroup takes no longer than of two. Sequences are not cut. In
- * clusters, but where sequences are so short that a first chunk's way from one CTA to the other is what counts: on an H200 16
- * sequences of 128 tokens on 4 heads take 10.0 us alone and 10.8 in clusters, one of 256 on 64 heads 13.7 either way.
+ * a chunk of one state warpgroup takes no longer than of two. Sequences are not cut. In clusters, but where sequences are so
+ * short that a first chunk's way from one CTA to the other is what counts: on an H200 16 sequences of 128 tokens on 4 heads
+ * take 10.0 us alone and 10.8 in clusters, one of 256 on 64 heads 13.7 either way.
  */
 static bool in_halves(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                       int num_sms, struct gdni_slot slot)
