@@ -7,6 +7,7 @@
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -130,35 +131,6 @@ const gdni_json *gdni_json_next(const gdni_json *item)
 
 /* ---- values ---- */
 
-static gdn_status take_int(const char *where, const cJSON *item, const struct gdni_json_field *field)
-{
-    const double value = item->valuedouble;
-    /* Up to 2^53 a double holds every integer; the range check comes first, for infinities and for the conversion. */
-    const bool exact = value >= -0x1p53 && value <= 0x1p53 && (double)(int64_t)value == value;
-    if (!cJSON_IsNumber(item) || !exact)
-        return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" must be an integer", where, field->name);
-    const int64_t n = (int64_t)value;
-    if (n < field->low || n > field->high)
-        return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" is %lld: must be from %lld to %lld", where, field->name,
-                        (long long)n, (long long)field->low, (long long)field->high);
-    *(int64_t *)field->out = n;
-    return GDN_OK;
-}
-
-static gdn_status take_bool(const char *where, const cJSON *item, const struct gdni_json_field *field)
-{
-    if (!cJSON_IsBool(item)) return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" must be true or false", where, field->name);
-    *(bool *)field->out = cJSON_IsTrue(item);
-    return GDN_OK;
-}
-
-static gdn_status take_string(const char *where, const cJSON *item, const struct gdni_json_field *field)
-{
-    if (!cJSON_IsString(item)) return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" must be a string", where, field->name);
-    *(const char **)field->out = item->valuestring;
-    return GDN_OK;
-}
-
 /* "a, b or c", as much of it as fits. */
 static void list_words(const struct gdni_json_word *words, char *out, size_t size)
 {
@@ -174,30 +146,89 @@ static void list_words(const struct gdni_json_word *words, char *out, size_t siz
     }
 }
 
+enum { PHRASE = 256 };
+
+/* What the field's type is, in words. */
+static const char *wanted(const struct gdni_json_field *field, char phrase[PHRASE])
+{
+    static const char *const types[] = {
+        [GDNI_JSON_INT] = "an integer",    [GDNI_JSON_BOOL] = "true or false", [GDNI_JSON_STRING] = "a string",
+        [GDNI_JSON_OBJECT] = "an object", [GDNI_JSON_ARRAY] = "an array",
+    };
+    if (field->type != GDNI_JSON_WORD) return types[field->type];
+    list_words(field->words, phrase, PHRASE);
+    return phrase;
+}
+
+/* A value as sentences quote it: what is long or nested by its kind. */
+static const char *quoted(const cJSON *item, char phrase[PHRASE])
+{
+    if (cJSON_IsArray(item)) return "an array";
+    if (cJSON_IsObject(item)) return "an object";
+    if (cJSON_IsNull(item)) return "null";
+    if (cJSON_IsBool(item)) return cJSON_IsTrue(item) ? "true" : "false";
+    if (cJSON_IsNumber(item))
+        snprintf(phrase, PHRASE, "%.17g", item->valuedouble);
+    else
+        snprintf(phrase, PHRASE, "\"%.64s\"", item->valuestring);
+    return phrase;
+}
+
+static gdn_status refuse_value(const char *where, const cJSON *item, const struct gdni_json_field *field)
+{
+    char is[PHRASE], must_be[PHRASE];
+    return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" is %s: must be %s", where, field->name, quoted(item, is),
+                    wanted(field, must_be));
+}
+
+static gdn_status take_int(const char *where, const cJSON *item, const struct gdni_json_field *field)
+{
+    const double value = item->valuedouble;
+    /* Up to 2^53 a double holds every integer; the range check comes first, for infinities and for the conversion. */
+    const bool exact = value >= -0x1p53 && value <= 0x1p53 && (double)(int64_t)value == value;
+    if (!cJSON_IsNumber(item) || !exact) return refuse_value(where, item, field);
+    const int64_t n = (int64_t)value;
+    if (n < field->low || n > field->high)
+        return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" is %lld: must be from %lld to %lld", where, field->name,
+                        (long long)n, (long long)field->low, (long long)field->high);
+    *(int64_t *)field->out = n;
+    return GDN_OK;
+}
+
+static gdn_status take_bool(const char *where, const cJSON *item, const struct gdni_json_field *field)
+{
+    if (!cJSON_IsBool(item)) return refuse_value(where, item, field);
+    *(bool *)field->out = cJSON_IsTrue(item);
+    return GDN_OK;
+}
+
+static gdn_status take_string(const char *where, const cJSON *item, const struct gdni_json_field *field)
+{
+    if (!cJSON_IsString(item)) return refuse_value(where, item, field);
+    *(const char **)field->out = item->valuestring;
+    return GDN_OK;
+}
+
 static gdn_status take_word(const char *where, const cJSON *item, const struct gdni_json_field *field)
 {
-    char list[256];
     for (const struct gdni_json_word *w = field->words; cJSON_IsString(item) && w->name; ++w)
         if (strcmp(w->name, item->valuestring) == 0) {
             *(int *)field->out = w->value;
             return GDN_OK;
         }
-    list_words(field->words, list, sizeof list);
-    if (!cJSON_IsString(item))
-        return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" must be a string: %s", where, field->name, list);
-    return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" is \"%.64s\": must be %s", where, field->name, item->valuestring, list);
+    return refuse_value(where, item, field);
 }
 
 static gdn_status take_object(const char *where, const cJSON *item, const struct gdni_json_field *field)
 {
-    if (!cJSON_IsObject(item)) return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" must be an object", where, field->name);
+    if (!cJSON_IsObject(item)) return refuse_value(where, item, field);
     *(const gdni_json **)field->out = item;
     return GDN_OK;
 }
 
 static gdn_status take_array(const char *where, const cJSON *item, const struct gdni_json_field *field)
 {
-    if (!cJSON_IsArray(item)) return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" must be an array", where, field->name);
+    if (!cJSON_IsArray(item)) return refuse_value(where, item, field);
     *(const gdni_json **)field->out = item;
     return GDN_OK;
 }
@@ -225,9 +256,11 @@ static size_t find_field(const struct gdni_json_field *fields, size_t count, con
 
 static gdn_status require_members(const char *where, uint64_t seen, const struct gdni_json_field *fields, size_t count)
 {
+    char must_be[PHRASE];
     for (size_t i = 0; i < count; ++i)
         if (fields[i].required && !(seen >> i & 1))
-            return GDN_FAIL(GDN_E_INVALID, "%s: member \"%s\" is missing", where, fields[i].name);
+            return GDN_FAIL(GDN_E_INVALID, "%s: member \"%s\" is missing: must be %s", where, fields[i].name,
+                            wanted(&fields[i], must_be));
     return GDN_OK;
 }
 

@@ -96,13 +96,46 @@ static int unknown_member(const char *where, const char *name, const struct cli_
     return code;
 }
 
+enum { PHRASE = 128 };
+
+/* What the field's type is, in words. */
+static const char *wanted(const struct cli_json_field *field, char phrase[PHRASE])
+{
+    static const char *const types[] = {
+        [CLI_JSON_INT] = "an integer",    [CLI_JSON_BOOL] = "true or false", [CLI_JSON_STRING] = "a string",
+        [CLI_JSON_OBJECT] = "an object", [CLI_JSON_ARRAY] = "an array",
+    };
+    if (field->type != CLI_JSON_WORD) return types[field->type];
+    cli_word_list(field->words, phrase, PHRASE);
+    return phrase;
+}
+
+/* A value as sentences quote it: what is long or nested by its kind. */
+static const char *quoted(const cJSON *item, char phrase[PHRASE])
+{
+    if (cJSON_IsArray(item)) return "an array";
+    if (cJSON_IsObject(item)) return "an object";
+    if (cJSON_IsNull(item)) return "null";
+    if (cJSON_IsBool(item)) return cJSON_IsTrue(item) ? "true" : "false";
+    if (cJSON_IsNumber(item))
+        snprintf(phrase, PHRASE, "%.17g", item->valuedouble);
+    else
+        snprintf(phrase, PHRASE, "\"%.64s\"", item->valuestring);
+    return phrase;
+}
+
+static int refuse_value(const char *where, const cJSON *item, const struct cli_json_field *field)
+{
+    char is[PHRASE], must_be[PHRASE];
+    return cli_fail(CLI_USAGE, "%s: \"%s\" is %s: must be %s", where, field->name, quoted(item, is), wanted(field, must_be));
+}
+
 static int take_int(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
     const double value = item->valuedouble;
     /* Up to 2^53 a double holds every integer; the range check comes first, for infinities and for the conversion. */
     const bool exact = value >= -0x1p53 && value <= 0x1p53 && (double)(int64_t)value == value;
-    if (!cJSON_IsNumber(item) || !exact)
-        return cli_fail(CLI_USAGE, "%s: \"%s\" must be an integer", where, field->name);
+    if (!cJSON_IsNumber(item) || !exact) return refuse_value(where, item, field);
     const int64_t n = (int64_t)value;
     if (n < field->low || n > field->high)
         return cli_fail(CLI_USAGE, "%s: \"%s\" is %lld: must be from %lld to %lld", where, field->name, (long long)n,
@@ -113,38 +146,35 @@ static int take_int(const char *where, const cJSON *item, const struct cli_json_
 
 static int take_bool(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
-    if (!cJSON_IsBool(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be true or false", where, field->name);
+    if (!cJSON_IsBool(item)) return refuse_value(where, item, field);
     *(bool *)field->out = cJSON_IsTrue(item);
     return CLI_OK;
 }
 
 static int take_string(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
-    if (!cJSON_IsString(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be a string", where, field->name);
+    if (!cJSON_IsString(item)) return refuse_value(where, item, field);
     *(const char **)field->out = item->valuestring;
     return CLI_OK;
 }
 
 static int take_word(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
-    char list[128];
-    cli_word_list(field->words, list, sizeof list);
-    if (!cJSON_IsString(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be a string: %s", where, field->name, list);
-    const char *text = item->valuestring;
-    if (cli_word_find(field->words, text, strlen(text), field->out)) return CLI_OK;
-    return cli_fail(CLI_USAGE, "%s: \"%s\" is \"%.64s\": must be %s", where, field->name, text, list);
+    const char *text = cJSON_IsString(item) ? item->valuestring : "";
+    if (cJSON_IsString(item) && cli_word_find(field->words, text, strlen(text), field->out)) return CLI_OK;
+    return refuse_value(where, item, field);
 }
 
 static int take_object(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
-    if (!cJSON_IsObject(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be an object", where, field->name);
+    if (!cJSON_IsObject(item)) return refuse_value(where, item, field);
     *(const cJSON **)field->out = item;
     return CLI_OK;
 }
 
 static int take_array(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
-    if (!cJSON_IsArray(item)) return cli_fail(CLI_USAGE, "%s: \"%s\" must be an array", where, field->name);
+    if (!cJSON_IsArray(item)) return refuse_value(where, item, field);
     *(const cJSON **)field->out = item;
     return CLI_OK;
 }
@@ -166,9 +196,11 @@ static int refuse_duplicate(const char *where, const cJSON *item)
 
 static int require(const char *where, const cJSON *object, const struct cli_json_field *fields, size_t count)
 {
+    char must_be[PHRASE];
     for (size_t i = 0; i < count; ++i)
         if (fields[i].required && !cJSON_GetObjectItemCaseSensitive(object, fields[i].name))
-            return cli_fail(CLI_USAGE, "%s: member \"%s\" is missing", where, fields[i].name);
+            return cli_fail(CLI_USAGE, "%s: member \"%s\" is missing: must be %s", where, fields[i].name,
+                            wanted(&fields[i], must_be));
     return CLI_OK;
 }
 

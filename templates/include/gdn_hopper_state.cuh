@@ -1,6 +1,6 @@
 /*
- * gdn_hopper_state.cuh - a state warpgroup's chunk: W, V', O and the new state S^T, which stays in registers. Must not know:
- * items, partitions.
+ * gdn_hopper_state.cuh - what a state warpgroup's chunk is made of: W, V', O and the new state S^T, which stays in registers;
+ * gdn_hopper_turns.cuh and gdn_hopper_lone.cuh put it together. Must not know: items, partitions.
  */
 #pragma once
 

@@ -111,7 +111,7 @@ Test(cli_shapes, a_bad_list_is_refused_with_its_reason)
         { "[3]", "shape 1: must be an object" },
         { "[{}]", "shape 1: member \"op\" is missing: must be gdn_prefill or conv1d_qkv" },
         { "[{\"op\":\"gdn\"}]", "\"op\" is \"gdn\": must be gdn_prefill or conv1d_qkv" },
-        { "[{\"op\":\"gdn_prefill\"}]", "shape 1: member \"num_q_heads\" is missing" },
+        { "[{\"op\":\"gdn_prefill\"}]", "shape 1: member \"num_q_heads\" is missing: must be an integer" },
         { "[{\"op\":\"gdn_prefill\"," HEADS "},{\"op\":\"gdn_prefill\"," HEADS ",\"width\":4}]",
           "shape 2: \"width\" is no member" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"state_layout\":\"cw\"}]",
@@ -120,13 +120,13 @@ Test(cli_shapes, a_bad_list_is_refused_with_its_reason)
           "\"state_layout\" is \"kv\": must be cw, wc or cw_strided" },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":[\"relu\"]}]", "\"flags\" holds \"relu\": must be silu, bias," },
         { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":[1]}]", "\"flags\" holds no string" },
-        { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":1}]", "\"flags\" must be an array" },
+        { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"flags\":1}]", "\"flags\" is 1: must be an array" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"plan_flags\":[\"cached\"]}]",
           "\"plan_flags\" holds \"cached\": must be generic, heuristic, tuned_only, whole_sequences or batch_invariant" },
-        { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":7}]", "\"plan_flags\" must be an array" },
+        { "[{\"op\":\"conv1d_qkv\"," HEADS ",\"plan_flags\":7}]", "\"plan_flags\" is 7: must be an array" },
         { "[{\"op\":\"gdn_prefill\",\"op\":\"gdn_prefill\"," HEADS "}]", "\"op\" is given twice" },
         { "[{\"op\":\"gdn_prefill\"," HEADS ",\"max_tokens\":4294967296}]", "\"max_tokens\" is 4294967296" },
-        { "[{\"op\":\"gdn_prefill\"," HEADS ",\"max_tokens\":1e3000}]", "\"max_tokens\" must be an integer" },
+        { "[{\"op\":\"gdn_prefill\"," HEADS ",\"max_tokens\":1e3000}]", "\"max_tokens\" is inf: must be an integer" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
         struct cli_shapes list = { 0 };
