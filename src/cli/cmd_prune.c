@@ -108,8 +108,9 @@ static int prune(gdn_ctx *ctx, const struct cli_options *o, struct pruned *p)
     how.arch = o->archs.count ? o->archs.items[0] : NULL;
     how.flags =
         (o->dry_run ? (uint32_t)GDN_PRUNE_DRY_RUN : 0) | (o->other_compilers ? (uint32_t)GDN_PRUNE_OTHER_COMPILERS : 0);
-    if (gdn_cache_prune(ctx, &how, cli_entries_keep, &p->gone, &p->report) != GDN_OK)
-        return cli_fail(CLI_FAILED, "%s", gdn_last_error());
+    const gdn_status status = gdn_cache_prune(ctx, &how, cli_entries_keep, &p->gone, &p->report);
+    if (status == GDN_E_UNSUPPORTED) return cli_fail(CLI_USAGE, "--arch: %s", gdn_last_error());
+    if (status != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
     CLI_TRY(find_left(ctx, p));
     (o->json ? print_json : print_text)(p);
     return verdict(p);

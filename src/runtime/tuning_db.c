@@ -162,9 +162,10 @@ gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tunin
     out->by = GDNI_CHOSEN_NONE;
     if (slot.seq_class != GDNI_ANY_SEQS) return GDN_OK;
     return GDN_FAIL(GDN_E_NOT_TUNED,
-                    "no table has an entry of %s on %s for calls of up to %lld tokens: tune for it, load a table by "
-                    "gdn_tuning_load() or drop GDN_PLAN_TUNED_ONLY",
-                    gdni_op_name(problem->op), target->gpu_name[0] ? target->gpu_name : target->arch,
+                    "no table has an entry of %s with %d, %d and %d heads of q, k and v on %s for calls of up to %lld tokens: "
+                    "tune for it, load a table by gdn_tuning_load() or drop GDN_PLAN_TUNED_ONLY",
+                    gdni_op_name(problem->op), problem->num_q_heads, problem->num_k_heads, problem->num_v_heads,
+                    target->gpu_name[0] ? target->gpu_name : target->arch,
                     (long long)gdni_tuning_tokens(slot.bucket));
 }
 

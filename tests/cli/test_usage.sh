@@ -88,6 +88,7 @@ usage "--max-bytes is \"9223372036854775807G\"" prune --max-bytes 92233720368547
 usage "--max-age is \"30\": must be a number, with s, m, h, d or w behind it" prune --max-age 30
 usage "--max-age is \"0d\": must be more than 0" prune --max-age 0d
 usage "--arch names 2 archs: prune one at a time" prune -a sm_80,sm_86
+usage "--arch: arch \"sm_77\" is not known: use one of sm_80" prune -a sm_77 -d "$room"
 usage "no place given: name a directory with --output, an archive with --tar" pack $m -a sm_90a
 usage "every entry of the cache directory is packed: name what is wanted" pack -a sm_90a -o x
 usage "--output is empty" pack -o ""

@@ -188,7 +188,9 @@ Test(tuning_api, a_plan_may_ask_for_tables_alone_or_for_none)
     desc.max_tokens = 200;
     cr_expect_eq(gdn_plan_conv1d_qkv(r.host.ctx, &target, &desc, GDN_PLAN_TUNED_ONLY, &plan), GDN_E_NOT_TUNED);
     cr_expect_null(plan);
-    cr_expect(fake_error_says("up to 256 tokens") && fake_error_says("gdn_tuning_load()"), "%s", gdn_last_error());
+    cr_expect(fake_error_says("heads of q, k and v on") && fake_error_says("up to 256 tokens") &&
+                  fake_error_says("gdn_tuning_load()"),
+              "%s", gdn_last_error());
     write_table(r.file, GPU, 132, &e, 1);
     cr_assert_eq(gdn_tuning_load(r.host.ctx, r.file, 0, NULL, NULL, NULL), GDN_OK);
     cr_assert_eq(gdn_plan_conv1d_qkv(r.host.ctx, &target, &desc, GDN_PLAN_TUNED_ONLY, &plan), GDN_OK);
