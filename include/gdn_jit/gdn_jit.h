@@ -399,7 +399,8 @@ typedef struct gdn_conv1d_desc {
  *           applies). -1 in either: an inert row, nothing of that sequence is read or written, its rows of q, k, v, g, beta
  *           included. Lines that are written differ, and no sequence reads a line that another one of the call writes; two may
  *           read the same line (a fork). Updating a line in place is race-free
- *   has_initial_state [num_seqs] uint8: 0 starts from zeros (the line is not read). 0: every sequence reads its line
+ *   has_initial_state [num_seqs] uint8: 0 starts from zeros (the line is not read). 0: every sequence reads its line. Not
+ *           without state
  *   cu_seqlens [num_seqs + 1] cu_seqlens_type as in gdn_prefill_args; 0: uniform batch
  *   checkpoints [num_checkpoints, 3] int64 rows { sequence, token_end, slot }: what the state is after the sequence's first
  *           token_end tokens of this call also goes to line slot of state. In any order. Inert rows: sequence or slot negative,

@@ -206,6 +206,8 @@ static gdn_status check_states(const struct gdni_problem *p, const gdn_conv1d_ar
         { "has_initial_state", a->has_initial_state, false, 1 },
     };
     GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
+    if (a->has_initial_state && !a->state)
+        return GDN_FAIL(GDN_E_INVALID, "has_initial_state is given but state is null: pass both or neither");
     GDN_TRY(check_channel_stride(p, a));
     GDN_TRY(check_slot_stride(p, a));
     GDN_TRY(gdni_check_count("slot_in_stride", a->slot_in_stride, 0, INT32_MAX));
@@ -247,8 +249,8 @@ gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d
     GDN_TRY(gdni_check_pointers(pointers, sizeof pointers / sizeof pointers[0]));
     GDN_TRY(check_outputs(p, a, written));
     GDN_TRY(check_gates(p, a, rows));
-    GDN_TRY(check_states(p, a));
-    return check_checkpoints(p, a);
+    GDN_TRY(check_checkpoints(p, a));
+    return check_states(p, a);
 }
 
 gdn_status gdni_check_conv1d_apart(const gdn_conv1d_args *a)

@@ -495,6 +495,10 @@ Test(bad_input, strides_of_what_a_conv_call_does_not_have)
     desc.state_layout = GDN_CONV_STATE_CW_STRIDED;
     a.state = a.slot_in = a.has_initial_state = 0;
     cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "no state, no stride: %s", gdn_last_error());
+    a.has_initial_state = 0xa0001;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "has_initial_state is given", "state is null",
+           "both or neither");
+    a.has_initial_state = 0;
     a.state_channel_stride = INT64_MAX / 2;
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "state_channel_stride is 4611686018427387903", "65535");
     desc = fake_conv1d_desc();
