@@ -76,15 +76,17 @@ __device__ __forceinline__ void update(State &st, const Clock &c, const Rest &re
     if (!spec::TWINS) arrive_warp(GATE_EMPTY + (c.n & 3));
 }
 
-/* After what S and O have in flight. s: of rows. */
+/* After what S and O have in flight. Returns the chunk's flags. s: of rows. */
 template <bool SCALED>
-__device__ __forceinline__ void end_lone(State &st, const prefill_params &p, const Clock &c, bool last, float2 s,
+__device__ __forceinline__ u32 end_lone(State &st, const prefill_params &p, const Clock &c, bool last, float2 s,
                                          const Rest &rest, const Place &place)
 {
     const int n = c.n + 1;
     if (!last && !rest.next_full) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1);
     if (!rest.o_empty) mbar_wait(bar(O_EMPTY), c.parity1() ^ 1);
+    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
     end_chunk<SCALED, true>(st, p, c, s, place);
+    return flags;
 }
 
 /*
@@ -125,10 +127,8 @@ __device__ __forceinline__ u32 lone_chunk(State &st, const prefill_params &p, co
     const Rest rest(c);
     if (rarely(!vote(will_do, place))) {
         const float2 s = solve_chunk<true, true>(st, W, c, true, place);
-        end_lone<true>(st, p, c, last, s, rest, place);
-        return now;
+        return end_lone<true>(st, p, c, last, s, rest, place);
     }
     update(st, c, rest);
-    end_lone<false>(st, p, c, last, { 1.0f, 1.0f }, rest, place);
-    return now;
+    return end_lone<false>(st, p, c, last, { 1.0f, 1.0f }, rest, place);
 }

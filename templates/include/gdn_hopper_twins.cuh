@@ -39,7 +39,8 @@ __device__ __forceinline__ void hand_over(u32 from, int bytes, int barrier)
 
 /*
  * Of a chunk's gate table e of Q S goes with P where norms of q are in it: copies may pass each other. The rest goes when norms
- * of keys are in it, which then are there with the table, behind CHUNK_FULL.
+ * of keys are in it, which then are there with the table, behind CHUNK_FULL. KEYS_NORMED is copied, too: a barrier for which a
+ * CTA has no use in tables that it does not make (wait_for_norms()).
  */
 constexpr int Q_DECAYS = spec::QK_L2NORM ? C * (int)sizeof(float) : 0; /* bytes */
 constexpr int HANDED_TABLE = TABLE_BYTES - Q_DECAYS, HANDED_TP = 2 * SQUARE + Q_DECAYS;
