@@ -226,12 +226,12 @@ __device__ __forceinline__ void inverse_role(const prefill_params &p)
         async_proxy_fence();
         mbar_arrive_warp(bar(L_EMPTY + slot), lane_id());
         const bool keeps = spec::CARRIES && rarely(flags & CHUNK_KEEPS_T);
-        u8 *const kept = keeps ? kept_blocks(p, table) : nullptr; /* the table may go once T is said to be there */
+        u8 *const blocks = keeps ? kept_blocks(p, table) : nullptr; /* the table may go once T is said to be there */
         if constexpr (spec::IMAGES)
             arrive_once(bar(T_FULL + slot));
         else
             mbar_arrive_warp(bar(TP_FULL + tp_slot(n)), lane_id());
         hand_over(to, SQUARE, TP_FULL + tp_slot(n));
-        if (keeps) keep_t(kept, to);
+        if (keeps) keep_t(blocks, to);
     }
 }

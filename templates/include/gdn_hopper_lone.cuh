@@ -8,6 +8,7 @@
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_state.cuh"
 #include "gdn_hopper_table.cuh"
+#include "gdn_hopper_twins.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 
@@ -73,7 +74,7 @@ __device__ __forceinline__ void update(State &st, const Clock &c, const Rest &re
     issue_output(st, Y[1], pb, 1); /* is put away while S completes */
     wgmma_commit();
     issue_state(st, Z[1], kb, 1);
-    if (!spec::TWINS) arrive_warp(GATE_EMPTY + (c.n & 3));
+    give_table_back(c.n);
 }
 
 /* After what S and O have in flight. Returns the chunk's flags. s: of rows. */

@@ -106,7 +106,7 @@ enum {
     K_EMPTY = V_FULL + V_STAGES,
     Q_EMPTY = K_EMPTY + K_STAGES,
     V_EMPTY = Q_EMPTY + Q_STAGES,
-    GATE_EMPTY = V_EMPTY + V_STAGES, /* of twins none: see give_tp_back() */
+    GATE_EMPTY = V_EMPTY + V_STAGES, /* of twins none: see give_table_back() */
     TP_FULL = GATE_EMPTY + GATE_STAGES,
     TP_EMPTY = TP_FULL + TP_STAGES,
     O_FULL = TP_EMPTY + TP_STAGES, /* [state warpgroup] */

@@ -309,7 +309,7 @@ __device__ __forceinline__ float2 solve_chunk(State &st, u32 (&W)[4][4], const C
         scale_rows(st.S, inverse(s.x), inverse(s.y));
     }
     issue_finish<OUTPUT>(st, decays, table, t_tile(c.n), p_tile(c.n), c.k());
-    if (!spec::TWINS) arrive_warp(GATE_EMPTY + (c.n & 3));
+    give_table_back(c.n);
     return s;
 }
 

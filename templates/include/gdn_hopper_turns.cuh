@@ -8,6 +8,7 @@
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_state.cuh"
 #include "gdn_hopper_table.cuh"
+#include "gdn_hopper_twins.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 

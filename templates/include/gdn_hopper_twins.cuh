@@ -81,7 +81,13 @@ __device__ __forceinline__ void expect_handed(int ring, int n, int bytes)
     __syncwarp();
 }
 
-/* By a state warp, to who made chunk n: it is done with T and P, and, of twins, with the gate table, too. */
+/* By a state warp, to who made chunk n: it is done with the gate table, which of twins goes back with T and P. */
+__device__ __forceinline__ void give_table_back(int n)
+{
+    if (!spec::TWINS) mbar_arrive_warp(bar(GATE_EMPTY + (n & 3)), lane_id());
+}
+
+/* The same of T and P. */
 __device__ __forceinline__ void give_tp_back(int n)
 {
     const u32 barrier = bar(TP_EMPTY + tp_slot(n));
