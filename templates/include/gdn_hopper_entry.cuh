@@ -51,7 +51,7 @@ __device__ __forceinline__ int after_item(const prefill_params &p, const Item &i
     return item.start == START_IDENTITY ? END_TRANSITION : END_ADDEND;
 }
 
-/* The state that it starts from comes to L2 while the item before it is worked on. By one lane. */
+/* The state that an item starts from comes to L2 while the one before it is worked on. By one lane. */
 __device__ __forceinline__ void prefetch_state(const prefill_params &p, const Item &item)
 {
     constexpr int BYTES = spec::STATE_TYPE == TYPE_F32 ? 4 : 2, COLUMNS = spec::STATE_KV ? D : spec::BLOCK_DV;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void prefetch_state(const prefill_params &p, const It
  */
 __device__ __forceinline__ void publish(const prefill_params &p, const Item &item, int number, int lane)
 {
-    if (p.partition && number >= ITEM_SLOTS) /* left long ago: no phase of ITEM_LEFT goes by unseen */
+    if (is_cut(p) && number >= ITEM_SLOTS) /* left long ago: no phase of ITEM_LEFT goes by unseen */
         mbar_wait(bar(ITEM_LEFT + number % ITEM_SLOTS), (number / ITEM_SLOTS - 1) & 1);
     if (lane == 0) {
         const u32 entry = entry_of(number);
@@ -75,9 +75,9 @@ __device__ __forceinline__ void publish(const prefill_params &p, const Item &ite
             store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
         store_shared(entry, (u32)item.n, (u32)item.part, (u32)item.start, (u32)after_item(p, item));
         store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
-        if (spec::CARRIES && p.partition && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
+        if (spec::CARRIES && is_cut(p) && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
-        if (item.n >= 0) prefetch_state(p, item);
+        if (item.n >= 0 && number > 0) prefetch_state(p, item);
     }
     __syncwarp();
 }

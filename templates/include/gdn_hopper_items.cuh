@@ -77,6 +77,12 @@ __device__ __forceinline__ int index_step(const prefill_params &p)
     return by_gates() ? 1 : parts_of_heads(p);
 }
 
+/* Whether sequences are in partitions; twins walk whole ones. */
+__device__ __forceinline__ bool is_cut(const prefill_params &p)
+{
+    return !spec::TWINS && p.partition;
+}
+
 /* Chunks of a sequence that are work. */
 __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence &s)
 {
@@ -88,7 +94,7 @@ __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence
 /* Whether it ends where another partition of its sequence begins. */
 __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item &item)
 {
-    return p.partition && item.end < chunks_of(p, item);
+    return is_cut(p) && item.end < chunks_of(p, item);
 }
 
 /* ---- Partitions ---------------------------------------------------------------------------------------------------- */

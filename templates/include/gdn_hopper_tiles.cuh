@@ -20,6 +20,8 @@ constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the
  * for them; where the ring is as full as it gets the state warps would wait for V.
  */
 constexpr int ASK_BEHIND = 3;
+/* Whether there is load_first(). Kernels that carry have more code than fits as it is, and were a percent slower with it. */
+constexpr bool FIRST_APART = !spec::CARRIES;
 
 /*
  * What the tile warp needs of an item, a course: in shared memory, since its registers are wanted for finding the next one.
@@ -93,11 +95,30 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n)
 }
 
 /*
+ * K, Q and V of the CTA's first chunk, by less code than the others': all that runs here is fetched first, and the whole call
+ * waits for it. False: it has not all rows, or is a partition's only one, whose end has to be known before (follow_up()).
+ */
+__device__ __forceinline__ bool load_first(const prefill_params &p, const Item &item)
+{
+    if (item.len - item.begin * C < C || (item.end - item.begin == 1 && ends_inside(p, item))) return false;
+    const bool wanted = item.begin >= item.main;
+    const int token = (int)item.first + item.begin * C, batch = (int)item.batch;
+    load_first_tile(at(K_AT), &p.k_map, bar(CHUNK_FULL), { token, 0, head_of(item.head(), p.k_div, p.k_mod), batch },
+                    wanted ? 2 * TILE : TILE);
+    load_first_tile(at(V_AT), &p.v_map, bar(V_FULL),
+                    { token, item.part % PARTS, head_of(item.head(), p.v_div, p.v_mod), batch }, V_TILE);
+    if (wanted && elected())
+        load_tile(at(Q_AT), &p.q_map, bar(CHUNK_FULL), { token, 0, head_of(item.head(), p.q_div, p.q_mod), batch });
+    __syncwarp();
+    return true;
+}
+
+/*
  * Finds the item of this number, after the one before it, and says so to all. tickets: there may be some that nobody has, asks:
  * if it is what partition FOLLOWING asks for; else what is to be repeated, or the end, which is said too. False when there is
- * none.
+ * none. n: chunks that are loaded, the first item's first one here.
  */
-__device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, bool asks, int lane)
+__device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, bool asks, int &n, int lane)
 {
     Item item;
     if (tickets) {
@@ -109,8 +130,10 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
     } else {
         item = next_repair(p, number, lane);
     }
+    publish(p, item, number, lane); /* at once: who waits for the first one has its gates and its state to load */
+    if (FIRST_APART && number == 0 && item.n >= 0) n = load_first(p, item);
     if (lane == 0 && item.n >= 0) set_course(p, item, number);
-    publish(p, item, number, lane);
+    __syncwarp();
     return item.n >= 0;
 }
 
@@ -162,7 +185,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         if (!known) {
             if (!tickets && v_waits) load_v(p, n - 1);
             v_waits &= tickets;
-            known = take_item(p, number + 1, tickets, asks, lane);
+            known = take_item(p, number + 1, tickets, asks, n, lane);
             if (!known && !tickets) break;
             tickets &= known || asks;
             asks = false;
@@ -170,7 +193,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
             ++number;
             known = false;
             asks = (int)load_shared_u32(course_of(number) + COURSE_FOLLOWING) >= 0;
-            step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
+            step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN) + (FIRST_APART && number == 0 ? n : 0);
         }
     }
     n = made_from(n);

@@ -36,7 +36,7 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
     take_state(S, p, entry, place);
     if (rarely(start == START_LINK)) load_link(S, link_state(link_at(p, index, n), place));
     if (spec::CARRIES && rarely(start == START_IDENTITY)) begin_transition(S, link_at(p, index, n), place);
-    if (p.partition && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
+    if (is_cut(p) && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
 
 /* After an item's last chunk, or the last one that it replays. */
@@ -52,7 +52,7 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
         const int index = (int)load_shared_u32(entry + ITEM_INDEX);
         leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place);
     } else if (to >= 0 && p.final_state) {
-        if (p.partition) await_start(p, entry);
+        if (is_cut(p)) await_start(p, entry);
         const int part = (int)load_shared_u32(entry + ITEM_PART);
         save_state(S, final_state(p, to, part / PARTS), place.row(part));
     }
@@ -100,7 +100,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, Place place)
             } while (!rarely(now & UNLIKE));
             between_chunks(st.S, p, now, place);
         } while (!(now & CHUNK_LAST));
-        if (p.partition) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
+        if (is_cut(p)) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
         number = (now >> ITEM_SHIFT) + 1;
     }
     if (STATE_GROUPS == 2 && place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
