@@ -7,10 +7,10 @@
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "json/value.h"
 #include "base/mem.h"
 
 /* ---- before cJSON sees the text ---- */
@@ -160,34 +160,17 @@ static const char *wanted(const struct gdni_json_field *field, char phrase[PHRAS
     return phrase;
 }
 
-/* A value as sentences quote it: what is long or nested by its kind. */
-static const char *quoted(const cJSON *item, char phrase[PHRASE])
-{
-    if (cJSON_IsArray(item)) return "an array";
-    if (cJSON_IsObject(item)) return "an object";
-    if (cJSON_IsNull(item)) return "null";
-    if (cJSON_IsBool(item)) return cJSON_IsTrue(item) ? "true" : "false";
-    if (cJSON_IsNumber(item))
-        snprintf(phrase, PHRASE, "%.17g", item->valuedouble);
-    else
-        snprintf(phrase, PHRASE, "\"%.64s\"", item->valuestring);
-    return phrase;
-}
-
 static gdn_status refuse_value(const char *where, const cJSON *item, const struct gdni_json_field *field)
 {
-    char is[PHRASE], must_be[PHRASE];
-    return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" is %s: must be %s", where, field->name, quoted(item, is),
+    char is[GDNI_JSON_QUOTED], must_be[PHRASE];
+    return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" is %s: must be %s", where, field->name, gdni_json_quote(item, is),
                     wanted(field, must_be));
 }
 
 static gdn_status take_int(const char *where, const cJSON *item, const struct gdni_json_field *field)
 {
-    const double value = item->valuedouble;
-    /* Up to 2^53 a double holds every integer; the range check comes first, for infinities and for the conversion. */
-    const bool exact = value >= -0x1p53 && value <= 0x1p53 && (double)(int64_t)value == value;
-    if (!cJSON_IsNumber(item) || !exact) return refuse_value(where, item, field);
-    const int64_t n = (int64_t)value;
+    int64_t n = 0;
+    if (!gdni_json_integer(item, &n)) return refuse_value(where, item, field);
     if (n < field->low || n > field->high)
         return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" is %lld: must be from %lld to %lld", where, field->name,
                         (long long)n, (long long)field->low, (long long)field->high);

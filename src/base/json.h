@@ -1,6 +1,6 @@
 /*
- * json.h - JSON from a stranger: parsed strictly, members checked against a table. The one place of the library that knows
- * cJSON; the tool has its own reader (src/cli/json.h), because it sees the public header only.
+ * json.h - JSON from a stranger: parsed strictly, members checked against a table. With src/json the one place of the
+ * library that knows cJSON; the tool has its own reader (src/cli/json.h), because it sees the public header only.
  *
  * What cJSON lets through and this file does not: trailing text, NUL bytes and \u0000, control characters, text that is no
  * UTF-8, deep nesting, much text, duplicate members, unknown members, numbers that are no integers or out of range, wrong

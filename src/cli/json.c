@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "json/value.h"
+
 static int read_all(const char *path, FILE *file, size_t cap, char **text, size_t *len)
 {
     char *buf = NULL;
@@ -110,33 +112,17 @@ static const char *wanted(const struct cli_json_field *field, char phrase[PHRASE
     return phrase;
 }
 
-/* A value as sentences quote it: what is long or nested by its kind. */
-static const char *quoted(const cJSON *item, char phrase[PHRASE])
-{
-    if (cJSON_IsArray(item)) return "an array";
-    if (cJSON_IsObject(item)) return "an object";
-    if (cJSON_IsNull(item)) return "null";
-    if (cJSON_IsBool(item)) return cJSON_IsTrue(item) ? "true" : "false";
-    if (cJSON_IsNumber(item))
-        snprintf(phrase, PHRASE, "%.17g", item->valuedouble);
-    else
-        snprintf(phrase, PHRASE, "\"%.64s\"", item->valuestring);
-    return phrase;
-}
-
 static int refuse_value(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
-    char is[PHRASE], must_be[PHRASE];
-    return cli_fail(CLI_USAGE, "%s: \"%s\" is %s: must be %s", where, field->name, quoted(item, is), wanted(field, must_be));
+    char is[GDNI_JSON_QUOTED], must_be[PHRASE];
+    return cli_fail(CLI_USAGE, "%s: \"%s\" is %s: must be %s", where, field->name, gdni_json_quote(item, is),
+                    wanted(field, must_be));
 }
 
 static int take_int(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
-    const double value = item->valuedouble;
-    /* Up to 2^53 a double holds every integer; the range check comes first, for infinities and for the conversion. */
-    const bool exact = value >= -0x1p53 && value <= 0x1p53 && (double)(int64_t)value == value;
-    if (!cJSON_IsNumber(item) || !exact) return refuse_value(where, item, field);
-    const int64_t n = (int64_t)value;
+    int64_t n = 0;
+    if (!gdni_json_integer(item, &n)) return refuse_value(where, item, field);
     if (n < field->low || n > field->high)
         return cli_fail(CLI_USAGE, "%s: \"%s\" is %lld: must be from %lld to %lld", where, field->name, (long long)n,
                         (long long)field->low, (long long)field->high);
@@ -160,8 +146,8 @@ static int take_string(const char *where, const cJSON *item, const struct cli_js
 
 static int take_word(const char *where, const cJSON *item, const struct cli_json_field *field)
 {
-    const char *text = cJSON_IsString(item) ? item->valuestring : "";
-    if (cJSON_IsString(item) && cli_word_find(field->words, text, strlen(text), field->out)) return CLI_OK;
+    const char *text = cJSON_GetStringValue(item);
+    if (text && cli_word_find(field->words, text, strlen(text), field->out)) return CLI_OK;
     return refuse_value(where, item, field);
 }
 

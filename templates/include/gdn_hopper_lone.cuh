@@ -85,9 +85,7 @@ __device__ __forceinline__ u32 end_lone(State &st, const prefill_params &p, cons
     const int n = c.n + 1;
     if (!last && !rest.next_full) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1);
     if (!rest.o_empty) mbar_wait(bar(O_EMPTY), c.parity1() ^ 1);
-    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
-    end_chunk<SCALED, true>(st, p, c, s, place);
-    return flags;
+    return end_chunk<SCALED, true>(st, p, c, s, place);
 }
 
 /*

@@ -315,11 +315,12 @@ __device__ __forceinline__ float2 solve_chunk(State &st, u32 (&W)[4][4], const C
 
 /*
  * The end of a chunk, of which S's last group of products is in flight, and O's before it: O to its tile, and what has been
- * read back to who fills it. s: of rows. Where there is no O its tile goes round as it is.
+ * read back to who fills it. s: of rows. Where there is no O its tile goes round as it is. Returns the chunk's flags.
  */
 template <bool SCALED, bool OUTPUT>
-__device__ __forceinline__ void end_chunk(State &st, const prefill_params &p, const Clock &c, float2 s, const Place &place)
+__device__ __forceinline__ u32 end_chunk(State &st, const prefill_params &p, const Clock &c, float2 s, const Place &place)
 {
+    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
     if constexpr (OUTPUT) {
         wgmma_wait<1>();
         settled(st.O);
@@ -334,6 +335,7 @@ __device__ __forceinline__ void end_chunk(State &st, const prefill_params &p, co
     settled(st.S);
     if (SCALED) scale_rows(st.S, s.x, s.y);
     arrive_warp(K_EMPTY + (c.n & 3));
+    return flags;
 }
 
 /* Whether the usual way will do for this warp: neither W nor packed S needs a scale, and bf16's O takes none late. */

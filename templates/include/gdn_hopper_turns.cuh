@@ -21,9 +21,7 @@ __device__ __forceinline__ u32 finish_chunk(State &st, u32 (&W)[4][4], const pre
     const int n = c.n + 1;
     if (!last) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1); /* the next chunk may not be known before this one is done */
     mbar_wait(bar(O_EMPTY + place.group), c.parity1() ^ 1);
-    const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
-    end_chunk<SCALED, OUTPUT>(st, p, c, s, place);
-    return flags;
+    return end_chunk<SCALED, OUTPUT>(st, p, c, s, place);
 }
 
 /*

@@ -57,12 +57,13 @@ layer() {
 libc='(stdbool|stddef|stdint|stdarg|string|limits|float|inttypes|stdalign|math)\.h'
 none='nothing'
 layer include/gdn_jit 'gdn_jit/[a-z_]+\.h' '(stddef|stdint)\.h'
-layer src/base '(gdn_jit|base)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJSON\.h"
+layer src/json 'json/[a-z_0-9]+\.h' "$libc|stdio\.h|cjson/cJSON\.h"
+layer src/base '(gdn_jit|base|json)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJSON\.h"
 layer src/codegen '(gdn_jit|base|codegen)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h|xxhash\.h"
 layer src/tuner '(gdn_jit|base|codegen|tuner)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h"
 layer src/runtime '(gdn_jit|base|codegen|tuner|runtime)/[a-z_0-9]+\.(h|def)' '.*'
 layer src/reference '(gdn_jit|base|reference)/[a-z_0-9]+\.h|codegen/problem\.h' "$libc|stdlib\.h"
-layer src/cli '(gdn_jit/|cli/)?[a-z_0-9]+\.h' '.*'
+layer src/cli '(gdn_jit/|cli/|json/)?[a-z_0-9]+\.h' '.*'
 layer examples '(gdn_jit/|[a-z_0-9]+/)?[a-z_0-9]+\.h' '.*'
 layer bench '(gdn_jit/|support/|common/)?[a-z_0-9]+\.h' '.*'
 layer templates 'gdn_[a-z_0-9]+\.cuh' "$none"
@@ -130,7 +131,7 @@ only() {
 only 'getenv|secure_getenv|setenv|putenv' 'src/runtime/env\.c' 'the environment is read in src/runtime/env.c'
 only 'malloc|calloc|realloc|reallocarray|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf|vasprintf' \
     'src/(base|cli)/mem\.c' 'allocate through src/base/mem.h (in the tool: src/cli/mem.c)'
-only 'cJSON_[A-Za-z]+' 'src/(base/json\.c|cli/.*)' 'JSON is read through src/base/json.h (in the tool: src/cli/json.h)'
+only 'cJSON_[A-Za-z]+' 'src/(json/.*|base/json\.c|cli/.*)' 'JSON is read through src/base/json.h (in the tool: src/cli/json.h)'
 only 'dlopen|dlmopen' 'src/runtime/(clocks|driver|nvrtc)\.c' 'libraries are opened in src/runtime/clocks.c, driver.c and nvrtc.c'
 only 'printf|fprintf|vprintf|vfprintf|dprintf|vdprintf|puts|fputs|putchar|fputc|putc|perror|psignal' 'src/cli/.*' \
     'the library never prints: fail with GDN_FAIL or log with gdni_log()'
