@@ -245,7 +245,7 @@ __device__ __forceinline__ void conv_tile(const conv1d_params &p, u32 item)
 
 __device__ __forceinline__ void state_row(const conv1d_params &p, u32 row, u32 lane)
 {
-    constexpr u32 COPIES = 32; // as in spec.c
+    constexpr u32 COPIES = spec::COPIES;
     const u32 channels = (u32)(p.channels[0] + p.channels[1] + p.channels[2]), channel = lane * CHANNELS;
     if (p.state == nullptr || channel >= channels) return;
     const state_lane l{ channel, channels };

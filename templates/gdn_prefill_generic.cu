@@ -34,6 +34,7 @@
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_range.cuh"
+#include "gdn_launch.cuh"
 #include "gdn_sequence.cuh"
 #include "gdn_state.cuh"
 #include "gdn_tile.cuh"
@@ -282,20 +283,6 @@ __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out,
     for (int n = 0; n < PART_BLOCKS; ++n)
         store_block(out.p, part.x[n], block_row(n, high), block_column(n, high), lane);
 }
-
-/* A position in a ring of SIZE slots; parity flips at each wrap. */
-template <int SIZE> struct Ring {
-    int slot;
-    u32 parity;
-
-    __device__ __forceinline__ void advance()
-    {
-        if (++slot == SIZE) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
 
 /* aux_warp: 0, 1 inverse; 2, 3 scores and loads. */
 __device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w, const Shared &sm, int aux_warp,

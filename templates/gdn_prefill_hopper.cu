@@ -30,6 +30,7 @@
  */
 #include "gdn_spec.cuh"
 
+#include "gdn_launch.cuh"
 #include "gdn_params.cuh"
 #include "gdn_sequence.cuh"
 
@@ -49,6 +50,7 @@
 extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_hopper(const __grid_constant__ prefill_params p)
 {
+    if (clears_control<false>(p)) return; /* twins have no such words */
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4;
     if (threadIdx.x == 0) {
         init_barriers();

@@ -23,6 +23,7 @@
 
 #include "gdn_flags.cuh"
 #include "gdn_params.cuh"
+#include "gdn_launch.cuh"
 #include "gdn_sequence.cuh"
 
 #include "gdn_hopper_shared.cuh"
@@ -92,6 +93,7 @@ __device__ __forceinline__ int begin(const prefill_params &p, u32 rank)
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_hopper_split(const __grid_constant__ prefill_params p)
 {
+    if (clears_control<true>(p)) return;
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4, lane = threadIdx.x % 32;
     const u32 rank = cluster_rank();
     wait_for_previous_kernel();

@@ -24,6 +24,7 @@
 #include "gdn_spec.cuh"
 
 #include "gdn_flags.cuh"
+#include "gdn_launch.cuh"
 #include "gdn_params.cuh"
 #include "gdn_sequence.cuh"
 
@@ -36,6 +37,7 @@ static_assert(spec::SMEM_BYTES == (RECURRENCE_BYTES > PRODUCER_BYTES ? RECURRENC
 extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_split(const __grid_constant__ prefill_params p)
 {
+    if (clears_control<false>(p)) return;
     extern __shared__ __align__(128) u8 shared[];
     const Shared sm = { smem_address(shared) };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

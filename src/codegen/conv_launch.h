@@ -7,7 +7,7 @@
 #include "codegen/kernel_params.h"
 #include "codegen/spec.h"
 
-/* Sequences that one row of items looks through for empty ones; the template has the same number. */
+/* Sequences that one row of items looks through for empty ones. */
 enum { GDNI_CONV_COPIES = 32 };
 
 /*

@@ -2,6 +2,7 @@
  * emit_spec.c - spec -> gdn_spec.cuh: constants, one a line, that templates read as spec::NAME. Must not know: what kernels
  * do with them.
  */
+#include "codegen/conv_launch.h"
 #include "codegen/partition.h"
 #include "codegen/unit.h"
 
@@ -29,6 +30,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     flag(sb, "CHECKPOINTS", spec->checkpoints);
     flag(sb, "ZERO_PADDING", spec->zero_padding);
     flag(sb, "PROGRAMMATIC_LAUNCH", spec->programmatic_launch);
+    constant(sb, "CLEARING_THREADS", GDNI_CLEARING_THREADS);
     flag(sb, "CU_SEQLENS_I64", spec->cu_seqlens_type == GDN_INDEX_I64);
     flag(sb, "SLOT_I64", spec->slot_type == GDN_INDEX_I64);
     constant(sb, "DK", spec->dk);
@@ -86,6 +88,7 @@ static void emit_conv(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "VECTOR_BYTES", spec->vector_bytes);
     constant(sb, "TILE_TOKENS", spec->params.tile_tokens);
     constant(sb, "MIN_CTAS", spec->min_ctas_per_sm);
+    constant(sb, "COPIES", GDNI_CONV_COPIES);
 }
 
 void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec)

@@ -9,8 +9,8 @@
 #include "base/error.h"
 
 #define PREFILL_HEADERS                                                                                                \
-    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_warp.cuh", "gdn_ptx_mbar.cuh",         \
-        "gdn_tile.cuh", "gdn_range.cuh", "gdn_norms.cuh", "gdn_chunk_tp.cuh"
+    "gdn_types.cuh", "gdn_launch.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_warp.cuh",           \
+        "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", "gdn_norms.cuh", "gdn_chunk_tp.cuh"
 static const char *const prefill_headers[] = { PREFILL_HEADERS, NULL };
 static const char *const split_headers[] = {
     PREFILL_HEADERS,
@@ -27,8 +27,8 @@ static const char *const split_headers[] = {
 static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         "ldmatrix_x4", "ldmatrix_x4_trans",
                                               "cp_async_16", "movmatrix_trans", NULL };
 #define HOPPER_HEADERS                                                                                                 \
-    "gdn_types.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_norms.cuh", "gdn_warp.cuh",            \
-        "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh", "gdn_flags.cuh"
+    "gdn_types.cuh", "gdn_launch.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_norms.cuh",          \
+        "gdn_warp.cuh", "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh", "gdn_flags.cuh"
 static const char *const hopper_headers[] = {
     HOPPER_HEADERS,
     "gdn_hopper_table.cuh",
@@ -87,7 +87,7 @@ static const char *const hopper_instrs[] = { "mma_io",           "mma_f16",     
 static const char *const hopper_split_instrs[] = { "mma_io",           "mma_f16",          "ldmatrix_x4",
                                                    "ldmatrix_x4_trans", "wgmma_ss_n64",    "wgmma_rs_n64",
                                                    "wgmma_rs_n64_f16", "wgmma_rs_n64_f16_mn", "wgmma_rs_n128_f16_mn",
-                                                   "movmatrix_trans", "cp_async_16", NULL };
+                                                   "cp_async_16", NULL };
 static const char *const conv_headers[] = { "gdn_types.cuh",      "gdn_conv_ptx.cuh",
                                             "gdn_conv_rows.cuh",  "gdn_conv_sequences.cuh",
                                             "gdn_conv_state.cuh", "gdn_conv_math.cuh",

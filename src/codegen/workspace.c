@@ -27,6 +27,13 @@ static int32_t num_producers(int64_t recurrence_ctas, const struct gdni_spec *sp
 
 enum { ALIGNMENT = 256 };
 
+/* Bytes that `words` control words take, with what may be cleared behind them. */
+static size_t control_bytes(int64_t words)
+{
+    enum { CLUSTER = 2 * GDNI_CLEARING_THREADS };
+    return (size_t)(round_up(words < GDNI_GRAPH_CLEAR_WORDS ? GDNI_GRAPH_CLEAR_WORDS : words, CLUSTER) * 4);
+}
+
 /*
  * The persistent kernel deals its items out by a counter where that can pay for the memset before the launch: more items than
  * CTAs, and enough chunks for each. CTAs of a cluster take theirs together, in turn.
@@ -39,7 +46,7 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
     if (spec->params.cluster_ctas == 2) return;
     if (num_seqs < 2 || items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
     out->control_words = 1;
-    if (out->size == 0) out->size = ALIGNMENT;
+    if (out->size < control_bytes(1)) out->size = control_bytes(1);
 }
 
 /*
@@ -59,7 +66,7 @@ static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spe
     if (items < cut) items = cut;
     if (links < cut) links = cut;
     out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * pairs + ITEM_WORDS * items);
-    out->images_offset = (size_t)round_up((int64_t)out->control_words * 4, ALIGNMENT);
+    out->images_offset = control_bytes((int64_t)out->control_words);
     out->size = out->images_offset + (size_t)(links * (state + transition));
     out->t_offset = cut ? out->size : 0;
     out->size += (size_t)(cut * GDNI_KEPT_CHUNKS * T_BYTES);
@@ -104,7 +111,7 @@ static void workspace_of_images(struct gdni_workspace *out, const struct gdni_sp
     out->image_rows = num_tokens / spec->params.chunk + num_seqs;
     const int64_t images = out->image_rows * heads;
     out->control_words = (size_t)(1 + images);
-    out->images_offset = (size_t)round_up((1 + images) * 4, ALIGNMENT);
+    out->images_offset = control_bytes(1 + images);
     out->size = out->images_offset + (size_t)(images * gdni_prefill_image_bytes(spec));
     out->num_producers =
         num_producers(num_seqs * gdni_spec_parts(spec, problem) * gdni_spec_ctas_of_part(spec), spec, num_sms, images);

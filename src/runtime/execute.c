@@ -116,55 +116,74 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     return c;
 }
 
-static gdn_status launch_plain(const struct gdni_cuda *cuda, gdni_cufunc function, const struct gdni_spec *spec,
-                               const uint32_t grid[3], gdn_stream stream, void **arguments)
+/* A kernel, what it is launched on, and the launch struct that it takes whole, by value. */
+struct kernel {
+    const struct gdni_cuda *cuda;
+    gdni_cufunc function;
+    gdn_stream stream;
+    void *params;
+};
+
+static gdn_status launch_plain(const struct kernel *k, const uint32_t grid[3], int32_t threads, int32_t smem)
 {
-    const gdni_curesult result = cuda->cuLaunchKernel(function, grid[0], grid[1], grid[2], (unsigned)spec->threads, 1,
-                                                      1, (unsigned)spec->smem_bytes, stream, arguments, NULL);
-    return result == 0 ? GDN_OK : failed(cuda, result, "cuLaunchKernel");
+    void *arguments[] = { k->params };
+    const gdni_curesult result = k->cuda->cuLaunchKernel(k->function, grid[0], grid[1], grid[2], (unsigned)threads, 1,
+                                                         1, (unsigned)smem, k->stream, arguments, NULL);
+    return result == 0 ? GDN_OK : failed(k->cuda, result, "cuLaunchKernel");
 }
 
 /* It may start before the kernel before it in the stream has ended, and waits for it itself. */
-static gdn_status launch_programmatic(const struct gdni_cuda *cuda, gdni_cufunc function, const struct gdni_spec *spec,
-                                      const uint32_t grid[3], gdn_stream stream, void **arguments)
+static gdn_status launch_programmatic(const struct kernel *k, const uint32_t grid[3], int32_t threads, int32_t smem)
 {
+    void *arguments[] = { k->params };
     const struct gdni_launch_attribute attribute = { .id = GDNI_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION,
                                                      .value.allowed = 1 };
     const struct gdni_launch_config config = { .grid = { grid[0], grid[1], grid[2] },
-                                               .block = { (uint32_t)spec->threads, 1, 1 },
-                                               .smem = (uint32_t)spec->smem_bytes,
-                                               .stream = stream,
+                                               .block = { (uint32_t)threads, 1, 1 },
+                                               .smem = (uint32_t)smem,
+                                               .stream = k->stream,
                                                .attributes = &attribute,
                                                .num_attributes = 1 };
-    const gdni_curesult result = cuda->cuLaunchKernelEx(&config, function, arguments, NULL);
-    return result == 0 ? GDN_OK : failed(cuda, result, "cuLaunchKernelEx");
+    const gdni_curesult result = k->cuda->cuLaunchKernelEx(&config, k->function, arguments, NULL);
+    return result == 0 ? GDN_OK : failed(k->cuda, result, "cuLaunchKernelEx");
 }
 
-/*
- * params: the kernel's launch struct; it takes it whole, by value. Behind the memset there is no kernel to overlap with, and
- * a captured programmatic edge may only join two kernels: such a launch is a plain one, in which the kernel's wait returns at
- * once.
- */
+/* In a graph more words than it needs take less time: GDNI_GRAPH_CLEAR_WORDS has why. */
+static gdn_status clear_by_memset(const struct kernel *k, const struct call *call)
+{
+    int capturing = 0;
+    size_t words = call->needs.control_words;
+    gdni_curesult result = k->cuda->cuStreamIsCapturing(k->stream, &capturing);
+    if (result != 0) return failed(k->cuda, result, "cuStreamIsCapturing");
+    if (capturing && words < GDNI_GRAPH_CLEAR_WORDS) words = GDNI_GRAPH_CLEAR_WORDS;
+    result = k->cuda->cuMemsetD32Async(call->workspace, 0, words, k->stream);
+    return result == 0 ? GDN_OK : failed(k->cuda, result, "cuMemsetD32Async");
+}
+
+/* Behind a memset there would be no kernel to overlap with: the kernel itself clears, launched for that (gdn_launch.cuh). */
+static gdn_status clear_by_launch(const struct kernel *k, const struct call *call)
+{
+    enum { CLUSTER = 2 };
+    const size_t per_cluster = CLUSTER * GDNI_CLEARING_THREADS;
+    const uint32_t clusters = (uint32_t)((call->needs.control_words + per_cluster - 1) / per_cluster);
+    const uint32_t grid[3] = { clusters * CLUSTER, 1, 1 };
+    return launch_programmatic(k, grid, GDNI_CLEARING_THREADS, 0);
+}
+
 static gdn_status launch(const gdn_plan *plan, const struct gdni_loaded *loaded, const struct call *call, void *params,
                          gdn_stream stream)
 {
     uint32_t grid[3];
-    void *arguments[] = { params };
-    const int variant = call->variant;
-    const struct gdni_spec *spec = &plan->specs[variant];
+    const struct gdni_spec *spec = &plan->specs[call->variant];
+    const struct kernel k = { gdni_modules_cuda(plan->modules), loaded->functions[call->variant], stream, params };
+    const bool early = spec->programmatic_launch;
     if (call->grid)
         memcpy(grid, call->grid, sizeof grid);
     else
         GDN_TRY(gdni_spec_grid(spec, &plan->problem, call->num_tokens, call->num_seqs, gdni_plan_num_sms(plan), grid));
     grid[0] += (uint32_t)call->needs.num_producers;
-    const struct gdni_cuda *cuda = gdni_modules_cuda(plan->modules);
-    if (call->needs.control_words) {
-        const gdni_curesult cleared = cuda->cuMemsetD32Async(call->workspace, 0, call->needs.control_words, stream);
-        if (cleared != 0) return failed(cuda, cleared, "cuMemsetD32Async");
-    }
-    const bool programmatic = spec->programmatic_launch && !call->needs.control_words;
-    return (programmatic ? launch_programmatic : launch_plain)(cuda, loaded->functions[variant], spec, grid, stream,
-                                                               arguments);
+    if (call->needs.control_words) GDN_TRY((early ? clear_by_launch : clear_by_memset)(&k, call));
+    return (early ? launch_programmatic : launch_plain)(&k, grid, spec->threads, spec->smem_bytes);
 }
 
 /* Of a batch without cu_seqlens: gdni_check_*_args() saw to it that it divides. */
@@ -255,7 +274,7 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
 
 /*
  * scale as the Hopper kernel wants it: what P, which is fp16, takes of it, and what O takes at the end. An extreme one is O's
- * alone; else P takes all of it with bf16 data, a power of two with fp16 (LATE_SCALE in gdn_hopper_state.cuh).
+ * alone; else P takes all of it with bf16 data, a power of two with fp16 (LATE_SCALE in gdn_hopper_rows.cuh).
  */
 static void set_scale(struct gdni_prefill_hopper_params *out, int32_t io_type, float scale)
 {
@@ -300,9 +319,9 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_args, &a, args));
     GDN_TRY(gdni_check_prefill_args(&plan->problem, &a));
     GDN_TRY(gdni_check_prefill_apart(&a));
-    GDN_TRY(check_workspace(plan, workspace, workspace_size));
     /* Sequences of no token still copy their states; rows of no sequence may still have to become zeros. */
     if (a.num_seqs == 0 && !(plan->problem.flags & GDN_PREFILL_ZERO_PADDING && a.num_tokens > 0)) return GDN_OK;
+    GDN_TRY(check_workspace(plan, workspace, workspace_size));
     const struct call call = make_call(plan, a.num_tokens, a.num_seqs, workspace);
     struct gdni_prefill_params params = prefill_params(&plan->problem, &a, &call);
     GDN_TRY(find_device(plan, &loaded));

@@ -376,14 +376,6 @@ __device__ __forceinline__ void invert_diagonal(Tile<C> t, u32 block, int I, int
     store_shared(t.at(16 * I + i, 2 * I + 1), h[4], h[5], h[6], h[7]);
 }
 
-/* d += A * B, 16 x 16 x 16, B row-major [k][n] in two n-blocks. */
-__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
-{
-    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-    mma_f16(d[0], a, b0);
-    mma_f16(d[1], a, b1);
-}
-
 /* An accumulator block as operand B of the next product, rounded to fp16. */
 __device__ __forceinline__ void to_b(u32 (&b)[4], const float (&x)[2][4])
 {

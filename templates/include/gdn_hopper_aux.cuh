@@ -357,7 +357,7 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
             }
             mbar_arrive_warp(bar(of_q ? TP_FULL + tp_slot(c.n) : L_FULL + slot), lane_id());
             if (of_q) hand_p_over(c.n, band);
-            if (spec::QK_L2NORM && !of_q) mbar_arrive_warp(table + KEYS_NORMED, lane_id());
+            if (spec::QK_L2NORM && !of_q) mbar_arrive_warp(bar(KEYS_NORMED + (c.n & 3)), lane_id());
         }
     }
     /* Whose inverter looks there for the end; no earlier, or it might still wait for the phase before. */

@@ -21,14 +21,6 @@ __device__ __forceinline__ BlockLane block_lane(u32 tile)
              tile + ((m >> 1) * 8 + r) * 128 + (u32)((m & 1) ^ r) * 16 };
 }
 
-/* d (16 x 16) += A B, B as two n-blocks. */
-__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
-{
-    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-    mma_f16(d[0], a, b0);
-    mma_f16(d[1], a, b1);
-}
-
 /* A block in accumulator layout as operand A of the next product, or as stmatrix takes it. */
 __device__ __forceinline__ void pack_block(u32 (&to)[4], const float (&x)[2][4])
 {

@@ -38,11 +38,11 @@ struct Places {
     u32 values, gates, table, handed, flag, lane;
 
     __device__ __forceinline__ explicit Places(int warp)
-        : values(kept(at(chain::V) + values_at(warp))),
-          gates(kept(at(chain::TABLE) + DECAY_IN + pair_at(lane_id() & 3))),
-          table(at(chain::TABLE) + (kept(lane_id()) ^ lane_id())),
-          handed(kept(at(chain::HANDED) + 16 * (threadIdx.x % GROUP))),
-          flag(kept(at(chain::HANDED) + SCALED_AT + 4 * warp)), lane(kept(lane_id()))
+        : values(pinned(at(chain::V) + values_at(warp))),
+          gates(pinned(at(chain::TABLE) + DECAY_IN + pair_at(lane_id() & 3))),
+          table(at(chain::TABLE) + (pinned(lane_id()) ^ lane_id())),
+          handed(pinned(at(chain::HANDED) + 16 * (threadIdx.x % GROUP))),
+          flag(pinned(at(chain::HANDED) + SCALED_AT + 4 * warp)), lane(pinned(lane_id()))
     {
     }
 };
@@ -210,6 +210,7 @@ __device__ __forceinline__ bool make_residual(Chain &c, const Places &places, co
 #pragma unroll
     for (int i = 0; i < 4; ++i) /* chosen here: between two products it would be in their way */
         asm volatile("" : "+r"(c.w[i][0]), "+r"(c.w[i][1]), "+r"(c.w[i][2]), "+r"(c.w[i][3]));
+    __syncwarp(); /* the arrival is of all lanes' stores, which a vote does not order */
     if (usual && (ARRIVALS_PER_WARP == 32 || places.lane == 0)) mbar_arrive(t.put);
     return usual;
 }

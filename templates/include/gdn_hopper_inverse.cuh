@@ -231,7 +231,7 @@ __device__ __forceinline__ void inverse_role(const prefill_params &p)
             arrive_once(bar(T_FULL + slot));
         else
             mbar_arrive_warp(bar(TP_FULL + tp_slot(n)), lane_id());
-        hand_over(to, SQUARE, TP_FULL + tp_slot(n));
+        send_to_twin(to, SQUARE, TP_FULL + tp_slot(n));
         if (keeps) keep_t(blocks, to);
     }
 }

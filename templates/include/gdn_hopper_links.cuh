@@ -138,19 +138,22 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
     if (again) return;
     if (is_true || !second) save_link(S, state);
     if (second) return;
-    release();
     bar_sync(BAR_VOTE + place.group, GROUP);
-    if (one) add_to(word, 2);
+    if (one) {
+        release(); /* behind the barrier: of all that it has ordered */
+        add_to(word, 2);
+    }
     __syncwarp();
 }
 
 /* An initial state that the call may overwrite, in its last partition, has been read; by a warpgroup. */
 __device__ __forceinline__ void announce_start(const prefill_params &p, u32 entry, const Place &place)
 {
-    release();
     bar_sync(BAR_VOTE + place.group, GROUP);
-    if (place.warp == 0 && lane_id() == 0)
+    if (place.warp == 0 && lane_id() == 0) {
+        release();
         add_to(pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_PART), PAIR_STARTED), 1);
+    }
     __syncwarp();
 }
 

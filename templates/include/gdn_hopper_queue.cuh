@@ -24,6 +24,7 @@ __device__ __forceinline__ bool sorted(const prefill_params &p)
 /* By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones. */
 __device__ __forceinline__ void sort_sequences(const prefill_params &p)
 {
+    static_assert(MOST_SORTED <= spec::THREADS, "a thread for each");
     if (!sorted(p)) return;
     const int n = (int)threadIdx.x;
     const u32 lens = at(K_AT);
@@ -79,7 +80,8 @@ __device__ __forceinline__ int partitions_of(const prefill_params &p, const Item
 /*
  * How many chunks before it an item replays; 0: its state is not guessed. Of lengths that follow from the gates none where the
  * pair is carried, as planned where the delta rule forgets; else as the gates before it say, and of partitions of one length,
- * where these leave too much, as many as forget enough. By a warp.
+ * where these leave too much, as many as forget enough (no more than a partition has, since p.most_forgetting is not). By a
+ * warp.
  */
 __device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &item, int lane)
 {
@@ -289,9 +291,9 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
 {
     const int partitions = partitions_of(p, item);
     bulk_wait<0>();
-    release(); /* of each lane: its rows of O, and what the state warps have stored */
     __syncwarp();
     if (lane != 0) return;
+    release(); /* of all lanes' rows of O, and of what the state warps have stored */
     if (partitions > 1 && item.main < item.end) count_partition(p, item, number, partitions);
     mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
 }

@@ -40,8 +40,8 @@ template <int BYTES> __device__ __forceinline__ void clear_tail(u32 tile, u32 ta
 }
 
 /*
- * Of a strip's images, up to which chunk they are there; what is loaded after it may be these. Flags are seen by plain loads,
- * images come by others, hence the fence.
+ * Of a strip's images, up to which chunk they are there; what is loaded after it may be these. Flags are seen by loads of the
+ * generic proxy, images come by the other one, hence the fence.
  */
 struct Images {
     i64 first;

@@ -87,7 +87,7 @@ __device__ constexpr u32 key_step(int s)
     return ((s >> 2) * HALF + (s & 3) * 32) >> 4;
 }
 
-static_assert(KEYS_NORMED % 8 == 0 && GATE_AT + KEYS_NORMED + 8 <= KEPT_AT, "before what lies in the rest");
+static_assert(KEPT_T + 4 <= TABLE_BYTES && TABLE_BYTES % 16 == 0, "before what lies in the rest, and for bulk copies");
 /*
  * LISTS_AT, words: heads of lists through control words (gdn_hopper_queue.cuh), 0: empty; START_CARRIED's items, by index + 1.
  * How many partitions there are by gates, 0: they are all of one length. A ticket: of the CTA's first partition, then the state
@@ -117,7 +117,8 @@ enum {
     TAIL = ITEM_DONE + 2,    /* a tail chunk's tiles, before their rest is cleared */
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
-    NUM_BARRIERS = ITEM_LEFT + ITEM_SLOTS,
+    KEYS_NORMED = ITEM_LEFT + ITEM_SLOTS, /* e, d and W_LIMIT of a table have what in-kernel norms of keys make of them */
+    NUM_BARRIERS = KEYS_NORMED + (spec::QK_L2NORM && !spec::IMAGES ? GATE_STAGES : 0),
     T_FULL = ITEM_FULL /* of two kinds of CTAs, which have no items: T, two chunks in turn */
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
@@ -140,6 +141,7 @@ __device__ __forceinline__ int twin()
 __device__ __forceinline__ constexpr int arrivals(int i)
 {
     constexpr int USERS = spec::IMAGES ? 1 : STATE_WARPS; /* who gives tiles back: there it is the export warp */
+    if (i >= KEYS_NORMED) return 4 * ARRIVALS_PER_WARP; /* aux warps */
     if (i >= TAIL) return 1;
     int warps = 1; /* the one that loads; O_EMPTY: that stores */
     if (i >= K_EMPTY && i < TP_FULL) warps = USERS;
@@ -166,9 +168,6 @@ __device__ __forceinline__ void init_barriers()
         const int parity = (i < V_FULL ? i - CHUNK_FULL : i - TP_FULL) & 1; /* of the chunks there */
         mbar_init(bar(i), spec::TWINS && parity != odd ? arrivals_of_handed(i) : arrivals(i));
     }
-#pragma unroll
-    for (int i = 0; spec::QK_L2NORM && i < GATE_STAGES; ++i)
-        mbar_init(at(GATE_AT) + i * GATE + KEYS_NORMED, 4 * ARRIVALS_PER_WARP); /* aux warps */
     mbar_init_fence();
 }
 

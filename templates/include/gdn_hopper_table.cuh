@@ -33,8 +33,7 @@ enum {
     BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
     FLAGS = 1484,
     CHECKPOINT = 1488, /* row of the list, where the flag says so */
-    KEPT_T = 1492,     /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
-    KEYS_NORMED = 1496 /* a barrier: e, d and W_LIMIT have what in-kernel norms of keys make of them */
+    KEPT_T = 1492      /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
 };
 /* Of an image, which has no use for what else is there: what its X and its P T are divided by, powers of two. */
 constexpr int SIZE_X = BETA_SCALE, SIZE_SCORES = W_LIMIT;

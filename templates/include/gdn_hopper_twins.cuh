@@ -32,15 +32,14 @@ __device__ __forceinline__ u32 there(u32 address)
 }
 
 /* By a warp that has met behind its stores and their fence. Who waits for it there: see expect_handed(). */
-__device__ __forceinline__ void hand_over(u32 from, int bytes, int barrier)
+__device__ __forceinline__ void send_to_twin(u32 from, int bytes, int barrier)
 {
     if (spec::TWINS && lane_id() == 0) bulk_copy_cluster(there(from), from, bytes, there(bar(barrier)));
 }
 
 /*
  * Of a chunk's gate table e of Q S goes with P where norms of q are in it: copies may pass each other. The rest goes when norms
- * of keys are in it, which then are there with the table, behind CHUNK_FULL. KEYS_NORMED is copied, too: a barrier for which a
- * CTA has no use in tables that it does not make (wait_for_norms()).
+ * of keys are in it, which then are there with the table, behind CHUNK_FULL.
  */
 constexpr int Q_DECAYS = spec::QK_L2NORM ? C * (int)sizeof(float) : 0; /* bytes */
 constexpr int HANDED_TABLE = TABLE_BYTES - Q_DECAYS, HANDED_TP = 2 * SQUARE + Q_DECAYS;
@@ -49,23 +48,23 @@ __device__ __forceinline__ void hand_table_over(int n)
 {
     const u32 table = at(GATE_AT) + (n & 3) * GATE;
     const int barrier = CHUNK_FULL + (n & 3), behind = DECAY_IN_Q + Q_DECAYS;
-    hand_over(table, spec::QK_L2NORM ? DECAY_IN_Q : TABLE_BYTES, barrier);
-    if (spec::QK_L2NORM) hand_over(table + behind, TABLE_BYTES - behind, barrier);
+    send_to_twin(table, spec::QK_L2NORM ? DECAY_IN_Q : TABLE_BYTES, barrier);
+    if (spec::QK_L2NORM) send_to_twin(table + behind, TABLE_BYTES - behind, barrier);
 }
 
 /* A band's 16 rows of P, and its tokens' e. */
 __device__ __forceinline__ void hand_p_over(int n, int band)
 {
     const int barrier = TP_FULL + tp_slot(n), quarter = SQUARE / 4;
-    hand_over(p_tile(n) + band * quarter, quarter, barrier);
+    send_to_twin(p_tile(n) + band * quarter, quarter, barrier);
     if (spec::QK_L2NORM)
-        hand_over(at(GATE_AT) + (n & 3) * GATE + DECAY_IN_Q + band * (Q_DECAYS / 4), Q_DECAYS / 4, barrier);
+        send_to_twin(at(GATE_AT) + (n & 3) * GATE + DECAY_IN_Q + band * (Q_DECAYS / 4), Q_DECAYS / 4, barrier);
 }
 
 /* By a state warp: norms of keys are in chunk n's table, which is there. */
 __device__ __forceinline__ void wait_for_norms(int n)
 {
-    if (spec::QK_L2NORM && made_from(n) == n) mbar_wait(at(GATE_AT) + (n & 3) * GATE + KEYS_NORMED, n >> 2 & 1);
+    if (spec::QK_L2NORM && made_from(n) == n) mbar_wait(bar(KEYS_NORMED + (n & 3)), n >> 2 & 1);
 }
 
 /*

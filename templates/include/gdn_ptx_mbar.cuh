@@ -9,6 +9,20 @@
 
 #include "gdn_types.cuh"
 
+/* A position in a ring of SIZE slots, each with a barrier; parity, of its phase, flips at each wrap. */
+template <int SIZE> struct Ring {
+    int slot;
+    u32 parity;
+
+    __device__ __forceinline__ void advance()
+    {
+        if (++slot == SIZE) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
 __device__ __forceinline__ u32 smem_address(const void *p)
 {
     return (u32)__cvta_generic_to_shared(p);

@@ -8,16 +8,6 @@
 #include "gdn_params.cuh"
 #include "gdn_types.cuh"
 
-/*
- * By every thread, before the first access to global memory, reads and writes. A kernel that is launched programmatically may
- * run beside the one before it: here it waits until that one has ended and its writes are visible. A CTA that went without
- * could let this kernel end, and the next one start, while the previous one still runs.
- */
-__device__ __forceinline__ void wait_for_previous_kernel()
-{
-    if constexpr (spec::PROGRAMMATIC_LAUNCH) asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
 struct Sequence {
     i64 batch, first; /* row t of the sequence is row first + t of batch `batch` */
     int len;

@@ -99,20 +99,6 @@ struct Shared {
     }
 };
 
-/* A position in a ring of SIZE slots; parity flips at each wrap. */
-template <int SIZE> struct Ring {
-    int slot;
-    u32 parity;
-
-    __device__ __forceinline__ void advance()
-    {
-        if (++slot == SIZE) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
-
 __device__ __forceinline__ void init_recurrence(const Shared &sm)
 {
     for (int s = 0; s < STAGES; ++s) {

@@ -7,7 +7,7 @@
 #include "gdn_types.cuh"
 
 /* x, which a compiler then has in a register rather than makes it anew where it is needed. */
-__device__ __forceinline__ u32 kept(u32 x)
+__device__ __forceinline__ u32 pinned(u32 x)
 {
     return __shfl_xor_sync(~0u, x, 0);
 }

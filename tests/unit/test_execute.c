@@ -464,22 +464,40 @@ Test(execute, programmatic_launch_differs_from_a_plain_one_in_its_attribute_alon
     cr_expect_eq(host.cuda->calls("cuLaunchKernelEx"), 2);
 }
 
-/* Between a memset and a kernel there is no programmatic edge. */
-Test(execute, a_launch_behind_a_memset_is_a_plain_one)
+/* A memset would keep the kernel apart from the one before it: it clears its words itself, by a launch of its own. */
+static void check_cleared_by_launch(const gdn_prefill_args *a, uint32_t plan_flags, const char *kernel)
+{
+    (void)run_flagged(0, plan_flags, a, true, a->num_tokens);
+    const unsigned words = (unsigned)host.cuda->last_memset().words;
+    const int launches = host.cuda->num_launches();
+    const struct fake_launch launch = run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, plan_flags, a, true, a->num_tokens);
+    cr_assert_eq(host.cuda->num_launches() - launches, 2, "%s", kernel);
+    const struct fake_launch first = host.cuda->launch(launches);
+    cr_expect(launch.programmatic && first.programmatic, "%s", kernel);
+    cr_expect_str_eq(launch.kernel, kernel);
+    cr_expect(same_bytes(first.params, launch.params, sizeof launch.params) && first.stream == launch.stream, "%s", kernel);
+    cr_expect(first.block[0] == 128 && first.smem == 0 && launch.block[0] > 128, "%u threads", first.block[0]);
+    cr_expect_eq(first.grid[0], (words + 255) / 256 * 2, "%u CTAs: clusters of two may have to be whole", first.grid[0]);
+    struct gdni_prefill_params p;
+    memcpy(&p, launch.params, sizeof p);
+    const unsigned long long end = p.control + 4ull * first.grid[0] * first.block[0];
+    const unsigned long long room = p.images > p.control ? p.images : p.control + 4 * 1280;
+    cr_expect(p.control == 0xf00000 && end <= room, "%s clears up to %llx of %llx", kernel, end, room);
+}
+
+Test(execute, a_programmatic_launch_with_control_words_clears_them_by_a_launch_of_the_same_kernel)
 {
     gdn_prefill_args a = fake_prefill_args();
     a.num_tokens = 500, a.num_seqs = 1;
-    const struct fake_launch split = run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, &a, true, 500);
-    cr_expect_str_eq(split.kernel, "gdn_prefill_hopper_split");
-    cr_expect_not(split.programmatic);
-    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 1);
+    check_cleared_by_launch(&a, 0, "gdn_prefill_hopper_split");
     a.num_tokens = 65536, a.num_seqs = 40;
-    cr_expect_not(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, &a, true, 65536).programmatic);
-    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 2);
-    cr_expect_eq(host.cuda->calls("cuLaunchKernelEx"), 0);
-    cr_expect(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, &a, false, 65536).programmatic,
-              "without a workspace nothing is cleared");
-    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 2);
+    check_cleared_by_launch(&a, 0, "gdn_prefill_hopper");
+    check_cleared_by_launch(&a, GDN_PLAN_WHOLE_SEQUENCES, "gdn_prefill_hopper"); /* a counter deals the items out */
+    cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), 3, "of the plain launches beside these");
+    cr_expect_eq(host.cuda->calls("cuLaunchKernel"), 3);
+    const int launches = host.cuda->num_launches();
+    cr_expect(run_flagged(GDN_PREFILL_PROGRAMMATIC_LAUNCH, 0, &a, false, 65536).programmatic);
+    cr_expect_eq(host.cuda->num_launches() - launches, 1, "without a workspace nothing is cleared");
 }
 
 Test(execute, conv_is_launched_plainly_whatever_it_allows_the_next_kernel)
@@ -712,10 +730,27 @@ Test(execute, few_sequences_with_a_workspace_clear_its_control_words_and_run_two
     cr_expect_str_eq(launch.kernel, "gdn_prefill_split");
     memcpy(&sent, launch.params, sizeof sent);
     cr_expect_eq(sent.control, 0x1000);
-    cr_expect_eq(sent.images, 0x1000 + 256);
+    cr_expect_eq(sent.images, 0x1000 + 4 * 1280);
     cr_expect_eq(sent.image_rows, 2);
     cr_expect_eq(sent.num_producers, 8, "16 images, two at a time");
     cr_expect_eq(launch.grid[0], 8 + 8 * (128 / 16), "producers, and 8 heads in blocks of 16 columns");
+}
+
+/* A memset node of up to 4 KiB takes longer than one of more; on a stream it is the other way round. */
+Test(execute, a_captured_call_clears_more_than_4_kib)
+{
+    const gdn_prefill_args p = one_sequence();
+    const size_t size = gdn_plan_workspace_size(prefill);
+    for (int capturing = 0; capturing < 2; ++capturing) {
+        host.cuda->set_capture(capturing);
+        cr_assert_eq(gdn_execute_prefill(prefill, &p, 0x1000, size, NULL), GDN_OK, "%s", gdn_last_error());
+        cr_expect_eq(host.cuda->last_memset().words, capturing ? 1088 : 1 + 2 * 8);
+    }
+    host.cuda->set_capture(0);
+    host.cuda->fail("cuStreamIsCapturing", 1, 906);
+    cr_expect_eq(gdn_execute_prefill(prefill, &p, 0x1000, size, NULL), GDN_E_CUDA);
+    cr_expect(strstr(gdn_last_error(), "cuStreamIsCapturing failed"), "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->last_memset().count, 2);
 }
 
 Test(execute, without_a_workspace_or_with_many_sequences_one_kernel_is_all)

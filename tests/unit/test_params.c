@@ -186,10 +186,12 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
     cr_expect_eq(w.image_rows, 1000 / 64 + 3, "a sequence's last chunk may be short: one row more for each");
     cr_expect_eq(w.control_words, 1 + 18 * 16);
-    cr_expect_eq(w.images_offset, 1280, "%zu words, rounded up to 256 bytes", w.control_words);
-    cr_expect_eq(w.size, 1280 + 18u * 16 * 11008);
+    cr_expect_eq(w.images_offset, 4 * 1280, "%zu words, and what a graph's memset clears: two CTAs' words more than 1088",
+                 w.control_words);
+    cr_expect_eq(w.size, 4 * 1280 + 18u * 16 * 11008);
     cr_expect_eq(w.num_producers, 33, "192 CTAs keep 132 SMs busy: a quarter as many producers");
     gdni_workspace_of(&w, &spec, &p, 132, 32768, 1);
+    cr_expect_eq(w.images_offset, 4 * 8448, "%zu words, rounded up to those of two CTAs that clear 128", w.control_words);
     cr_expect_eq(w.num_producers, 132 - 64, "the SMs that 64 CTAs leave");
     gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1);
     cr_expect_eq(w.num_producers, 3 * 16 / 2, "no more than there is work for, two images at a time");
@@ -210,7 +212,7 @@ Test(workspace, of_two_kinds_on_hopper_has_pairs_of_ctas_and_larger_images)
     gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER_SPLIT);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
     gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
-    cr_expect_eq(w.size, 1280 + 18u * 16 * (64 * 128 * 2 + 64 * 64 * 2 + 1536), "X, P T and a gate table");
+    cr_expect_eq(w.size, 4 * 1280 + 18u * 16 * (64 * 128 * 2 + 64 * 64 * 2 + 1536), "X, P T and a gate table");
     cr_expect_eq(w.num_producers, 34, "a quarter of 132 busy SMs, in whole clusters");
     gdni_workspace_of(&w, &spec, &p, 132, 4096, 1);
     cr_expect_eq(w.num_producers, 132 - 64, "the SMs that two CTAs for each of 32 halves leave");
@@ -251,7 +253,7 @@ Test(workspace, is_a_counter_where_the_persistent_kernel_has_many_unequal_items)
         struct gdni_workspace w;
         gdni_workspace_of(&w, &spec, &p, 132, cases[i].tokens, cases[i].seqs);
         cr_expect_eq(w.control_words, cases[i].words, "%s", cases[i].why);
-        cr_expect_eq(w.size, cases[i].words * 256, "%s", cases[i].why);
+        cr_expect_eq(w.size, cases[i].words ? 4u * 1280 : 0, "%s", cases[i].why);
         cr_expect_eq(w.num_producers, 0);
     }
     struct gdni_spec eager = spec;

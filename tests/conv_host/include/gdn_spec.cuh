@@ -31,6 +31,7 @@ constexpr int WIDTH = ROW.width;
 constexpr int VECTOR_BYTES = ROW.vector_bytes;
 constexpr int TILE_TOKENS = ROW.tile_tokens;
 constexpr int MIN_CTAS = 1;
+constexpr int COPIES = 32; /* GDNI_CONV_COPIES */
 constexpr int THREADS = CONV_HOST_THREADS;
 constexpr int SMEM_BYTES = (TILE_TOKENS + 2 * (WIDTH - 1) - 1 + WIDTH) * THREADS * 8 * (IO_TYPE == GDN_F32 ? 4 : 2);
 } // namespace spec

@@ -22,6 +22,7 @@
 #define threadIdx (simt::coordinates(simt::m.current->thread))
 #define blockIdx (simt::coordinates((int)simt::m.current->cta->index))
 #define gridDim (simt::coordinates((int)simt::m.grid))
+#define blockDim (simt::coordinates((int)simt::m.block))
 
 namespace simt {
 /* An array in the shared memory of whichever CTA runs: the launch's, or the one that a kernel declares beside it. */
