@@ -103,16 +103,25 @@ wheel() {
     echo "$found"
 }
 
-# find_nvrtc: sets and exports GDN_JIT_NVRTC: the caller's own, the CUDA toolkit's, else NVIDIA's wheel
+# driver_major: of CUDA, which the driver here is of; nothing where there is none
+driver_major() {
+    nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\)\..*/\1/p' | head -n 1
+}
+
+# find_nvrtc: sets and exports GDN_JIT_NVRTC: the caller's own, the CUDA toolkit's, else NVIDIA's wheel. A driver of CUDA 12
+# loads nothing that NVRTC 13 makes.
 find_nvrtc() {
-    local folder
+    local folder major=13 package='nvidia-cuda-nvrtc==13.0.*'
+    if [ "$(driver_major)" = 12 ]; then
+        major=12 package='nvidia-cuda-nvrtc-cu12==12.8.*'
+    fi
     if [ -n "${GDN_JIT_NVRTC:-}" ]; then
         [ -e "$GDN_JIT_NVRTC" ] || die "GDN_JIT_NVRTC is $GDN_JIT_NVRTC, which does not exist: unset it or name a libnvrtc.so"
         return 0
     fi
     for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda/lib64; do
-        [ -e "$folder/libnvrtc.so.13" ] && GDN_JIT_NVRTC=$folder/libnvrtc.so.13 && break
+        [ -e "$folder/libnvrtc.so.$major" ] && GDN_JIT_NVRTC=$folder/libnvrtc.so.$major && break
     done
-    [ -n "${GDN_JIT_NVRTC:-}" ] || GDN_JIT_NVRTC=$(wheel nvrtc-13.0 'nvidia-cuda-nvrtc==13.0.*' 'libnvrtc.so.13')
+    [ -n "${GDN_JIT_NVRTC:-}" ] || GDN_JIT_NVRTC=$(wheel "nvrtc-$major" "$package" "libnvrtc.so.$major")
     export GDN_JIT_NVRTC
 }

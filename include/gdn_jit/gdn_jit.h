@@ -22,7 +22,12 @@
  * its value and the remedy. Nothing here aborts, prints, or exits.
  *
  * Structs. Set the first member, struct_size, by starting from the struct's _INIT macro. A library that is newer than its
- * caller accepts the caller's shorter struct and uses defaults for the rest.
+ * caller accepts the caller's shorter struct and uses defaults for the rest; an older one takes a longer struct if what it does
+ * not know of it is zero, else GDN_E_VERSION. Structs that a callback is given have the library's struct_size: read no member
+ * beyond it.
+ *
+ * Versions. Running needs an NVIDIA driver of CUDA 12.0 (R525) or newer, and of no older major version than the NVRTC that made
+ * the cubins: what NVRTC 13 made does not load on a driver of CUDA 12, from a cache or a bundle neither.
  *
  * This header includes no CUDA header: gdn_stream is CUstream / cudaStream_t, gdn_devptr is CUdeviceptr.
  */
@@ -58,7 +63,7 @@ typedef enum gdn_status {
     GDN_OK = 0,
     GDN_E_INVALID = 10,     /* an argument breaks its contract */
     GDN_E_UNSUPPORTED = 11, /* legal, but this library has no kernel for it */
-    GDN_E_VERSION = 12,     /* struct_size, file or compiler of another version */
+    GDN_E_VERSION = 12,     /* struct_size or file of another version */
     GDN_E_NOMEM = 20,
     GDN_E_IO = 21,
     GDN_E_NO_DRIVER = 30, /* libcuda not found or unusable */
@@ -126,7 +131,8 @@ typedef struct gdn_config {
 
 /*
  * Makes a context. Reads the environment (once, here, unless GDN_CTX_NO_ENV); opens neither the driver nor NVRTC, which are
- * looked for when first needed, so that a machine without either can still use what it has. cfg NULL means GDN_CONFIG_INIT.
+ * looked for when first needed, so that a machine without either can still use what it has. Each is opened once: a context that
+ * did not find one goes on without it, and to try again takes a new context. cfg NULL means GDN_CONFIG_INIT.
  * An unusable cache directory is no error: one warning goes to the log and cubins are kept in memory only.
  */
 GDN_API gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg);
@@ -186,7 +192,7 @@ typedef enum gdn_head_map {
 typedef enum gdn_gate {
     GDN_GATE_LOG = 1,    /* g, the log decay, natural log */
     GDN_GATE_LINEAR = 2, /* alpha = exp(g), in [0, 1]: g is its log */
-    GDN_GATE_LOGITS = 3  /* a: g = -exp(a_log[h]) * softplus(a + dt_bias[h]); softplus(x) is log(1 + e^x), and x above 20 */
+    GDN_GATE_LOGITS = 3  /* a: g = -exp(a_log[h]) * softplus(a + dt_bias[h]); softplus(x) is log(1 + e^x), above 20 x */
 } gdn_gate;
 
 /* What args.beta holds, one value per token and state head. */
@@ -389,9 +395,11 @@ typedef struct gdn_conv1d_desc {
  *   q, k, v [tokens, heads, head_dim] or as the strides say (multiples of 16 bytes); 0 where the head count is 0. Rows
  *           outside every sequence are left alone (but see GDN_CONV_ZERO_PADDING)
  *   a, b    [tokens, num_gate_heads] gate_type: heads adjacent, rows a_stride and b_stride apart. gate_group_stride, when not
- *           0: elements from one k head's num_gate_heads / num_k_heads gate heads to the next one's, in both
+ *           0: elements from one k head's num_gate_heads / num_k_heads gate heads to the next one's, in both; where groups are
+ *           not packed by it, a_stride and b_stride are given too
  *   a_log, dt_bias [num_gate_heads]; dt_bias 0: zeros
- *   g, beta [tokens, num_gate_heads] float32; 0: not computed (then a, a_log; or b are not read)
+ *   g, beta [tokens, num_gate_heads] float32. g 0: not computed, and a, a_log and dt_bias are not read; beta 0: not computed,
+ *           and b is not read. With gate heads at least one of the two is given
  *   state   lines of [C, width - 1] as state_layout says, state_slot_stride apart (0: packed; a multiple of 16 bytes unless
  *           the layout is CW_STRIDED); 0: sequences start from zeros and nothing is stored
  *   slot_in, slot_out [num_seqs] slot_type, slot_in_stride and slot_out_stride apart: the state line that sequence n reads,
@@ -443,8 +451,9 @@ enum {
     GDN_PLAN_HEURISTIC = 4u,
     /*
      * Parameters that were measured, or GDN_E_NOT_TUNED: for calls of any number of sequences in each bucket up to max_tokens.
-     * Few sequences have a kernel of their own only if a table says so. The tables that are built in have no entries for
-     * in-kernel norms, nor for short calls of any number of sequences: this flag is for tables of your own.
+     * Few sequences have a kernel of their own only if a table says so. This flag is for tables of your own: of those that are
+     * built in only conv1d-QKV's have what it asks for, with GDN_CONV_L2_NORM and up to 65536 tokens; prefill's lack short
+     * calls of any number of sequences.
      */
     GDN_PLAN_TUNED_ONLY = 8u,
     /*
@@ -508,17 +517,21 @@ GDN_API gdn_status gdn_conv1d_support(const gdn_target *target, const gdn_conv1d
 GDN_API void gdn_plan_destroy(gdn_plan *plan);
 
 /*
- * Loads the plan's cubins into one device's primary context and sets their attributes; idempotent. Not during capture.
- * The device must have the plan's arch.
+ * Loads the plan's cubins into one device's primary context and sets their attributes; idempotent. The context is made if there
+ * is none (set its flags before), kept until gdn_plan_destroy(), and the calling thread's current one left as it was. A cached
+ * cubin that the driver refuses is compiled anew here, which may block for seconds, unless strict. Not while this thread
+ * captures, nor any thread in global mode. cudaDeviceReset() takes loaded plans away: destroy them first.
+ *   GDN_E_INVALID  the device has another arch than the plan     GDN_E_NO_DRIVER, GDN_E_NO_DEVICE, GDN_E_CUDA  the machine
+ *   of a compile, what gdn_plan_*() returns
  */
 GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 
 /*
  * Bytes of device memory, 256-byte aligned, any contents, with which every call within desc's bounds runs its fastest kernel; 0
- * when no kernel of the plan uses any. Prefill of few sequences and heads does: up to 512 MiB, 11 KiB per 64 tokens and head,
- * 26 with Hopper's kernel of few sequences; the Hopper kernel where it may cut sequences: on an H200 43 MB, or up to 93
- * with up to 32 heads (docs/prefill.md). So does GDN_PLAN_BATCH_INVARIANT; bounds that would need more than 512 MiB then are
- * GDN_E_UNSUPPORTED.
+ * when no kernel of the plan uses any. These do (docs/prefill.md):
+ *   prefill of few sequences and heads  11 KiB per 64 tokens and head, on Hopper with head dims of 128 26 KiB; up to 512 MiB
+ *   the Hopper kernel where it may cut sequences  on an H200 43 MB, with up to 32 heads up to 93 MB
+ *   GDN_PLAN_BATCH_INVARIANT            bounds that would need more than 512 MiB are GDN_E_UNSUPPORTED
  */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
@@ -551,15 +564,19 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
 /* ---- 7. Execute ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Enqueues one kernel on stream (where it uses the workspace, a small memset before it) and returns. The current CUDA context
- * must be the primary context of a device that the plan was loaded on. GDN_E_NOT_LOADED otherwise; GDN_E_INVALID for an
- * argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned. The kernel's grid follows from num_tokens and
- * num_seqs, which a captured graph keeps: a replay may use other cu_seqlens within them. Without tokens and sequences there is
- * nothing to do: GDN_OK, on a plan that is not loaded too, and pointers may be null.
+ * Enqueues one kernel on stream (where it uses the workspace, behind a small memset; with GDN_PREFILL_PROGRAMMATIC_LAUNCH
+ * behind a small launch of that kernel) and returns. The kernel's grid follows from the plan, num_tokens, num_seqs and
+ * num_checkpoints, which a captured graph keeps: a replay may use other cu_seqlens within them. Without tokens and sequences
+ * there is nothing to do: GDN_OK, on a plan that is not loaded too, and pointers may be null.
  *
- * workspace 0 with workspace_size 0 is legal, but where GDN_PLAN_BATCH_INVARIANT cuts sequences (GDN_E_WORKSPACE): the call
+ * The current CUDA context must be the primary context of a device that the plan was loaded on, and stream one of it.
+ * GDN_E_NOT_LOADED otherwise: also in a thread that has made no call of the CUDA runtime yet, which has no current context
+ * until cudaSetDevice(). GDN_E_INVALID for an argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned;
+ * these leave a capture as it was. GDN_E_CUDA for a failed call of the driver.
+ *
+ * workspace 0 with workspace_size 0 is legal except where GDN_PLAN_BATCH_INVARIANT cuts sequences (GDN_E_WORKSPACE): the call
  * then runs a kernel that needs none, within the same error bounds and, for given sequences, with the same bits in every batch
- * (docs/prefill.md, "Prompts in pieces").
+ * (docs/prefill.md, "Prompts in pieces"). Else every call is given the whole of it, a small one too.
  */
 GDN_API gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *args, gdn_devptr workspace,
                                        size_t workspace_size, gdn_stream stream);
@@ -743,6 +760,7 @@ GDN_API gdn_status gdn_tuning_load(gdn_ctx *ctx, const char *path, uint32_t flag
 /*
  * Writes what ctx knows of target's GPU (by name and SM count). Whole or not at all, in place of a file of that name; who may
  * read and write it is what the umask leaves of 0666. Equal entries give equal bytes. GDN_E_NOT_TUNED: nothing is known of it.
+ * GDN_E_INVALID: of more entries or runs than a file may have (gdn-jit-tuning(5)); the file that is there stays.
  */
 GDN_API gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const char *path);
 

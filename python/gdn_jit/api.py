@@ -26,13 +26,23 @@ def current_stream():
     return torch.cuda.current_stream().cuda_stream
 
 
+def current_device():
+    """torch's current GPU; None where torch is not loaded."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else None
+
+
 SHAPES = {"prefill": shapes.prefill, "conv1d_qkv": shapes.conv1d_qkv}
 
 
 def make_args(op, given, desc, device="cuda"):
     name, args = OPERATORS[op][0] + "_args", dict(given)
     values.check_tensors(name, args, desc, device)
+    if device == "cuda":
+        values.check_one_gpu(args, current_device())
     SHAPES[op](args, desc)
+    if op == "conv1d_qkv" and desc.state_layout == abi.ENUMS["gdn_conv_state_layout"]["GDN_CONV_STATE_CW_STRIDED"]:
+        values.take_padded_lines(args)
     return values.fill(name, args)
 
 

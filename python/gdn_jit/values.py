@@ -135,6 +135,8 @@ def set_strides(struct, member, tensor):
 
 def set_layout(struct, members, member, tensor, given):
     """Strides that the struct has members for, unless the caller gave them; any other tensor must be dense."""
+    if f"{member}_channel_stride" in given:
+        return
     line = f"{member.removesuffix('_state')}_slot_stride"
     if not {f"{member}_strides", f"{member}_stride", line} & set(given):
         check_expanded(member, tensor)
@@ -152,6 +154,20 @@ def set_layout(struct, members, member, tensor, given):
             f"{member} has strides {tuple(tensor.stride())}, which the struct has no member for: pass a contiguous "
             "tensor"
         )
+
+
+def take_padded_lines(args):
+    """Strides of a state [lines, C, P or fewer] whose rows lie P apart (GDN_CONV_STATE_CW_STRIDED), unless given."""
+    tensor = args.get("state")
+    if not is_tensor(tensor) or tensor.dim() != 3:
+        return
+    check_expanded("state", tensor)
+    line, channel, step = tensor.stride()
+    if step != 1 and tensor.shape[2] > 1:
+        raise ValueError(f"state has strides {tuple(tensor.stride())}: the last must be 1")
+    args.setdefault("state_channel_stride", channel)
+    if tensor.shape[0] > 1:
+        args.setdefault("state_slot_stride", line)
 
 
 def scalar(name, member, kind, value):
@@ -206,6 +222,21 @@ def check_tensors(name, given, desc, device):
         check_dtype(member, tensor, wanted_dtype(DESC_OF[name], desc, wanted))
         if getattr(tensor, "is_cuda", device == "cuda") != (device == "cuda"):
             raise ValueError(f"{member} is on {tensor.device}: this call takes tensors on {device}")
+
+
+def check_one_gpu(given, current):
+    """All tensors on one GPU, the one that the stream is of. current: its ordinal; None: not known."""
+    for member, tensor in given.items():
+        ordinal = getattr(getattr(tensor, "device", None), "index", None) if is_tensor(tensor) else None
+        if ordinal is None:
+            continue
+        if current is None:
+            current = ordinal
+        if ordinal != current:
+            raise ValueError(
+                f"{member} is on cuda:{ordinal} and the call on cuda:{current}: pass tensors of one GPU, and call "
+                "under torch.cuda.device() of it"
+            )
 
 
 def as_dict(struct):

@@ -16,6 +16,9 @@
 #include "runtime/context.h"
 #include "runtime/nvrtc.h"
 
+/* NOT_ASKED: not in question; or gone, or not to be read, when it was looked at. */
+enum fate { NOT_ASKED, KEPT, GOES };
+
 /* One prune under way. */
 struct prune {
     gdn_prune_options options;
@@ -23,8 +26,8 @@ struct prune {
     time_t now;
     struct gdni_cache_viewer viewer;
     struct gdni_cache_scan scan;
-    bool *goes; /* for each file of scan */
-    uint64_t kept;
+    enum fate *fates; /* of each file of scan */
+    uint64_t kept;    /* bytes of those that are KEPT */
     gdn_cache_report report;
 };
 
@@ -57,8 +60,9 @@ static gdn_status judge(struct prune *p, size_t i)
     ++p->report.entries;
     p->report.bytes += file->bytes;
     p->report.damaged += item.problem != NULL;
-    p->goes[i] = item.problem || is_by_other_compiler(p, file) || is_too_old(p, file);
-    p->kept += p->goes[i] ? 0 : file->bytes;
+    const bool goes = item.problem || is_by_other_compiler(p, file) || is_too_old(p, file);
+    p->fates[i] = goes ? GOES : KEPT;
+    p->kept += goes ? 0 : file->bytes;
     gdni_cache_item_free(&item);
     return GDN_OK;
 }
@@ -83,8 +87,8 @@ static gdn_status choose_oldest(struct prune *p)
         aged[i] = (struct aged){ &p->scan.files[i], i };
     qsort(aged, p->scan.count, sizeof *aged, by_age);
     for (size_t i = 0; i < p->scan.count && p->kept > p->options.max_bytes; ++i) {
-        if (p->goes[aged[i].index] || !is_asked_for(p, aged[i].file)) continue;
-        p->goes[aged[i].index] = true;
+        if (p->fates[aged[i].index] != KEPT) continue;
+        p->fates[aged[i].index] = GOES;
         p->kept -= aged[i].file->bytes;
     }
     gdni_free(aged);
@@ -93,8 +97,8 @@ static gdn_status choose_oldest(struct prune *p)
 
 static gdn_status choose(struct prune *p)
 {
-    p->goes = gdni_calloc(p->scan.count, sizeof *p->goes);
-    if (!p->goes) return GDN_FAIL(GDN_E_NOMEM, "out of memory: pruning %zu entries", p->scan.count);
+    p->fates = gdni_calloc(p->scan.count, sizeof *p->fates);
+    if (!p->fates) return GDN_FAIL(GDN_E_NOMEM, "out of memory: pruning %zu entries", p->scan.count);
     for (size_t i = 0; i < p->scan.count; ++i)
         if (is_asked_for(p, &p->scan.files[i])) GDN_TRY(judge(p, i));
     return choose_oldest(p);
@@ -123,7 +127,7 @@ static gdn_status prune_scan(struct prune *p)
     GDN_TRY(choose(p));
     const bool dry = p->options.flags & GDN_PRUNE_DRY_RUN;
     for (size_t i = 0; i < p->scan.count; ++i)
-        if (p->goes[i])
+        if (p->fates[i] == GOES)
             GDN_TRY(remove_file(p, &p->scan.files[i]));
         else if (p->scan.files[i].temporary)
             gdni_cache_take_temporary(p->viewer.dir, &p->scan.files[i], p->now, !dry, &p->report);
@@ -162,7 +166,7 @@ gdn_status gdn_cache_prune(gdn_ctx *ctx, const gdn_prune_options *options, gdn_c
     GDN_TRY(take_options(&p, ctx, options));
     GDN_TRY(gdni_cache_scan(p.viewer.dir, &p.scan));
     const gdn_status status = prune_scan(&p);
-    gdni_free(p.goes);
+    gdni_free(p.fates);
     gdni_free(p.scan.files);
     gdni_give_struct(out, &p.report, sizeof p.report);
     return status;

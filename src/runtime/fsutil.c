@@ -49,18 +49,18 @@ int gdni_fs_make_path(const char *path, mode_t mode)
 {
     char *copy = gdni_strdup(path);
     if (!copy) return ENOMEM;
-    int err = 0;
+    int err = 0, refused = 0;
     for (char *p = copy + 1; *copy && *p && !err; ++p) {
         if (*p != '/') continue;
         *p = '\0';
         err = make_one(copy, mode);
-        /* A parent that we may not make but that is there is found out when the path is opened. */
-        if (err == EACCES || err == EROFS || err == EPERM) err = 0;
+        /* A parent that we may not make may be there all the same. */
+        if (err == EACCES || err == EROFS || err == EPERM) refused = err, err = 0;
         *p = '/';
     }
     if (!err) err = make_one(copy, mode);
     gdni_free(copy);
-    return err;
+    return err == ENOENT && refused ? refused : err; /* what is not there is what we might not make */
 }
 
 int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out)

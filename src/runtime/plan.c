@@ -170,10 +170,9 @@ static void advise(const gdn_plan *plan, uint32_t flags)
     char sentence[1024];
     struct gdni_strbuf command = { 0 };
     const char *problem = gdni_cache_user_dir(plan->ctx->cache)->problem;
-    snprintf(sentence, sizeof sentence, "%s", gdni_error_text());
-    if (*problem)
-        gdni_fail(GDN_E_NOT_CACHED, "%s; cubins are kept in memory only: %s", sentence, problem);
-    else if (gdni_record_print_command(&command, plan, flags) == GDN_OK)
+    snprintf(sentence, sizeof sentence, "%s%s%s", gdni_error_text(),
+             *problem ? "; cubins are kept in memory only: " : "", problem);
+    if (gdni_record_print_command(&command, plan, flags) == GDN_OK)
         gdni_fail(GDN_E_NOT_CACHED, "%s: %s", sentence, command.text);
     else
         gdni_fail(GDN_E_NOT_CACHED, "%s", sentence);

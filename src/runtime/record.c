@@ -119,17 +119,21 @@ static void quote(struct gdni_strbuf *sb, const char *word)
     gdni_sb_str(sb, "'");
 }
 
-/* Into the context's cache, named where the tool would not look there by itself; or, where it has none, a bundle for it. */
+/*
+ * Into the context's cache, named where the tool would not look there by itself; or, where it has none, a bundle for it, by way
+ * of a directory that is named, since without a name the tool would have none either.
+ */
 static void print_tool(struct gdni_strbuf *sb, const gdn_ctx *ctx)
 {
     char absolute[PATH_MAX];
     const char *dir = gdn_cache_dir(ctx);
     if (ctx->env.disable_compile) gdni_sb_str(sb, "GDN_JIT_DISABLE_COMPILE=0 ");
     if (!dir) {
-        gdni_sb_str(sb, "gdn-jit-cache pack --from - --output BUNDLE");
+        gdni_sb_str(sb, "gdn-jit-cache pack --from - --cache-dir CACHE --output BUNDLE");
         return;
     }
     gdni_sb_str(sb, "gdn-jit-cache warm --from -");
+    if (ctx->flags & GDN_CTX_SHARED_CACHE) gdni_sb_str(sb, " --shared-cache");
     if (!ctx->cache_named) return;
     gdni_sb_str(sb, " --cache-dir ");
     quote(sb, realpath(dir, absolute) ? absolute : dir);

@@ -77,7 +77,7 @@ size_t gdni_tuning_table_lower(const struct gdni_tuning_table *table, const stru
 
 /* ---- JSON (tuning_json.c) ---- */
 
-enum { GDNI_TUNING_SCHEMA = 1, GDNI_TUNING_MAX_ENTRIES = 8192, GDNI_TUNING_MAX_RUNS = 1024, GDNI_TUNING_MAX_BYTES = 2 << 20 };
+enum { GDNI_TUNING_SCHEMA = 1, GDNI_TUNING_MAX_ENTRIES = 8192, GDNI_TUNING_MAX_RUNS = 1024, GDNI_TUNING_MAX_BYTES = 4 << 20 };
 
 /*
  * All of it or nothing. name: what sentences call the text, and what becomes `source`. GDN_E_VERSION: of another schema or

@@ -74,15 +74,27 @@ static int open_folder(const char *path, const char **name)
     return fd;
 }
 
+/* A file that nobody could read again, of more runs than one may have, must not take the place of one that can be read. */
+static gdn_status print_file(struct gdni_strbuf *sb, const struct gdni_tuning_table *table, const char *path)
+{
+    struct gdni_tuning_table again;
+    gdni_tuning_print(sb, table);
+    if (sb->failed) return GDN_FAIL(GDN_E_NOMEM, "out of memory for the tuning file %s", path);
+    const gdn_status status = gdni_tuning_parse(&again, "the table", sb->text, sb->len);
+    if (status != GDN_OK) return gdni_fail_in(status, "tuning file %s is not written", path);
+    gdni_tuning_table_free(&again);
+    return GDN_OK;
+}
+
 gdn_status gdni_tuning_write(const struct gdni_tuning_table *table, const char *path)
 {
     enum { MODE = 0666 };
     struct gdni_strbuf sb = { 0 };
     const char *name = NULL;
-    gdni_tuning_print(&sb, table);
-    if (sb.failed) {
+    const gdn_status status = print_file(&sb, table, path);
+    if (status != GDN_OK) {
         gdni_sb_free(&sb);
-        return GDN_FAIL(GDN_E_NOMEM, "out of memory for the tuning file %s", path);
+        return status;
     }
     const int dir = open_folder(path, &name);
     int err = dir < 0 ? errno : *name ? 0 : EISDIR;

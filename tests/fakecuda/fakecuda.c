@@ -102,7 +102,7 @@ static struct {
     struct fake_device devices[FAKE_MAX_DEVICES];
     int retained[FAKE_MAX_DEVICES];
     int libraries;
-    int capture;
+    int capture, version;
     char hidden[64];
     char failing[64];
     int fail_at, fail_result;
@@ -186,7 +186,7 @@ static gdni_curesult fake_cuInit(unsigned flags)
 static gdni_curesult fake_cuDriverGetVersion(int *version)
 {
     ENTER("cuDriverGetVersion");
-    if (result == OK) *version = 13000;
+    if (result == OK) *version = fake.version;
     LEAVE();
 }
 
@@ -1022,6 +1022,7 @@ static void reset(void)
     pthread_mutex_unlock(&lock);
     fake.free_memory = (size_t)4 << 30;
     fake.sm_mhz = 1980, fake.mem_mhz = 3201;
+    fake.version = 13000;
     depth = floor_depth = 0;
     set_devices(1);
 }
@@ -1075,6 +1076,11 @@ static void hide(const char *symbol)
 static void set_capture(int status)
 {
     fake.capture = status;
+}
+
+static void set_version(int version)
+{
+    fake.version = version;
 }
 
 static void set_current(gdni_cuctx ctx)
@@ -1202,6 +1208,7 @@ const struct fake_controls fake_controls = {
     .struck = struck,
     .hide = hide,
     .set_capture = set_capture,
+    .set_version = set_version,
     .make_current = make_current,
     .make_other_current = make_other_current,
     .calls = calls,

@@ -79,6 +79,7 @@ struct fake_controls {
     const char *(*struck)(void);  /* the first call that fail_nth() made fail; "" for none */
     void (*hide)(const char *symbol); /* cuGetProcAddress does not find it; NULL hides nothing */
     void (*set_capture)(int status);  /* what cuStreamIsCapturing says */
+    void (*set_version)(int version); /* what cuDriverGetVersion says; 13000 at first */
 
     /* Current context of the calling thread: a device's primary one, one that is not primary, or none (ordinal < 0). */
     void (*make_current)(int ordinal);

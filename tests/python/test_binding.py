@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 import support
@@ -132,6 +133,18 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "final_state has strides"):
             values.fill("gdn_prefill_args", dict(final_state=torn))
 
+    def test_a_call_is_of_one_gpu(self):
+        def on(ordinal):
+            t = support.HostTensor((1,), "H", [0])
+            t.device = types.SimpleNamespace(index=ordinal)
+            return t
+
+        values.check_one_gpu(dict(q=on(1), k=on(1), g=support.HostTensor((1,), "f"), o=None), 1)
+        values.check_one_gpu(dict(q=on(1), k=on(1)), None)
+        for tensors, current in ((dict(q=on(1), k=on(0)), 1), (dict(q=on(1), k=on(0)), None), (dict(k=on(0)), 1)):
+            with self.assertRaisesRegex(ValueError, r"k is on cuda:0 and the call on cuda:1: .*torch\.cuda\.device"):
+                values.check_one_gpu(tensors, current)
+
     def test_every_tensor_of_a_call_has_a_dtype(self):
         """A member added to the header needs a line in values.DTYPES, and what that line names must be there."""
         for name, dtypes in values.DTYPES.items():
@@ -240,6 +253,24 @@ class Shapes(unittest.TestCase):
                 self.conv(desc, **given)
         self.conv(dict(state_layout=3), state=tensor(1, 64, 5))
         self.conv(dict(state_layout="wc"), state=tensor(1, 3, 64))
+
+    def test_rows_of_a_conv_state_may_be_padded(self):
+        """GDN_CONV_STATE_CW_STRIDED: whole lines, or a view of their first columns."""
+
+        def strides(state, **given):
+            args = self.conv(dict(state_layout="cw_strided"), state=state, **given)
+            return args.state_channel_stride, args.state_slot_stride
+
+        pool = support.HostTensor((5, 64, 8), "H", [0], stride=(1024, 16, 1))
+        view = support.HostTensor((5, 64, 3), "H", [0], stride=(1024, 16, 1))
+        for state in (pool, view):
+            self.assertEqual(strides(state), (16, 1024))
+            self.assertEqual(strides(state, state_slot_stride=4096), (16, 4096))
+        self.assertEqual(strides(tensor(1, 64, 5)), (5, 0))
+        with self.assertRaisesRegex(ValueError, "state has strides .*the last must be 1"):
+            strides(support.HostTensor((5, 64, 3), "H", [0], stride=(512, 1, 64)))
+        with self.assertRaisesRegex(ValueError, "no member for"):
+            self.conv({}, state=view)
 
     def test_a_workspace_is_a_tensor_on_the_device_or_has_a_size(self):
         arguments = lambda *given: gdn_jit.api.workspace_arguments("gdn_execute_prefill", *given)  # noqa: E731

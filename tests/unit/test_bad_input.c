@@ -512,6 +512,19 @@ Test(bad_input, strides_of_what_a_conv_call_does_not_have)
     a.gate_group_stride = 64;
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "gate_group_stride is 64", "0 k heads");
     a.gate_group_stride = 0;
+    desc = fake_conv1d_desc();
+    a = fake_conv1d_args();
+    desc.num_gate_heads = desc.num_v_heads;
+    a.a = a.b = a.a_log = 0xb0000, a.g = 0xc0000, a.beta = 0xd0000;
+    a.gate_group_stride = 64;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "a_stride is 0", "gate_group_stride is 64", "give both");
+    a.a_stride = 4096;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "b_stride is 0", "gate_group_stride is 64");
+    a.b_stride = 4096;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "both given: %s", gdn_last_error());
+    a.gate_group_stride = desc.num_gate_heads / desc.num_k_heads;
+    a.a_stride = a.b_stride = 0;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "packed groups: %s", gdn_last_error());
     a.b_stride = -1;
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "b_stride is -1");
 }

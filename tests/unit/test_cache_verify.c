@@ -4,10 +4,12 @@
 #include <criterion/criterion.h>
 
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -283,6 +285,31 @@ Test(cache_verify, prune_to_a_size_takes_the_least_recently_used)
     report = prune(options, &seen);
     EXPECT_REPORT(report, 4, 4 * entry_bytes, 0, 4, 4 * entry_bytes, 0);
     cr_assert_eq(store_count_files(scratch), 0);
+}
+
+/* Stands in the place of libc's: an entry goes, as by another process, when it is about to be opened. */
+static const char *vanishing;
+int openat(int dir, const char *name, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    const unsigned mode = va_arg(more, unsigned);
+    va_end(more);
+    if (vanishing && strcmp(name, vanishing) == 0) unlinkat(dir, name, 0);
+    return (int)syscall(SYS_openat, dir, name, flags, mode);
+}
+
+Test(cache_verify, an_entry_that_vanishes_while_it_is_looked_at_counts_for_nothing)
+{
+    struct seen seen = { 0 };
+    gdn_prune_options options = nothing();
+    options.max_bytes = 3 * entry_bytes;
+    vanishing = strrchr(paths[0], '/') + 1; /* the oldest */
+    const gdn_cache_report report = prune(options, &seen);
+    vanishing = NULL;
+    cr_assert_neq(access(paths[0], F_OK), 0);
+    EXPECT_REPORT(report, ENTRIES - 1, (ENTRIES - 1) * entry_bytes, 0, 2, 2 * entry_bytes, 0);
+    expect_only_from(3);
 }
 
 Test(cache_verify, prune_by_age_goes_by_the_last_use)

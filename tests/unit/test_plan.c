@@ -222,6 +222,25 @@ Test(plan, a_cubin_that_stays_refused_is_built_again_only_once)
     fake_remove_dir(dir);
 }
 
+/* The fake NVRTC is of 13.0. */
+Test(plan, a_driver_older_than_the_compiler_is_named_with_the_cure)
+{
+    for (int version = 12080; version <= 13000; version += 920) {
+        struct fake_host host;
+        fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+        host.cuda->set_version(version);
+        gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+        host.cuda->fail("cuLibraryLoadData", 0, INVALID_IMAGE);
+        cr_expect_eq(gdn_plan_load(plan, 0), GDN_E_CUDA);
+        const bool cured = fake_error_says("NVRTC 13 made and a driver of CUDA 12 does not load") &&
+                           fake_error_says("libnvrtc.so.12");
+        cr_expect_eq(cured, version < 13000, "%s", gdn_last_error());
+        cr_expect(fake_error_says("conv1d_qkv for sm_90a"), "%s", gdn_last_error());
+        gdn_plan_destroy(plan);
+        fake_host_close(&host);
+    }
+}
+
 Test(plan, a_fresh_cubin_and_a_sick_machine_are_no_reason_to_build_again)
 {
     struct fake_host host;

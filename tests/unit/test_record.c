@@ -314,7 +314,7 @@ Test(record, strict_mode_gives_the_command_that_would_add_it)
         const char *sentence = gdn_last_error();
         cr_assert(strstr(sentence, by_plan ? "GDN_PLAN_CACHED_ONLY forbids" : "GDN_CTX_NO_COMPILE forbids"), "%s", sentence);
         const char *from = strstr(sentence, "echo '"),
-                   *to = strstr(sentence, "' | gdn-jit-cache pack --from - --output BUNDLE");
+                   *to = strstr(sentence, "' | gdn-jit-cache pack --from - --cache-dir CACHE --output BUNDLE");
         cr_assert(from && to && to > from, "%s", sentence);
         size_t size;
         char *text = store_read(list, &size); /* what is recorded is what the command says */
@@ -351,7 +351,7 @@ Test(record, the_command_warms_the_cache_that_the_context_has)
     fake_remove_dir(dir);
 }
 
-/* There is nowhere to warm: what is wrong with the directory is what helps. */
+/* There is nowhere to warm: what is wrong with the directory comes first, then what makes a bundle. */
 Test(record, strict_mode_without_a_usable_cache_says_what_is_wrong_with_it)
 {
     for (int by_plan = 0; by_plan < 2; ++by_plan) {
@@ -363,8 +363,10 @@ Test(record, strict_mode_without_a_usable_cache_says_what_is_wrong_with_it)
         cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
         cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
         cr_assert_eq(plan(ctx, "NVIDIA H200", 70000, by_plan ? GDN_PLAN_CACHED_ONLY : 0, &p), GDN_E_NOT_CACHED);
-        cr_expect(strstr(gdn_last_error(), "kept in memory only: /dev/null/cache"), "%s", gdn_last_error());
-        cr_expect_null(strstr(gdn_last_error(), "echo '"), "%s", gdn_last_error());
+        const char *problem = strstr(gdn_last_error(), "kept in memory only: /dev/null/cache");
+        cr_assert(problem, "%s", gdn_last_error());
+        cr_expect(strstr(problem, ": echo '") && strstr(problem, "' | gdn-jit-cache pack --from - --cache-dir CACHE"), "%s",
+                  gdn_last_error());
         gdn_ctx_destroy(ctx);
     }
 }
@@ -377,11 +379,11 @@ Test(record, the_command_names_a_cache_that_the_config_named)
     gdn_plan *p = NULL;
     char want[4200];
     cfg.cache_dir = store_path(scratch, "it's");
-    cfg.flags = GDN_CTX_NO_ENV | GDN_CTX_NO_COMPILE;
+    cfg.flags = GDN_CTX_NO_ENV | GDN_CTX_NO_COMPILE | GDN_CTX_SHARED_CACHE;
     cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
     cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
     cr_assert_eq(plan(ctx, "NVIDIA H200", 70000, 0, &p), GDN_E_NOT_CACHED);
-    snprintf(want, sizeof want, "warm --from - --cache-dir '%s/it'\\''s'", scratch);
+    snprintf(want, sizeof want, "warm --from - --shared-cache --cache-dir '%s/it'\\''s'", scratch);
     cr_expect(strstr(gdn_last_error(), want), "no %s in: %s", want, gdn_last_error());
     gdn_ctx_destroy(ctx);
 }

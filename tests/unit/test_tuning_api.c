@@ -323,6 +323,55 @@ Test(tuning_api, what_is_saved_is_what_was_loaded_byte_for_byte)
     leave(&r);
 }
 
+/* Two good files of 700 runs each are more runs than a file may have: it could not be read again. */
+Test(tuning_api, what_could_not_be_read_again_is_not_saved)
+{
+    enum { EACH = 700 };
+    struct room r;
+    enter(&r);
+    const gdn_target target = test_target(r.host.ctx);
+    const struct gdni_tuning_entry kept = conv_entry(0, 16);
+    write_table(r.file, GPU, 132, &kept, 1);
+    for (int half = 0; half < 2; ++half) {
+        struct gdni_tuning_table table = tuning_table(GPU, 132);
+        for (int i = half * EACH; i < (half + 1) * EACH; ++i) {
+            struct gdni_tuning_entry e = tuning_conv(0);
+            e.key.num_v_heads = 1 + i;
+            e.sm_mhz = 500 + i;
+            tuning_add(&table, &e);
+        }
+        cr_assert_null(gdni_tuning_table_sort(&table));
+        cr_assert_eq(gdni_tuning_write(&table, r.other), GDN_OK, "%s", gdn_last_error());
+        cr_assert_eq(gdn_tuning_load(r.host.ctx, r.other, 0, NULL, NULL, NULL), GDN_OK, "%s", gdn_last_error());
+        gdni_tuning_table_free(&table);
+    }
+    cr_expect_eq(gdn_tuning_save(r.host.ctx, &target, r.file), GDN_E_INVALID);
+    cr_expect(fake_error_says("t.json is not written") && fake_error_says("1400 runs: at most 1024"), "%s", gdn_last_error());
+    cr_expect_eq(gdn_tuning_load(r.host.ctx, r.file, 0, NULL, NULL, NULL), GDN_OK, "the file of before: %s", gdn_last_error());
+    leave(&r);
+}
+
+/* The most entries that a file may have, however they are written down. */
+Test(tuning_api, a_table_of_as_many_entries_as_a_file_may_have_is_saved)
+{
+    struct room r;
+    enter(&r);
+    const gdn_target target = test_target(r.host.ctx);
+    struct gdni_tuning_table table = tuning_table(GPU, 132);
+    for (int i = 0; i < GDNI_TUNING_MAX_ENTRIES; ++i) {
+        struct gdni_tuning_entry e = tuning_conv(0);
+        e.key.num_v_heads = 1 + i;
+        e.median_ns = e.mad_ns = e.heuristic_ns = 999999999;
+        tuning_add(&table, &e);
+    }
+    cr_assert_null(gdni_tuning_table_sort(&table));
+    cr_assert_eq(gdni_tuning_write(&table, r.file), GDN_OK, "%s", gdn_last_error());
+    gdni_tuning_table_free(&table);
+    cr_assert_eq(gdn_tuning_load(r.host.ctx, r.file, 0, NULL, NULL, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_tuning_save(r.host.ctx, &target, r.other), GDN_OK, "%s", gdn_last_error());
+    leave(&r);
+}
+
 Test(tuning_api, who_may_read_what_is_saved_is_what_the_umask_leaves)
 {
     static const unsigned masks[] = { 0022, 0077, 0002 };
@@ -397,7 +446,7 @@ Test(tuning_api, what_is_no_file_is_an_io_error_and_nothing_waits_for_it)
               fake_error_says("/nonexistent/t.json"));
     write_table(r.other, GPU, 132, &e, 1);
     cr_assert_eq(truncate(r.other, GDNI_TUNING_MAX_BYTES + 1), 0);
-    cr_expect(gdn_tuning_load(r.host.ctx, r.other, 0, NULL, NULL, NULL) == GDN_E_INVALID && fake_error_says("2097153 bytes"));
+    cr_expect(gdn_tuning_load(r.host.ctx, r.other, 0, NULL, NULL, NULL) == GDN_E_INVALID && fake_error_says("4194305 bytes"));
     cr_expect_eq(entries_of(r.host.ctx), 0);
 
     write_table(r.other, GPU, 132, &e, 1);

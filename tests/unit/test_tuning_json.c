@@ -237,7 +237,7 @@ Test(tuning_json, what_is_too_large_is_refused_before_it_is_parsed)
     memset(spaces, ' ', size);
     struct gdni_tuning_table table;
     cr_expect_eq(gdni_tuning_parse(&table, "t.json", spaces, size), GDN_E_INVALID);
-    cr_expect(strstr(gdni_error_text(), "2097153") && strstr(gdni_error_text(), "2097152"), "%s", gdni_error_text());
+    cr_expect(strstr(gdni_error_text(), "4194305") && strstr(gdni_error_text(), "4194304"), "%s", gdni_error_text());
     free(spaces);
 
     /* One too many entries, and runs: each named before any of them is read. */
