@@ -3,14 +3,14 @@
  * the same size: what the library adds to a launch.
  *
  * Calls go in bursts that fit the launch queue, so that a call never waits for the device; the two are interleaved burst by
- * burst. The rule: at most 1 us more than the bare launch. Exit status 1 when a median breaks it.
+ * burst. The rule: at most 1 us more than the bare launch, 2 where tensor maps are encoded. Exit status 1 when a median breaks it.
  */
 #include <math.h>
 #include <string.h>
 
 #include "common/bench.h"
 
-enum { BURST = 200, BURSTS = 200, HEADS = 16, DIM = 128, TOKENS = 64, MAX_ADDED_NS = 1000 };
+enum { BURST = 200, BURSTS = 200, HEADS = 16, DIM = 128, TOKENS = 64, MAX_ADDED_NS = 1000, WITH_MAPS_NS = 2000 };
 
 static struct bench_options options;
 static gdn_ctx *ctx;
@@ -34,12 +34,16 @@ static cu_function empty_kernel(int param_bytes)
     return function;
 }
 
-/* The device asserts the size of its launch struct in the generated source: "sizeof(<name>_params) == <bytes>". */
-static int param_bytes(const gdn_plan *plan)
+/*
+ * The device asserts the size of its launch struct in the generated source: "sizeof(<name>_params) == <bytes>". A struct with
+ * tensor maps has their type there, too.
+ */
+static int param_bytes(const gdn_plan *plan, bool *has_maps)
 {
     char *source = bench_dump(plan, GDN_DUMP_SOURCE);
     const char *at = strstr(source, "_params) == ");
     const int bytes = at ? atoi(at + strlen("_params) == ")) : 0;
+    *has_maps = strstr(source, "struct alignas(64) tensor_map") != NULL;
     free(source);
     if (bytes > 0 && bytes <= 4096) return bytes;
     fprintf(stderr, "the plan's source has no assert on the size of its launch struct\n");
@@ -165,8 +169,10 @@ static int measure(struct subject *s)
 {
     static double ours[BURSTS], bare[BURSTS];
     double our_ns = 0.0, bare_ns = 0.0;
+    bool has_maps;
     GDN(gdn_plan_load(s->plan, options.device));
-    s->bytes = param_bytes(s->plan);
+    s->bytes = param_bytes(s->plan, &has_maps);
+    const int most = has_maps ? WITH_MAPS_NS : MAX_ADDED_NS;
     s->empty = empty_kernel(s->bytes);
     time_execute(s), time_bare(s);
     for (int i = 0; i < BURSTS; ++i) {
@@ -177,9 +183,9 @@ static int measure(struct subject *s)
     write_line(s, "gdn-jit", ours, &our_ns);
     const double added = our_ns - bare_ns;
     printf("%s %s: %d bytes of parameters, bare launch %.0f ns, execute %.0f ns: adds %.0f ns (limit %d)\n", s->op,
-           s->name, s->bytes, bare_ns, our_ns, added, MAX_ADDED_NS);
+           s->name, s->bytes, bare_ns, our_ns, added, most);
     gdn_plan_destroy(s->plan);
-    return added <= MAX_ADDED_NS ? 0 : 1;
+    return added <= most ? 0 : 1;
 }
 
 static int measure_programmatic(void)
