@@ -3,7 +3,8 @@
  * the same size: what the library adds to a launch.
  *
  * Calls go in bursts that fit the launch queue, so that a call never waits for the device; the two are interleaved burst by
- * burst. The rule: at most 1 us more than the bare launch, 2 where tensor maps are encoded. Exit status 1 when a median breaks it.
+ * burst. The rule: at most 1 us more than the bare launch, 2 where tensor maps are encoded. Exit status 1 when a median breaks
+ * it.
  */
 #include <math.h>
 #include <string.h>
