@@ -108,6 +108,16 @@ driver_major() {
     nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\)\..*/\1/p' | head -n 1
 }
 
+# is_new_enough LIBRARY: is there, and, of CUDA 12, of 12.8 or newer, by the name of the file that it is a link to
+is_new_enough() {
+    local file
+    [ -e "$1" ] || return 1
+    file=$(basename "$(readlink -f "$1")")
+    case $file in
+    libnvrtc.so.12.[0-7].*) return 1 ;;
+    esac
+}
+
 # find_nvrtc: sets and exports GDN_JIT_NVRTC: the caller's own, the CUDA toolkit's, else NVIDIA's wheel. A driver of CUDA 12
 # loads nothing that NVRTC 13 makes.
 find_nvrtc() {
@@ -120,7 +130,7 @@ find_nvrtc() {
         return 0
     fi
     for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda/lib64; do
-        [ -e "$folder/libnvrtc.so.$major" ] && GDN_JIT_NVRTC=$folder/libnvrtc.so.$major && break
+        is_new_enough "$folder/libnvrtc.so.$major" && GDN_JIT_NVRTC=$folder/libnvrtc.so.$major && break
     done
     [ -n "${GDN_JIT_NVRTC:-}" ] || GDN_JIT_NVRTC=$(wheel "nvrtc-$major" "$package" "libnvrtc.so.$major")
     export GDN_JIT_NVRTC

@@ -30,11 +30,11 @@
 
 #include "gdn_chunk_tp.cuh"
 #include "gdn_gates.cuh"
+#include "gdn_launch.cuh"
 #include "gdn_params.cuh"
 #include "gdn_ptx.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_range.cuh"
-#include "gdn_launch.cuh"
 #include "gdn_sequence.cuh"
 #include "gdn_state.cuh"
 #include "gdn_tile.cuh"

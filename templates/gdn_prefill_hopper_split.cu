@@ -22,8 +22,8 @@
 #include "gdn_spec.cuh"
 
 #include "gdn_flags.cuh"
-#include "gdn_params.cuh"
 #include "gdn_launch.cuh"
+#include "gdn_params.cuh"
 #include "gdn_sequence.cuh"
 
 #include "gdn_hopper_shared.cuh"

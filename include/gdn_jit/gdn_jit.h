@@ -396,7 +396,7 @@ typedef struct gdn_conv1d_desc {
  *           outside every sequence are left alone (but see GDN_CONV_ZERO_PADDING)
  *   a, b    [tokens, num_gate_heads] gate_type: heads adjacent, rows a_stride and b_stride apart. gate_group_stride, when not
  *           0: elements from one k head's num_gate_heads / num_k_heads gate heads to the next one's, in both; where groups are
- *           not packed by it, a_stride and b_stride are given too
+ *           not packed by it, a_stride is given with a that is read, and b_stride with b
  *   a_log, dt_bias [num_gate_heads]; dt_bias 0: zeros
  *   g, beta [tokens, num_gate_heads] float32. g 0: not computed, and a, a_log and dt_bias are not read; beta 0: not computed,
  *           and b is not read. With gate heads at least one of the two is given

@@ -26,10 +26,16 @@ def current_stream():
     return torch.cuda.current_stream().cuda_stream
 
 
-def current_device():
-    """torch's current GPU; None where torch is not loaded."""
+def check_current(gpu):
+    """The call goes to the current GPU, by its stream: the tensors' one has to be that. gpu: an ordinal; None: not known."""
     torch = sys.modules.get("torch")
-    return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else None
+    if gpu is None or torch is None or not torch.cuda.is_available():
+        return
+    current = torch.cuda.current_device()
+    if gpu != current:
+        raise ValueError(
+            f"the tensors are on cuda:{gpu} and the current GPU is cuda:{current}: call under torch.cuda.device({gpu})"
+        )
 
 
 SHAPES = {"prefill": shapes.prefill, "conv1d_qkv": shapes.conv1d_qkv}
@@ -38,8 +44,6 @@ SHAPES = {"prefill": shapes.prefill, "conv1d_qkv": shapes.conv1d_qkv}
 def make_args(op, given, desc, device="cuda"):
     name, args = OPERATORS[op][0] + "_args", dict(given)
     values.check_tensors(name, args, desc, device)
-    if device == "cuda":
-        values.check_one_gpu(args, current_device())
     SHAPES[op](args, desc)
     if op == "conv1d_qkv" and desc.state_layout == abi.ENUMS["gdn_conv_state_layout"]["GDN_CONV_STATE_CW_STRIDED"]:
         values.take_padded_lines(args)
@@ -153,12 +157,13 @@ class Context:
         self._one_call("conv1d_qkv", "gdn_conv1d_qkv", desc, workspace, workspace_size, stream, args)
 
     def _one_call(self, op, function, desc, workspace, size, stream, args):
+        check_current(values.one_gpu({**args, "workspace": workspace}))
         desc = make_desc(op, desc)
-        args = make_args(op, args, desc)
+        struct = make_args(op, args, desc)
         getattr(self.lib, function)(
             self.handle,
             ctypes.byref(desc),
-            ctypes.byref(args),
+            ctypes.byref(struct),
             *workspace_arguments(function, workspace, size),
             current_stream() if stream is None else stream,
         )
@@ -267,6 +272,7 @@ class Call:
         function = OPERATORS[plan.op][2]
         self._keep = (plan, workspace, args)
         self._struct = make_args(plan.op, args, plan.desc)
+        self._gpu = values.one_gpu({**args, "workspace": workspace})
         self._function = getattr(plan.lib, function)
         self._fixed = (
             plan.handle,
@@ -277,6 +283,7 @@ class Call:
     def __call__(self, stream=None):
         if not self._fixed[0]:
             raise ValueError("the plan of this call is closed: bind the arguments to a plan that is not")
+        check_current(self._gpu)
         self._function(*self._fixed, current_stream() if stream is None else stream)
 
 

@@ -224,19 +224,17 @@ def check_tensors(name, given, desc, device):
             raise ValueError(f"{member} is on {tensor.device}: this call takes tensors on {device}")
 
 
-def check_one_gpu(given, current):
-    """All tensors on one GPU, the one that the stream is of. current: its ordinal; None: not known."""
+def one_gpu(given):
+    """Ordinal of the GPU that all tensors lie on; None where none says."""
+    found = {}
     for member, tensor in given.items():
         ordinal = getattr(getattr(tensor, "device", None), "index", None) if is_tensor(tensor) else None
-        if ordinal is None:
-            continue
-        if current is None:
-            current = ordinal
-        if ordinal != current:
-            raise ValueError(
-                f"{member} is on cuda:{ordinal} and the call on cuda:{current}: pass tensors of one GPU, and call "
-                "under torch.cuda.device() of it"
-            )
+        if ordinal is not None:
+            found.setdefault(ordinal, member)
+    if len(found) > 1:
+        places = " and ".join(f"{member} on cuda:{ordinal}" for ordinal, member in found.items())
+        raise ValueError(f"{places}: pass tensors of one GPU")
+    return next(iter(found), None)
 
 
 def as_dict(struct):

@@ -130,10 +130,10 @@ static gdn_status check_gate_strides(const struct gdni_problem *p, const gdn_con
                         "gate_group_stride is %lld but %d gate heads do not divide among %d k heads: pass 0",
                         (long long)group, p->num_gate_heads, p->num_k_heads);
     const bool packed = group == p->num_gate_heads / p->num_k_heads;
-    if (!packed && a->num_tokens > 1 && ((a->a && !a->a_stride) || (a->b && !a->b_stride)))
-        return GDN_FAIL(GDN_E_INVALID,
-                        "%s is 0, packed, but gate_group_stride is %lld, of groups that are not: give both",
-                        a->a && !a->a_stride ? "a_stride" : "b_stride", (long long)group);
+    const bool of_a = a->g && a->a && !a->a_stride, of_b = a->beta && a->b && !a->b_stride;
+    if (!packed && a->num_tokens > 1 && (of_a || of_b))
+        return GDN_FAIL(GDN_E_INVALID, "%s is 0, packed, but gate_group_stride is %lld, of groups that are not: give both",
+                        of_a ? "a_stride" : "b_stride", (long long)group);
     return GDN_OK;
 }
 

@@ -30,8 +30,8 @@ enum { ALIGNMENT = 256 };
 /* Bytes that `words` control words take, with what may be cleared behind them. */
 static size_t control_bytes(int64_t words)
 {
-    enum { CLUSTER = 2 * GDNI_CLEARING_THREADS };
-    return (size_t)(round_up(words < GDNI_GRAPH_CLEAR_WORDS ? GDNI_GRAPH_CLEAR_WORDS : words, CLUSTER) * 4);
+    const int64_t least = words < GDNI_GRAPH_CLEAR_WORDS ? GDNI_GRAPH_CLEAR_WORDS : words;
+    return (size_t)round_up(least, GDNI_CLEARED_AT_ONCE) * sizeof(uint32_t);
 }
 
 /*

@@ -10,7 +10,7 @@
 #include "codegen/spec.h"
 
 /*
- * Where a call has control words there is room for so many: a memset node of a graph takes 0.9 to 1.3 us longer up to 4 KiB
+ * Where a call has control words there is room for so many: a memset node of a graph takes 0.6 to 1.4 us longer up to 4 KiB
  * than of a little more (an H200; on a stream it is the other way round), so that execute clears at least these there.
  */
 enum { GDNI_GRAPH_CLEAR_WORDS = 1088 };

@@ -1,6 +1,6 @@
 /*
- * execute.c - the hot path: checks, launch parameters, one cuLaunchKernel or cuLaunchKernelEx (and one memset where it uses
- * the workspace).
+ * execute.c - the hot path: checks, launch parameters, one cuLaunchKernel (and one memset where it uses the workspace) or
+ * cuLaunchKernelEx (and one more).
  *
  * Must not know: files, environment, NVRTC, caches. Allocates nothing, takes no lock, loads nothing; legal during capture.
  */
@@ -163,10 +163,8 @@ static gdn_status clear_by_memset(const struct kernel *k, const struct call *cal
 /* Behind a memset there would be no kernel to overlap with: the kernel itself clears, launched for that (gdn_launch.cuh). */
 static gdn_status clear_by_launch(const struct kernel *k, const struct call *call)
 {
-    enum { CLUSTER = 2 };
-    const size_t per_cluster = CLUSTER * GDNI_CLEARING_THREADS;
-    const uint32_t clusters = (uint32_t)((call->needs.control_words + per_cluster - 1) / per_cluster);
-    const uint32_t grid[3] = { clusters * CLUSTER, 1, 1 };
+    const size_t clusters = (call->needs.control_words + GDNI_CLEARED_AT_ONCE - 1) / GDNI_CLEARED_AT_ONCE;
+    const uint32_t grid[3] = { (uint32_t)clusters * (GDNI_CLEARED_AT_ONCE / GDNI_CLEARING_THREADS), 1, 1 };
     return launch_programmatic(k, grid, GDNI_CLEARING_THREADS, 0);
 }
 

@@ -167,7 +167,7 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params 
  */
 static void advise(const gdn_plan *plan, uint32_t flags)
 {
-    char sentence[1024];
+    char sentence[4096]; /* as long as an error's text */
     struct gdni_strbuf command = { 0 };
     const char *problem = gdni_cache_user_dir(plan->ctx->cache)->problem;
     snprintf(sentence, sizeof sentence, "%s%s%s", gdni_error_text(),

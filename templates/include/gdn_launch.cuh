@@ -21,7 +21,8 @@ __device__ __forceinline__ void wait_for_previous_kernel()
     if constexpr (spec::PROGRAMMATIC_LAUNCH) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-__device__ __forceinline__ void let_next_launch_in()
+/* As the conv, whose host build has its own: kernels launched after this one programmatically may be scheduled from here on. */
+__device__ __forceinline__ void launch_dependents()
 {
     asm volatile("griddepcontrol.launch_dependents;");
 }
@@ -32,9 +33,9 @@ template <bool CLUSTERS> __device__ __forceinline__ bool clears_control(const pr
     static_assert(spec::THREADS != spec::CLEARING_THREADS, "they are told apart by it");
     if constexpr (spec::PROGRAMMATIC_LAUNCH) {
         if (blockDim.x != spec::CLEARING_THREADS) return false;
-        if (!CLUSTERS) let_next_launch_in();
+        if (!CLUSTERS) launch_dependents();
         wait_for_previous_kernel(); /* which may have these words still */
-        if (CLUSTERS) let_next_launch_in();
+        if (CLUSTERS) launch_dependents();
         p.control[blockIdx.x * spec::CLEARING_THREADS + threadIdx.x] = 0;
         return true;
     }

@@ -95,14 +95,6 @@ __device__ __forceinline__ float4 load_shared_float4(u32 address)
     return v;
 }
 
-/* d (16 x 16) += A B, B row-major [k][n] in two n-blocks. */
-__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
-{
-    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
-    mma_f16(d[0], a, b0);
-    mma_f16(d[1], a, b1);
-}
-
 __device__ __forceinline__ float2 load_shared_float2(u32 address)
 {
     float2 v;
@@ -127,4 +119,12 @@ __device__ __forceinline__ u32 load_shared_u32(u32 address)
 __device__ __forceinline__ void store_shared(u32 address, float x, float y)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+/* d (16 x 16) += A B, B row-major [k][n] in two n-blocks. */
+__device__ __forceinline__ void mma_block(float (&d)[2][4], const u32 (&a)[4], const u32 (&b)[4])
+{
+    const u32 b0[2] = { b[0], b[1] }, b1[2] = { b[2], b[3] };
+    mma_f16(d[0], a, b0);
+    mma_f16(d[1], a, b1);
 }

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 import support
 
@@ -24,6 +25,12 @@ INCLUDE = support.TOP / "include"
 DESC = dict(
     io_type="f16", num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=64, head_dim_v=64, max_tokens=64, max_seqs=2
 )
+
+
+def on(ordinal, shape=(1,)):
+    tensor = support.HostTensor(shape, "H")
+    tensor.device = types.SimpleNamespace(index=ordinal)
+    return tensor
 
 
 def context(**config):
@@ -134,16 +141,23 @@ class Values(unittest.TestCase):
             values.fill("gdn_prefill_args", dict(final_state=torn))
 
     def test_a_call_is_of_one_gpu(self):
-        def on(ordinal):
-            t = support.HostTensor((1,), "H", [0])
-            t.device = types.SimpleNamespace(index=ordinal)
-            return t
-
-        values.check_one_gpu(dict(q=on(1), k=on(1), g=support.HostTensor((1,), "f"), o=None), 1)
-        values.check_one_gpu(dict(q=on(1), k=on(1)), None)
-        for tensors, current in ((dict(q=on(1), k=on(0)), 1), (dict(q=on(1), k=on(0)), None), (dict(k=on(0)), 1)):
-            with self.assertRaisesRegex(ValueError, r"k is on cuda:0 and the call on cuda:1: .*torch\.cuda\.device"):
-                values.check_one_gpu(tensors, current)
+        """Its tensors, its workspace, and when it is called the current one."""
+        self.assertEqual(values.one_gpu(dict(q=on(1), k=on(1), g=support.HostTensor((1,), "f"), o=None)), 1)
+        self.assertIsNone(values.one_gpu(dict(g=support.HostTensor((1,), "f"), num_tokens=3)))
+        with self.assertRaisesRegex(ValueError, "q on cuda:1 and k on cuda:0"):
+            values.one_gpu(dict(q=on(1), k=on(0)))
+        with context() as ctx:
+            plan = ctx.plan_prefill(ctx.target("NVIDIA H200"), **DESC)
+            with self.assertRaisesRegex(ValueError, "q on cuda:1 and workspace on cuda:0"):
+                plan.bind(q=on(1, (64, 1, 64)), workspace=on(0))
+            call = plan.bind(q=on(1, (64, 1, 64)), workspace=on(1))
+            torch = types.SimpleNamespace(
+                cuda=types.SimpleNamespace(is_available=lambda: True, current_device=lambda: 0)
+            )
+            with unittest.mock.patch.dict(sys.modules, torch=torch):
+                for run in (call, lambda: ctx.prefill(DESC, q=on(1, (64, 1, 64)))):
+                    with self.assertRaisesRegex(ValueError, r"on cuda:1 and the current GPU is cuda:0.*device\(1\)"):
+                        run()
 
     def test_every_tensor_of_a_call_has_a_dtype(self):
         """A member added to the header needs a line in values.DTYPES, and what that line names must be there."""

@@ -91,6 +91,7 @@ gdn_plan *gpu_prefill_plan_with(gdn_ctx *ctx, int device, const gdn_prefill_desc
     if (gpu_num_sms) target.num_sms = gpu_num_sms;
     if (num_sms) target.num_sms = num_sms;
     flags |= gpu_plan_flags;
+    wide.flags |= gpu_desc_flags;
     struct gdni_problem problem;
     GDN(gdni_problem_from_prefill(&problem, &wide));
     problem.generic = (flags & GDN_PLAN_GENERIC) != 0;

@@ -17,6 +17,7 @@ static int num_passed, num_failed;
 int gpu_num_sms;
 uint32_t gpu_plan_flags;
 bool gpu_no_workspace;
+uint32_t gpu_desc_flags;
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
@@ -28,7 +29,7 @@ static const struct option long_options[] = {
     { "list", no_argument, NULL, 'l' },         { "num-sms", required_argument, NULL, 'n' },
     { "generic", no_argument, NULL, 'g' },       { "params", required_argument, NULL, 'p' },
     { "no-workspace", no_argument, NULL, 'w' }, { "batch-invariant", no_argument, NULL, 'i' },
-    { "qk-l2norm", no_argument, NULL, 'q' },
+    { "qk-l2norm", no_argument, NULL, 'q' },     { "programmatic", no_argument, NULL, 'e' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -38,7 +39,7 @@ static void usage(const char *program)
         stderr,
         "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
         "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n"
-        "       [--batch-invariant] [--qk-l2norm]\n",
+        "       [--batch-invariant] [--qk-l2norm] [--programmatic]\n",
         program);
     exit(2);
 }
@@ -104,6 +105,9 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             break;
         case 'q':
             gdn_cases_qk_l2norm = true;
+            break;
+        case 'e':
+            gpu_desc_flags |= GDN_PREFILL_PROGRAMMATIC_LAUNCH;
             break;
         case 'm':
             options.small = true;

@@ -39,6 +39,8 @@ extern int gpu_num_sms;
 
 /* --no-workspace: calls without one run the kernels that need none, whatever the number of sequences. */
 extern bool gpu_no_workspace;
+/* Of every prefill desc: --programmatic. */
+extern uint32_t gpu_desc_flags;
 
 /* --generic, --batch-invariant: GDN_PLAN_GENERIC, GDN_PLAN_BATCH_INVARIANT for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;

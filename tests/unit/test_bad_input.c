@@ -522,6 +522,9 @@ Test(bad_input, strides_of_what_a_conv_call_does_not_have)
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "b_stride is 0", "gate_group_stride is 64");
     a.b_stride = 4096;
     cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "both given: %s", gdn_last_error());
+    a.g = 0, a.a_stride = 0;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "a is not read: %s", gdn_last_error());
+    a.g = 0xc0000;
     a.gate_group_stride = desc.num_gate_heads / desc.num_k_heads;
     a.a_stride = a.b_stride = 0;
     cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "packed groups: %s", gdn_last_error());

@@ -209,6 +209,7 @@ Test(cache_dir, what_cannot_be_made_or_opened_says_why)
     chmod(scratch, 0555);
     store_drop_root(scratch);
     EXPECT_MEMORY(store_path(scratch, "new"), &env, 0, "Permission denied");
+    EXPECT_MEMORY(store_path(scratch, "new/below"), &env, 0, "Permission denied");
 }
 
 Test(cache_dir, folders_inside_a_root_that_anyone_may_write_are_not_for_anyone)
