@@ -27,7 +27,7 @@ def current_stream():
 
 
 def check_current(gpu):
-    """The call goes to the current GPU, by its stream: the tensors' one has to be that. gpu: an ordinal; None: not known."""
+    """A call goes to the current GPU, by its stream, so tensors lie there. gpu: their ordinal; None: not known."""
     torch = sys.modules.get("torch")
     if gpu is None or torch is None or not torch.cuda.is_available():
         return

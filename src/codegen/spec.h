@@ -39,7 +39,7 @@ enum { GDNI_PARTITION_MODEL = 1, GDNI_PARTITION_NEVER = 2 };
 /* Values of the parameter carry. With more state heads the Hopper kernel has enough to do without carrying states. */
 enum { GDNI_CARRY_NOTHING = 1, GDNI_CARRY_STATES = 2, GDNI_MOST_CARRIED_HEADS = 48 };
 
-/* Of a CTA of a launch that clears control words, one each (gdn_launch.cuh), and words that two of them clear, whole clusters. */
+/* Of a CTA of a launch that clears control words, one each (gdn_launch.cuh); words that two clear, whole clusters. */
 enum { GDNI_CLEARING_THREADS = 128, GDNI_CLEARED_AT_ONCE = 2 * GDNI_CLEARING_THREADS };
 
 /* Zeroed before it is filled: comparable with memcmp but for the arch pointer, which is unique per arch. */
