@@ -1,5 +1,5 @@
-# gdn-jit-cache: of the library the public header and src/json, linked with the shared library. In the build tree it stands in bin/ and its model
-# presets in share/gdn-jit/presets, as after an installation.
+# gdn-jit-cache: of the library the public header and src/json, linked with the shared library. In the build tree it stands in
+# bin/ and its model presets in share/gdn-jit/presets, as after an installation.
 include_guard()
 
 file(GLOB sources CONFIGURE_DEPENDS src/cli/*.c src/json/*.c)

@@ -45,8 +45,6 @@ def make_args(op, given, desc, device="cuda"):
     name, args = OPERATORS[op][0] + "_args", dict(given)
     values.check_tensors(name, args, desc, device)
     SHAPES[op](args, desc)
-    if op == "conv1d_qkv" and desc.state_layout == abi.ENUMS["gdn_conv_state_layout"]["GDN_CONV_STATE_CW_STRIDED"]:
-        values.take_padded_lines(args)
     return values.fill(name, args)
 
 

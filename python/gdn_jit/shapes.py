@@ -1,5 +1,6 @@
 """shapes.py - shapes of a call's tensors: the counts that follow from them, and what is refused because it would be
-misread. Knows no function of the library and no strides; a tensor whose stride the caller gives may have any shape.
+misread. Knows no function of the library; strides are values.py's. A tensor whose stride the caller gives may have any
+shape.
 """
 
 from math import prod
@@ -149,7 +150,7 @@ def conv_columns(args, desc):
 
 
 def conv1d_qkv(args, desc):
-    """As prefill(): num_tokens, num_seqs."""
+    """As prefill(): num_tokens, num_seqs; and the strides of a padded state."""
     x, (channels, columns) = args.get("x"), conv_columns(args, desc)
     if values.is_tensor(x):
         if "x_stride" not in args:
@@ -168,5 +169,7 @@ def conv1d_qkv(args, desc):
     line = (history, channels) if desc.state_layout == layouts["GDN_CONV_STATE_WC"] else (channels, history)
     padded = desc.state_layout == layouts["GDN_CONV_STATE_CW_STRIDED"]
     check_lines(args, "state", ("slot_in", "slot_out"), line, any_last=padded)
+    if padded:
+        values.take_padded_lines(args)
     check_values(args, ("bias",), channels)
     check_values(args, ("a_log", "dt_bias"), desc.num_gate_heads)

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "json/value.h"
 #include "base/mem.h"
+#include "json/value.h"
 
 /* ---- before cJSON sees the text ---- */
 

@@ -25,8 +25,6 @@ static int32_t num_producers(int64_t recurrence_ctas, const struct gdni_spec *sp
     return (int32_t)(gdni_spec_ctas_of_part(spec) == 2 ? (n + 1) / 2 * 2 : n); /* clusters of two */
 }
 
-enum { ALIGNMENT = 256 };
-
 /* Bytes that `words` control words take, with what may be cleared behind them. */
 static size_t control_bytes(int64_t words)
 {

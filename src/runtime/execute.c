@@ -151,11 +151,14 @@ static gdn_status launch_programmatic(const struct kernel *k, const uint32_t gri
 /* In a graph more words than it needs take less time: GDNI_GRAPH_CLEAR_WORDS has why. */
 static gdn_status clear_by_memset(const struct kernel *k, const struct call *call)
 {
-    int capturing = 0;
     size_t words = call->needs.control_words;
-    gdni_curesult result = k->cuda->cuStreamIsCapturing(k->stream, &capturing);
-    if (result != 0) return failed(k->cuda, result, "cuStreamIsCapturing");
-    if (capturing && words < GDNI_GRAPH_CLEAR_WORDS) words = GDNI_GRAPH_CLEAR_WORDS;
+    gdni_curesult result;
+    if (words < GDNI_GRAPH_CLEAR_WORDS) {
+        int capturing = 0;
+        result = k->cuda->cuStreamIsCapturing(k->stream, &capturing);
+        if (result != 0) return failed(k->cuda, result, "cuStreamIsCapturing");
+        if (capturing) words = GDNI_GRAPH_CLEAR_WORDS;
+    }
     result = k->cuda->cuMemsetD32Async(call->workspace, 0, words, k->stream);
     return result == 0 ? GDN_OK : failed(k->cuda, result, "cuMemsetD32Async");
 }

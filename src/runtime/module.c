@@ -140,11 +140,12 @@ static bool about_image(gdni_curesult result)
     return false;
 }
 
-/* Of what program: where its compiler is of a newer major version than the driver, which loads none of those, with the cure. */
-static gdn_status say_part(const struct gdni_cuda *cuda, const struct gdni_program *program)
+/* What was being loaded; and of what a driver does not load, since its compiler is of a newer major version, the cure. */
+static gdn_status say_part(const struct gdni_cuda *cuda, const struct gdni_program *program, gdni_curesult result)
 {
     int driver = 0, nvrtc = 0;
-    const bool known = cuda->cuDriverGetVersion(&driver) == 0 && sscanf(program->facts.compiler, "nvrtc %d", &nvrtc) == 1;
+    const bool known = about_image(result) && cuda->cuDriverGetVersion(&driver) == 0 &&
+                       sscanf(program->facts.compiler, "nvrtc %d", &nvrtc) == 1;
     if (!known || driver / 1000 >= nvrtc)
         return gdni_fail_in(GDN_E_CUDA, "loading %s for %s", program->entry, program->arch);
     return gdni_fail_in(GDN_E_CUDA,
@@ -160,8 +161,7 @@ static gdn_status fail_part(struct attempt *a, int i, gdni_curesult result, cons
     const bool first = atomic_load_explicit(&a->m->num_devices, memory_order_relaxed) == 0;
     if (first && about_image(result) && part->program->source != GDNI_FROM_COMPILER) a->refused = i;
     gdni_cuda_fail(a->m->cuda, result, call);
-    if (about_image(result)) return say_part(a->m->cuda, part->program);
-    return gdni_fail_in(GDN_E_CUDA, "loading %s for %s", part->program->entry, part->program->arch);
+    return say_part(a->m->cuda, part->program, result);
 }
 
 static gdn_status open_library(struct attempt *a, int i)

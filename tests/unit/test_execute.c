@@ -391,6 +391,7 @@ Test(execute, hopper_cuts_long_sequences_where_it_has_a_workspace)
         cr_expect(cleared.address == 0xf00000 && cleared.value == 0 && cleared.launches_before == launches);
         const int by_gates = 132 + calls[i].heads, items = p.num_items > by_gates ? p.num_items : by_gates;
         cr_expect_eq(cleared.words, (size_t)(64 + 4 * calls[i].heads + 8 * items), "%zu words", cleared.words);
+        cr_expect_eq(host.cuda->calls("cuStreamIsCapturing"), 0, "so many are cleared in a graph or not");
         cr_expect(cleared.stream == last_launch().stream && cleared.stream == (void *)(uintptr_t)0xabc0);
         cr_expect_eq(p.control, 0xf00000u);
         cr_expect(p.images >= p.control + 4 * cleared.words && p.images % 256 == 0, "%llx", (unsigned long long)p.images);
