@@ -126,6 +126,13 @@ __device__ __forceinline__ void fold_norms(u32 factors, int band, float2 r)
     store_shared(to + 8, load_shared_float(to + 8) * r.y);
 }
 
+/* Of q: e of Q S. */
+__device__ __forceinline__ void fold_query_norms(const Clock &c, int band, float2 r)
+{
+    if ((lane_id() & 3) == 0) fold_norms(c.table() + DECAY_IN_Q, band, r);
+    __syncwarp();
+}
+
 /* This band's; folded too. The other warps have them behind the next barrier. */
 __device__ __forceinline__ void share_key_norms(const Clock &c, const Block &diagonal, int band)
 {
@@ -140,7 +147,7 @@ __device__ __forceinline__ void share_key_norms(const Clock &c, const Block &dia
 
 /*
  * Of this band's rows of the Q tile, g and g + 8; folded too. By plain arithmetic: sixteen mma of Q Q^T, each behind what the
- * state warps have queued for the tensor cores, took 1600 cycles.
+ * state warps have queued, took 1600 cycles, and a wgmma behind Q K^T, whose registers it wants, gains nothing.
  */
 __device__ __forceinline__ float2 query_norms(const Clock &c, int band)
 {
@@ -157,8 +164,20 @@ __device__ __forceinline__ float2 query_norms(const Clock &c, int band)
         }
     }
     const float2 r = { inverse_norm(quad_sum(x[0][0] + x[0][1])), inverse_norm(quad_sum(x[1][0] + x[1][1])) };
-    if ((lane_id() & 3) == 0) fold_norms(c.table() + DECAY_IN_Q, band, r);
-    __syncwarp();
+    fold_query_norms(c, band, r);
+    return r;
+}
+
+/*
+ * The same of Q Q^T: in halves of heads, whose aux warps have registers for it beside Q K^T. (Not where L and P are one piece
+ * of code, in which it would be a wgmma in a branch.)
+ */
+constexpr bool QUERY_GRAM = spec::QK_L2NORM && STATE_GROUPS == 1 && !spec::CARRIES;
+
+__device__ __forceinline__ float2 query_norms(const Clock &c, const Block &diagonal, int band)
+{
+    const float2 r = row_norms(&diagonal.x[0], &diagonal.x[6], lane_id());
+    fold_query_norms(c, band, r);
     return r;
 }
 
@@ -273,16 +292,16 @@ __device__ __forceinline__ void clear_squares(int band)
     async_proxy_fence(); /* operands before there is the first P */
 }
 
-/* L of a chunk, of K K^T, or P, of Q K^T; f: factors of rows, but for norms. */
-__device__ __forceinline__ void store_square(const float (&x)[32], const BandGates &gates, float2 f, const Clock &c, int band,
-                                             bool of_q, bool has_t)
+/* L of a chunk, of K K^T, or P, of Q K^T; f: factors of rows, but for norms; y: with QUERY_GRAM Q Q^T. */
+__device__ __forceinline__ void store_square(const float (&x)[32], const float (&y)[32], const BandGates &gates,
+                                             float2 f, const Clock &c, int band, bool of_q, bool has_t)
 {
     const int slot = l_slot(c.n);
     const u32 table = c.table(), norms = key_norms(c.n);
     if constexpr (spec::QK_L2NORM) {
         float2 r;
         if (of_q) {
-            r = query_norms(c, band);
+            r = QUERY_GRAM ? query_norms(c, diagonal_block(y, band), band) : query_norms(c, band);
         } else {
             share_key_norms(c, diagonal_block(x, band), band);
             if (spec::TWINS) async_proxy_fence();
@@ -324,7 +343,7 @@ __device__ __forceinline__ void meet_at_p(const Clock &c, int band)
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {
-    float x[32];
+    float x[32], y[32];
     Clock c = clock_at(twin());
     clear_squares(band);
     for (;; advance_made(c)) {
@@ -342,6 +361,7 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
             if (of_q ? !(flags & CHUNK_STATE) : !has_t || spec::QK_L2NORM) {
                 float2 f = { p.p_scale, p.p_scale };
                 issue_gram(x, of_q ? c.q() : c.k(), c.k());
+                if (QUERY_GRAM && of_q) issue_gram(y, c.q(), c.q());
                 if (!of_q) { /* meanwhile: shared memory takes its time */
                     gates = band_gates(table, band);
                     f = row_factors_of_l(table, band);
@@ -349,8 +369,9 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
                 }
                 wgmma_wait<0>();
                 settled(x);
+                if (QUERY_GRAM && of_q) settled(y);
                 if (of_q && spec::TWINS) meet_at_p(c, band); /* no earlier: what gives the tile back may come from afar */
-                store_square(x, gates, f, c, band, of_q, has_t);
+                store_square(x, y, gates, f, c, band, of_q, has_t);
             } else if (!of_q) {
                 gates = band_gates(table, band);
                 mbar_wait(bar(L_EMPTY + slot), l_parity(c.n) ^ 1);

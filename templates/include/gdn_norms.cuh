@@ -3,7 +3,7 @@
  *
  * Sums of squares of rows are the diagonal of a Gram matrix. K K^T is there anyway. For q it is Q Q^T of 16 rows: in m16n8k16
  * the operand A of 16 rows is, register by register, the operand B of its two halves, so that this costs two products a step
- * and no load. (Beside wgmma products wait long: the Hopper kernel sums q's squares plainly.)
+ * and no load. (Beside wgmma such products wait long: of the Hopper kernel's q see gdn_hopper_aux.cuh.)
  */
 #pragma once
 
