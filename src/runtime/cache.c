@@ -25,7 +25,7 @@
 #include "runtime/fsutil.h"
 
 #define DEFAULT_MAX_BYTES (UINT64_C(512) << 20)
-enum { HOUR = 3600 };
+enum { SWEEP_INTERVAL = 3600 }; /* seconds */
 
 struct gdni_cache {
     struct gdni_cache_dir user;
@@ -174,7 +174,7 @@ static void note_unreadable(struct gdni_cache *cache, const struct query *q, con
 static void touch(const struct query *q, const char *name, const struct stat *st)
 {
     const time_t age = time(NULL) - st->st_mtim.tv_sec;
-    if (!q->writable || (age <= HOUR && age >= -HOUR)) return; /* a time far ahead would never grow old */
+    if (!q->writable || (age <= GDNI_CLOCK_SLACK && age >= -GDNI_CLOCK_SLACK)) return; /* a time far ahead would never grow old */
     const struct timespec now[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_NOW } };
     utimensat(q->folder, name, now, AT_SYMLINK_NOFOLLOW); /* both: one alone only the file's owner may set */
 }
@@ -209,7 +209,7 @@ static gdn_status load(struct gdni_cache *cache, const struct query *q, const ch
     return good && !*out ? GDN_FAIL(GDN_E_NOMEM, "out of memory: program of cache entry %s", name) : GDN_OK;
 }
 
-/* The first entry name of the key behind `after`, in name order, whoever compiled it. False: no more. */
+/* The first entry name of the key behind `name`, in name order, whoever compiled it, into it. False: no more. */
 static bool next_name(const struct query *q, char name[GDNI_ENTRY_NAME])
 {
     const int fd = openat(q->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -323,7 +323,7 @@ static bool sweep_is_due(struct gdni_cache *cache, uint64_t published)
     clock_gettime(CLOCK_MONOTONIC, &now);
     pthread_mutex_lock(&cache->lock);
     cache->known_total += published;
-    const bool due = !cache->swept || now.tv_sec - cache->last_sweep >= HOUR || cache->known_total > cache->max_bytes;
+    const bool due = !cache->swept || now.tv_sec - cache->last_sweep >= SWEEP_INTERVAL || cache->known_total > cache->max_bytes;
     if (due) {
         cache->swept = true; /* set before the sweep: one thread does it */
         cache->last_sweep = now.tv_sec;

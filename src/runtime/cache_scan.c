@@ -18,7 +18,7 @@
 #include "runtime/cache_file.h"
 #include "runtime/fsutil.h"
 
-enum { KEEP_PERCENT = 80, CLOCK_SLACK = 3600 /* as touch() of cache.c has it */ };
+enum { KEEP_PERCENT = 80 };
 
 static bool is_hex(const char *s, size_t len)
 {
@@ -74,13 +74,22 @@ static struct gdni_cache_file *add(struct gdni_cache_scan *scan)
     return &scan->files[scan->count++];
 }
 
-/* Says of a name that it is nothing of ours rather than that the disk fails: gone meanwhile, a link, no folder, not for us. */
+/* Says of a name that it is nothing of ours rather than that it cannot be read: gone meanwhile, a link, no folder. */
 static bool is_nobodys(int err)
 {
-    static const int errs[] = { 0, ENOENT, ESTALE, ELOOP, ENOTDIR, EACCES, EPERM };
+    static const int errs[] = { 0, ENOENT, ESTALE, ELOOP, ENOTDIR };
     for (size_t i = 0; i < sizeof errs / sizeof errs[0]; ++i)
         if (errs[i] == err) return true;
     return false;
+}
+
+/* 0, and the walk goes on; or err, and it ends at `path`. */
+static int fails_at(struct gdni_cache_scan *scan, int err, const char *path)
+{
+    if (is_nobodys(err)) return 0;
+    if (scan->passes_over && (err == EACCES || err == EPERM)) return 0;
+    snprintf(scan->failed_at, sizeof scan->failed_at, "%s", path);
+    return err;
 }
 
 static int visit_file(struct gdni_cache_scan *scan, int folder, const char *path, const char *name)
@@ -88,7 +97,7 @@ static int visit_file(struct gdni_cache_scan *scan, int folder, const char *path
     struct stat st;
     const bool temporary = is_temp_name(name);
     if (!temporary && !gdni_is_entry_name(name)) return 0;
-    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return is_nobodys(errno) ? 0 : errno;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return fails_at(scan, errno, path);
     if (S_ISDIR(st.st_mode)) return 0;
     struct gdni_cache_file *file = add(scan);
     if (!file) return ENOMEM;
@@ -98,7 +107,7 @@ static int visit_file(struct gdni_cache_scan *scan, int folder, const char *path
     file->device = st.st_dev;
     file->inode = st.st_ino;
     file->temporary = temporary;
-    file->ahead = st.st_mtim.tv_sec - scan->now > CLOCK_SLACK;
+    file->ahead = st.st_mtim.tv_sec - scan->now > GDNI_CLOCK_SLACK;
     return 0;
 }
 
@@ -114,9 +123,9 @@ static int visit(struct gdni_cache_scan *scan, int folder, const char *path, con
     int child;
     if (level == FILE_LEVEL) return visit_file(scan, folder, path, name);
     if (!leads_on[level](name)) return 0;
-    const int err = gdni_fs_open_folder(folder, name, false, 0, &child);
-    if (err) return is_nobodys(err) ? 0 : err;
     snprintf(below, sizeof below, "%.40s/%.16s", path, name);
+    const int err = gdni_fs_open_folder(folder, name, false, 0, &child);
+    if (err) return fails_at(scan, err, below);
     return walk(scan, child, below, level + 1);
 }
 
@@ -134,7 +143,7 @@ static int walk(struct gdni_cache_scan *scan, int fd, const char *path, int leve
         errno = 0; /* readdir() says by it alone whether the folder ends or fails */
         const struct dirent *e = readdir(dir);
         if (!e) {
-            err = is_nobodys(errno) ? 0 : errno;
+            err = fails_at(scan, errno, path);
             break;
         }
         err = visit(scan, dirfd(dir), path, e->d_name, level);
@@ -148,22 +157,40 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const struct gdni_cache_file *)a)->path, ((const struct gdni_cache_file *)b)->path);
 }
 
-gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out)
+/* From the root on. 0 or an errno value. */
+static int walk_all(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out)
 {
-    *out = (struct gdni_cache_scan){ .now = time(NULL) };
     int fd;
-    if (dir->fd < 0) return GDN_OK;
-    int err = gdni_fs_open_folder(dir->fd, GDNI_CACHE_FOLDER, false, 0, &fd);
-    if (err && is_nobodys(err)) return GDN_OK; /* nothing was ever kept */
-    if (!err) err = walk(out, fd, GDNI_CACHE_FOLDER, 0);
+    const int err = gdni_fs_open_folder(dir->fd, GDNI_CACHE_FOLDER, false, 0, &fd);
+    return err ? fails_at(out, err, GDNI_CACHE_FOLDER) : walk(out, fd, GDNI_CACHE_FOLDER, 0);
+}
+
+static gdn_status scan_failed(const struct gdni_cache_dir *dir, const struct gdni_cache_scan *scan, int err)
+{
+    if (err == ENOMEM) return GDN_FAIL(GDN_E_NOMEM, "out of memory for the list of entries in %s", dir->path);
+    return GDN_FAIL(GDN_E_IO, "the list of entries in %s is not whole: %s in it cannot be read: %s%s", dir->path,
+                    scan->failed_at, gdni_fs_error(err),
+                    err == EACCES || err == EPERM ? ": make it readable, or take it away" : "");
+}
+
+static gdn_status scan_as(const struct gdni_cache_dir *dir, struct gdni_cache_scan how, struct gdni_cache_scan *out)
+{
+    *out = how;
+    out->now = time(NULL);
+    const int err = dir->fd < 0 ? 0 : walk_all(dir, out);
     if (err) {
+        const gdn_status status = scan_failed(dir, out, err);
         gdni_free(out->files);
         *out = (struct gdni_cache_scan){ 0 };
-        return GDN_FAIL(err == ENOMEM ? GDN_E_NOMEM : GDN_E_IO, "the list of entries in %s is not whole: %s", dir->path,
-                        gdni_fs_error(err));
+        return status;
     }
     if (out->count) qsort(out->files, out->count, sizeof *out->files, by_path);
     return GDN_OK;
+}
+
+gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out)
+{
+    return scan_as(dir, (struct gdni_cache_scan){ 0 }, out);
 }
 
 /* ---- sweep ---- */
@@ -207,7 +234,7 @@ gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes
 {
     *out = (struct gdni_swept){ 0 };
     struct gdni_cache_scan scan;
-    GDN_TRY(gdni_cache_scan(dir, &scan));
+    GDN_TRY(scan_as(dir, (struct gdni_cache_scan){ .passes_over = true }, &scan));
     remove_temporaries(dir, &scan, now);
     out->total = total_of(&scan);
     const uint64_t keep = max_bytes / 100 * KEEP_PERCENT + max_bytes % 100 * KEEP_PERCENT / 100;

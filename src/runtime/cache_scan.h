@@ -18,13 +18,15 @@ struct gdni_cache_file {
     dev_t device;
     ino_t inode;
     bool temporary; /* left by a publish that was killed */
-    bool ahead;     /* of the clock by more than an hour: not used since the clock was set back, as a use would have dated it */
+    bool ahead;     /* of the clock by more than GDNI_CLOCK_SLACK: not used since the clock was set back, as a use would have dated it */
 };
 
 struct gdni_cache_scan {
     struct gdni_cache_file *files; /* gdni_free */
     size_t count, cap;
-    time_t now; /* when it was made */
+    time_t now;         /* when it was made */
+    bool passes_over;   /* what may not be read is left out */
+    char failed_at[96]; /* below the root: where a walk ended that failed */
 };
 
 /* Names of entries: <32 hex>.<8 hex>.gdnk. */
@@ -35,13 +37,14 @@ bool gdni_is_entry_path(const char *path);
 
 /*
  * Sorted by path. Only names that this library makes are seen: whatever else lies there is nobody's business here. GDN_E_IO,
- * and nothing in out, when the disk did not tell all.
+ * with a sentence that names the folder, and nothing in out, when one cannot be read: a list without it would look whole.
  */
 gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_scan *out);
 
 /* Least recently used first (what is ahead before all), equal times by path, so that processes that remove together agree. */
 int gdni_cache_file_compare_age(const struct gdni_cache_file *a, const struct gdni_cache_file *b);
 
+enum { GDNI_CLOCK_SLACK = 3600 }; /* seconds by which a clock may be wrong, or the resolution of a use's date */
 enum { GDNI_TEMP_AGE = 3600 }; /* seconds after which nobody is writing to a temporary file any more */
 /* Such a file, or one as far in the future: the clock was set back, and it would lie there until the clock is there again. */
 bool gdni_cache_is_abandoned(const struct gdni_cache_file *file, time_t now);
@@ -50,7 +53,10 @@ struct gdni_swept {
     uint64_t total; /* bytes of entries left */
     uint64_t removed;
 };
-/* Removes temporary files older than an hour and, when entries pass max_bytes, the least recently used down to 80 % of it. */
+/*
+ * Removes temporary files older than GDNI_TEMP_AGE and, when entries pass max_bytes, the least recently used down to 80 % of it.
+ * Folders that may not be read do not count, and do not keep the rest from being swept.
+ */
 gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes, time_t now, struct gdni_swept *out);
 
 #endif

@@ -34,6 +34,15 @@ static bool read_bytes(void *field, const char *text, bool *oom)
     return true;
 }
 
+/* 0 is "not given" to who asks. */
+static bool read_limit(void *field, const char *text, bool *oom)
+{
+    uint64_t value = 0;
+    if (!read_bytes(&value, text, oom) || value == 0) return false;
+    *(uint64_t *)field = value;
+    return true;
+}
+
 static bool read_wait(void *field, const char *text, bool *oom)
 {
     uint64_t value = 0;
@@ -78,7 +87,8 @@ static const struct {
     { "XDG_CACHE_HOME", offsetof(struct gdni_env, xdg_cache_home), read_text, "" },
     { "XDG_RUNTIME_DIR", offsetof(struct gdni_env, xdg_runtime_dir), read_text, "" },
     { "HOME", offsetof(struct gdni_env, home), read_text, "" },
-    { "GDN_JIT_CACHE_MAX_BYTES", offsetof(struct gdni_env, cache_max_bytes), read_bytes, "a number of bytes" },
+    { "GDN_JIT_CACHE_MAX_BYTES", offsetof(struct gdni_env, cache_max_bytes), read_limit,
+      "a number of bytes, 1 or more; GDN_JIT_DISABLE_CACHE=1 keeps none" },
     { "GDN_JIT_COMPILE_WAIT_MS", offsetof(struct gdni_env, compile_wait_ms), read_wait, "milliseconds, up to 600000" },
     { "GDN_JIT_DISABLE_COMPILE", offsetof(struct gdni_env, disable_compile), read_switch, "0 or 1" },
     { "GDN_JIT_DISABLE_CACHE", offsetof(struct gdni_env, disable_cache), read_switch, "0 or 1" },

@@ -23,6 +23,22 @@ const char *gdni_fs_error(int err)
     return words ? words : "unknown error";
 }
 
+/* ---- modes ---- */
+
+/*
+ * That mode, whatever the umask. Where a file system has modes of its own (CIFS, vfat, many of FUSE's) and refuses others, the
+ * one that it gives will do unless more may write than were to.
+ */
+static int set_mode(int fd, mode_t mode)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return errno;
+    if ((st.st_mode & 07777) == mode || fchmod(fd, mode) == 0) return 0;
+    const int err = errno;
+    const bool refused = err == EPERM || err == EOPNOTSUPP || err == ENOSYS;
+    return refused && !(st.st_mode & ~mode & (S_IWGRP | S_IWOTH)) ? 0 : err;
+}
+
 /* ---- temporary names ---- */
 
 /* Unlike any name that another process picks, on this host or another; O_EXCL and EEXIST settle what is left to chance. */
@@ -69,8 +85,8 @@ int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int
     if (create && !made && errno != EEXIST) return errno;
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return errno;
-    if (made && fchmod(fd, mode) != 0) { /* umask took bits that a group which shares the cache needs */
-        const int err = errno;
+    const int err = made ? set_mode(fd, mode) : 0; /* umask took bits that a group which shares the cache needs */
+    if (err) {
         close(fd);
         return err;
     }
@@ -83,7 +99,7 @@ int gdni_fs_make_temp_folder(int dir, mode_t mode, char name[GDNI_FS_TEMP_NAME],
     temp_name(name);
     if (mkdirat(dir, name, mode) != 0) return errno;
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    const int err = fd >= 0 && fchmod(fd, mode) == 0 ? 0 : errno;
+    const int err = fd < 0 ? errno : set_mode(fd, mode);
     if (err && fd >= 0) close(fd);
     if (err) unlinkat(dir, name, AT_REMOVEDIR);
     if (!err) *out = fd;
@@ -251,10 +267,10 @@ int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written)
 
 static int fill(int fd, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
-    const int err = write_quietly(fd, bytes, size);
-    if (err) return err;
-    if (!(flags & GDNI_FS_UMASK) && fchmod(fd, mode) != 0) return errno; /* a cache's mode is not of the moment */
-    return fsync(fd) == 0 ? 0 : errno;
+    int err = write_quietly(fd, bytes, size);
+    if (!err && !(flags & GDNI_FS_UMASK)) err = set_mode(fd, mode); /* a cache's mode is not of the moment */
+    if (!err && fsync(fd) != 0) err = errno;
+    return err;
 }
 
 static int move_into_place(int dir, const char *temp, const char *name)

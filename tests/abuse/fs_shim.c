@@ -22,7 +22,7 @@ static struct fs_fault fault;
 static atomic_bool armed, no_tmpfile, disguised;
 static atomic_int calls;
 static atomic_long clock_ahead;
-static const char *struck = "";
+static const char *struck = "", *only;
 static struct {
     dev_t dev;
     ino_t ino;
@@ -36,6 +36,11 @@ void fs_arm(struct fs_fault f)
     struck = "";
     calls = 0;
     armed = true;
+}
+
+void fs_only(const char *call)
+{
+    only = call;
 }
 
 int fs_disarm(void)
@@ -69,6 +74,7 @@ static bool strikes(const char *name)
         abort();
     }
     if (!fault.nth || at < fault.nth || (fault.times != FS_FOREVER && at >= fault.nth + fault.times)) return false;
+    if (only && strcmp(only, name) != 0) return false;
     if (!*struck) struck = name;
     if (fault.kind == FS_KILL) kill(getpid(), SIGKILL);
     return true;

@@ -30,6 +30,7 @@ struct fs_fault {
 };
 
 void fs_arm(struct fs_fault fault);
+void fs_only(const char *call); /* from here on a fault meets calls of this name alone; NULL: of any */
 int fs_disarm(void); /* the number of calls since fs_arm() */
 
 /* The call that the fault met first; "" when it met none. */

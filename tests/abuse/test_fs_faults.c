@@ -334,10 +334,10 @@ static bool may_end_so(const struct scenario *s, gdn_status status)
     }
 }
 
-/* Faults that say of an entry that it is not there, or not for us, rather than that the disk fails. */
+/* Faults that say of an entry that it is not there, rather than that it cannot be read. */
 static bool hides(const struct fs_fault *fault)
 {
-    return fault->kind == FS_ERROR && (fault->err == ENOENT || fault->err == ESTALE || fault->err == EACCES);
+    return fault->kind == FS_ERROR && (fault->err == ENOENT || fault->err == ESTALE);
 }
 
 /* A bundle is whole, but for what it says that it left out, or is not there. */
@@ -449,6 +449,37 @@ FAULTS_OF(verify, 12)
 FAULTS_OF(prune, 13)
 FAULTS_OF(pack, 14)
 FAULTS_OF(a_cold_key_by_turns, 15)
+
+/* ---- file systems of their own kind ---- */
+
+/* CIFS, vfat and many of FUSE's refuse every mode: what they give is less than a group was to have, and will do. */
+Test(fs_faults, a_file_system_that_keeps_its_own_modes_holds_a_cache)
+{
+    struct store_log log = { 0 };
+    enum gdni_origin origin;
+    char *dir = make_folder(EMPTY);
+    load_nvrtc();
+    cr_assert_eq(chmod(dir, 0770), 0);
+    const mode_t before = umask(077);
+    fs_only("fchmod");
+    for (int without = 0; without < 2; ++without) {
+        const char *source = without ? "named" : "unnamed";
+        fs_without_tmpfile(without);
+        fs_arm((struct fs_fault){ FS_ERROR, EPERM, 1, FS_FOREVER });
+        gdn_ctx *ctx = store_ctx(dir, GDN_CTX_SHARED_CACHE, &log, GDN_FAKE_NVRTC_PATH);
+        cr_expect_eq(get(ctx, source, false, &origin), GDN_OK, "%s", gdni_error_text());
+        gdn_ctx_destroy(ctx);
+        fs_disarm();
+        cr_expect_str_eq(fs_struck(), "fchmod");
+        ctx = store_ctx(dir, GDN_CTX_SHARED_CACHE, &log, GDN_FAKE_NVRTC_PATH);
+        cr_expect_eq(get(ctx, source, false, &origin), GDN_OK, "%s", gdni_error_text());
+        cr_expect_eq(origin, GDNI_FROM_DISK, "%s: it was not kept: %s", source, log.last[GDN_LOG_WARN]);
+        gdn_ctx_destroy(ctx);
+    }
+    umask(before);
+    fs_only(NULL);
+    remove_folder(dir);
+}
 
 /* ---- kill -9 at every call ---- */
 
