@@ -13,13 +13,15 @@
  * Threads. A gdn_ctx may be used by any number of threads. A gdn_plan is immutable once created, except that gdn_plan_load()
  * may be called by any thread and is idempotent. gdn_execute_*() reads the plan only: it allocates nothing, takes no lock,
  * reads no environment and no file, and is legal during stream capture. Concurrent executes need different workspaces.
- * Every callback must return (no longjmp, no exception). A log callback may be called from any thread that plans, must not call
- * this library, and must not wait for a thread that is planning. A thread inside a call must not be cancelled
- * (pthread_cancel): others would wait for it. gdn_last_error() is per thread. After fork() a child must not use a context of
- * its parent, not even to destroy it.
+ * Every callback must return (no longjmp, no exception); what it is given is valid until then. A log callback may be called
+ * from any thread that is in a call with the context or a plan of it, must not call this library, and must not wait for a
+ * thread that is planning; other callbacks may call it, but not destroy what the call around them was given. A thread inside a
+ * call must not be cancelled (pthread_cancel): others would wait for it. gdn_last_error() is per thread. After fork() a child
+ * must not use a context of its parent, not even to destroy it.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
- * its value and the remedy. Nothing here aborts, prints, or exits.
+ * its value and the remedy; bytes of names and paths stand in it as they were given, ASCII control characters apart. Nothing
+ * here aborts, prints, or exits.
  *
  * Structs. Set the first member, struct_size, by starting from the struct's _INIT macro. A library that is newer than its
  * caller accepts the caller's shorter struct and uses defaults for the rest; an older one takes a longer struct if what it does
@@ -103,6 +105,7 @@ enum {
     GDN_CTX_SHARED_CACHE = 4u /* accept a cache_dir that another user owns (a group shares it on purpose) */
 };
 
+/* What it points to is copied: it need live no longer than gdn_ctx_create() takes, but for log_user. */
 typedef struct gdn_config {
     size_t struct_size;
     const char *cache_dir;          /* NULL: GDN_JIT_CACHE_DIR, else XDG_CACHE_HOME/gdn-jit, else HOME/.cache/gdn-jit,
@@ -130,7 +133,8 @@ typedef struct gdn_config {
 #define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
 
 /*
- * Makes a context. Reads the environment (once, here, unless GDN_CTX_NO_ENV); opens neither the driver nor NVRTC, which are
+ * Makes a context. Reads the environment (once, here, unless GDN_CTX_NO_ENV; never in a program that runs with another user's
+ * rights or file capabilities, as secure_getenv(3) has it); opens neither the driver nor NVRTC, which are
  * looked for when first needed, so that a machine without either can still use what it has. Each is opened once: a context that
  * did not find one goes on without it, and to try again takes a new context. cfg NULL means GDN_CONFIG_INIT.
  * An unusable cache directory is no error: one warning goes to the log and cubins are kept in memory only.
@@ -139,8 +143,9 @@ GDN_API gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg);
 
 /*
  * Destroys ctx and what the one-call functions loaded, of which the same holds as of plans that are destroyed: no kernel of it
- * may be running or waiting. NULL is allowed. Other plans of ctx may be destroyed before or after: each works until then, and
- * the last one frees what they share. log_fn is called for them too, so keep it and log_user as long.
+ * may be running or waiting. No other thread may be in a call that was given ctx. NULL is allowed. Other plans of ctx may be
+ * destroyed before or after: each works until then, and the last one frees what they share. log_fn is called for them too, so
+ * keep it and log_user as long.
  */
 GDN_API void gdn_ctx_destroy(gdn_ctx *ctx);
 
@@ -155,7 +160,7 @@ typedef struct gdn_target {
     size_t struct_size;
     char gpu_name[64]; /* as the driver prints it; "" when only an arch was named */
     char arch[16];     /* "sm_90a" */
-    int32_t num_sms;
+    int32_t num_sms;   /* 0: of the arch's most common GPU */
     int32_t smem_per_block; /* bytes, opt-in maximum */
     int32_t l2_bytes;
     int32_t dram_gbps;     /* peak, 10^9 bytes/s; 0 unknown */
@@ -293,8 +298,8 @@ typedef struct gdn_strides {
  *              are not inert differ from each other and from every line that the call reads or writes else: parts of a
  *              sequence may be computed in any order. num_checkpoints is a capacity; fill up with rows of -1
  * An empty sequence copies its initial state to its final state and touches nothing else.
- * o must not overlap an input (GDN_E_INVALID where it begins at the address of one; else the caller's to see to);
- * initial_state and final_state are equal or disjoint.
+ * o and final_state overlap no other tensor of the call, nor its workspace (GDN_E_INVALID where one begins at the address of
+ * another tensor; else the caller's to see to), but that initial_state and final_state may be equal.
  */
 typedef struct gdn_prefill_args {
     size_t struct_size;
@@ -309,7 +314,7 @@ typedef struct gdn_prefill_args {
     int64_t num_checkpoints;
     int64_t num_tokens; /* rows of q, k, v, o; under graph capture an upper bound for every replay */
     int64_t num_seqs;
-    float scale;       /* used when has_scale is set, 0 included */
+    float scale;       /* with has_scale, 0 included; else 0 */
     int32_t has_scale; /* 0: scale is head_dim_qk^-0.5 */
 } gdn_prefill_args;
 #define GDN_PREFILL_ARGS_INIT                                                                                         \
@@ -415,7 +420,7 @@ typedef struct gdn_conv1d_desc {
  *           token_end not positive or beyond the sequence's length, inert sequences. Lines of other rows differ from each other
  *           and from every line that the call reads or writes else. num_checkpoints is a capacity: fill up with rows of -1
  * An empty sequence leaves its line alone when slot_in and slot_out are equal, and else copies it (or zeros, without an
- * initial state). q, k, v, g, beta must not overlap an input, the state or each other (GDN_E_INVALID for equal addresses).
+ * initial state). q, k, v, g, beta and state overlap no other tensor of the call (GDN_E_INVALID for equal addresses).
  */
 typedef struct gdn_conv1d_args {
     size_t struct_size;
@@ -512,7 +517,7 @@ GDN_API gdn_status gdn_conv1d_support(const gdn_target *target, const gdn_conv1d
 
 /*
  * Unloads from every device. No kernel of this plan may be running or waiting on a stream, nor be captured in a graph that will
- * run again: synchronise first. Nor may another thread be in gdn_execute_*() with it. NULL is allowed.
+ * run again: synchronise first. Nor may another thread be in a call that was given the plan. NULL is allowed.
  */
 GDN_API void gdn_plan_destroy(gdn_plan *plan);
 
@@ -569,10 +574,10 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
  * num_checkpoints, which a captured graph keeps: a replay may use other cu_seqlens within them. Without tokens and sequences
  * there is nothing to do: GDN_OK, on a plan that is not loaded too, and pointers may be null.
  *
- * The current CUDA context must be the primary context of a device that the plan was loaded on, and stream one of it.
- * GDN_E_NOT_LOADED otherwise: also in a thread that has made no call of the CUDA runtime yet, which has no current context
- * until cudaSetDevice(). GDN_E_INVALID for an argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned;
- * these leave a capture as it was. GDN_E_CUDA for a failed call of the driver.
+ * The current CUDA context must be the primary context of a device that the plan was loaded on: GDN_E_NOT_LOADED otherwise,
+ * also in a thread that has made no call of the CUDA runtime yet, which has no current context until cudaSetDevice().
+ * GDN_E_INVALID for an argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned; these leave a capture as
+ * it was. GDN_E_CUDA for a failed call of the driver: stream must be one of the current context, which is not looked at before.
  *
  * workspace 0 with workspace_size 0 is legal except where GDN_PLAN_BATCH_INVARIANT cuts sequences (GDN_E_WORKSPACE): the call
  * then runs a kernel that needs none, within the same error bounds and, for given sequences, with the same bits in every batch
@@ -590,7 +595,8 @@ GDN_API gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d
  *
  * Bounds are meant to be those of all calls. Of descs that differ in max_tokens and max_seqs alone, from the fifth on (of those
  * that round up to the same powers of four, 256 at least) one plan serves all, with bounds rounded up so: it may need other
- * cubins and a larger workspace than gdn_plan_*() of the desc.
+ * cubins and a larger workspace than gdn_plan_*() of the desc. (Where these cubins are in no cache and may not be compiled, the
+ * desc has its own plan all the same.)
  */
 GDN_API gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_prefill_args *args, gdn_devptr workspace,
                                size_t workspace_size, gdn_stream stream);
@@ -661,13 +667,13 @@ enum {
 };
 typedef struct gdn_prune_options {
     size_t struct_size;
-    uint64_t max_bytes; /* least recently used entries go until so many bytes are left; UINT64_MAX: no limit */
+    uint64_t max_bytes; /* least recently used entries go until no more are left; 0: no limit, 1: all go */
     int64_t max_age;    /* seconds since the last use, from which on an entry goes; 0: no limit */
     const char *arch;   /* only entries of this arch; NULL: of all */
     uint32_t flags;     /* GDN_PRUNE_* */
     int32_t reserved;
 } gdn_prune_options;
-#define GDN_PRUNE_OPTIONS_INIT { sizeof(gdn_prune_options), UINT64_MAX, 0, NULL, 0, 0 }
+#define GDN_PRUNE_OPTIONS_INIT { sizeof(gdn_prune_options), 0, 0, NULL, 0, 0 }
 /*
  * Removes entries of the cache directory, damaged ones and old temporary files always; fn (may be NULL) is called for each
  * that goes, before it does: nonzero keeps it and stops with GDN_E_CANCELLED. Safe beside processes that use the directory:

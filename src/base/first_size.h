@@ -8,7 +8,7 @@
 #ifndef GDNI_FIRST_SIZE_H
 #define GDNI_FIRST_SIZE_H
 
-#include "gdn_jit/gdn_jit.h"
+#include "base/size_first.h"
 
 #define GDNI_FIRST_SIZES(ROW)  \
     ROW(gdn_config, 104)       \
@@ -35,7 +35,7 @@ enum { GDNI_FIRST_SIZES(ROW) };
 GDNI_FIRST_SIZES(ROW)
 #undef ROW
 
-/* gdni_take_struct() (codegen/problem.h) and gdni_check_out() (base/give.h) of a struct of this type, by its name and sizes. */
+/* gdni_take_struct() and gdni_check_out() of a struct of this type, by its name and sizes. */
 #define GDNI_TAKE_STRUCT(type, ours, theirs)                                                               \
     gdni_take_struct(1 ? (ours) : (type *)NULL, sizeof(type), 1 ? (theirs) : (const type *)NULL, #type, \
                      GDNI_FIRST_SIZE_OF_##type)

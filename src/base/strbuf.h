@@ -16,7 +16,7 @@ struct gdni_strbuf {
 
 void gdni_sb_bytes(struct gdni_strbuf *sb, const char *bytes, size_t len);
 void gdni_sb_str(struct gdni_strbuf *sb, const char *s);
-/* Only %d %u %s %x %zu and their length forms: no float conversion, which would follow the locale. */
+/* Only %c %d %u %s %x %zu and their length forms: no float conversion, which would follow the locale. */
 void gdni_sb_fmt(struct gdni_strbuf *sb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void gdni_sb_int(struct gdni_strbuf *sb, int64_t value);
 /* s inside double quotes, escaped as JSON, so that json.h reads it back. */

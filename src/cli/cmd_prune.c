@@ -103,7 +103,7 @@ static int verdict(const struct pruned *p)
 static int prune(gdn_ctx *ctx, const struct cli_options *o, struct pruned *p)
 {
     gdn_prune_options how = GDN_PRUNE_OPTIONS_INIT;
-    how.max_bytes = o->max_bytes;
+    how.max_bytes = o->max_bytes ? o->max_bytes : 1; /* 0 of the command line is nothing left */
     how.max_age = o->max_age;
     how.arch = o->archs.count ? o->archs.items[0] : NULL;
     how.flags =

@@ -5,8 +5,6 @@
 #include "codegen/check.h"
 
 enum { TENSOR_ALIGNMENT = 16 };
-static const int64_t MAX_STRIDE = (int64_t)1 << 47; /* elements: more than any address space has */
-
 /* ---- x ---- */
 
 static gdn_status check_x_pitch(const struct gdni_problem *p, const char *member, int64_t stride, int64_t least,
@@ -88,8 +86,8 @@ static gdn_status check_output(const struct gdni_problem *p, const gdn_conv1d_ar
                         (unsigned long long)o->value);
     GDN_TRY(gdni_check_pointers(&pointer, 1));
     GDN_TRY(check_stride(o, "token", o->strides->token, (int64_t)1 << 31, unit));
-    GDN_TRY(check_stride(o, "head", o->strides->head, MAX_STRIDE, unit));
-    GDN_TRY(check_stride(o, "batch", o->strides->batch, MAX_STRIDE, unit));
+    GDN_TRY(check_stride(o, "head", o->strides->head, GDNI_MAX_STRIDE, unit));
+    GDN_TRY(check_stride(o, "batch", o->strides->batch, GDNI_MAX_STRIDE, unit));
     if (o->heads == 0) return GDN_OK; /* its strides are reckoned with all the same */
     if (o->strides->batch && a->cu_seqlens)
         return GDN_FAIL(
@@ -120,7 +118,7 @@ static gdn_status check_outputs(const struct gdni_problem *p, const gdn_conv1d_a
 
 static gdn_status check_gate_strides(const struct gdni_problem *p, const gdn_conv1d_args *a)
 {
-    const int64_t group = a->gate_group_stride, most = MAX_STRIDE / (a->num_tokens > 0 ? a->num_tokens : 1);
+    const int64_t group = a->gate_group_stride, most = GDNI_MAX_STRIDE / (a->num_tokens > 0 ? a->num_tokens : 1);
     GDN_TRY(gdni_check_count("a_stride", a->a_stride, 0, most)); /* of all rows: what no address space has */
     GDN_TRY(gdni_check_count("b_stride", a->b_stride, 0, most));
     if (group == 0) return GDN_OK;
@@ -170,7 +168,7 @@ static gdn_status check_slot_stride(const struct gdni_problem *p, const gdn_conv
     const int64_t line = gdni_conv1d_line_size(p, a), stride = a->state_slot_stride;
     const int unit =
         p->state_layout == GDN_CONV_STATE_CW_STRIDED ? 1 : TENSOR_ALIGNMENT / gdni_dtype_bytes(p->state_type);
-    if (stride == 0 || (stride >= line && stride < MAX_STRIDE && stride % unit == 0)) return GDN_OK;
+    if (stride == 0 || (stride >= line && stride < GDNI_MAX_STRIDE && stride % unit == 0)) return GDN_OK;
     return GDN_FAIL(
         GDN_E_INVALID,
         "state_slot_stride is %lld elements: must be 0 (packed), or a multiple of %d, at least the %lld of a "
@@ -260,13 +258,14 @@ gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d
 
 gdn_status gdni_check_conv1d_apart(const gdn_conv1d_args *a)
 {
-    enum { NUM_OUTPUTS = 5 };
+    enum { NUM_WRITTEN = 6 };
     const struct gdni_address addresses[] = {
         { "q", a->q },
         { "k", a->k },
         { "v", a->v },
         { "g", a->g },
         { "beta", a->beta },
+        { "state", a->state },
         { "x", a->x },
         { "weight", a->weight },
         { "bias", a->bias },
@@ -274,12 +273,11 @@ gdn_status gdni_check_conv1d_apart(const gdn_conv1d_args *a)
         { "b", a->b },
         { "a_log", a->a_log },
         { "dt_bias", a->dt_bias },
-        { "state", a->state },
         { "slot_in", a->slot_in },
         { "slot_out", a->slot_out },
         { "has_initial_state", a->has_initial_state },
         { "cu_seqlens", a->cu_seqlens },
         { "checkpoints", a->checkpoints },
     };
-    return a->num_tokens > 0 ? gdni_check_apart(addresses, NUM_OUTPUTS, sizeof addresses / sizeof addresses[0]) : GDN_OK;
+    return a->num_tokens > 0 ? gdni_check_apart(addresses, NUM_WRITTEN, sizeof addresses / sizeof addresses[0]) : GDN_OK;
 }

@@ -5,8 +5,6 @@
 #include "codegen/check.h"
 
 enum { TENSOR_ALIGNMENT = 16 };
-static const int64_t MAX_STRIDE = (int64_t)1 << 47; /* elements: more than any address space has */
-
 gdn_strides gdni_strides_filled(const gdn_strides *given, int64_t heads, int64_t head, int64_t uniform_len)
 {
     gdn_strides s = *given;
@@ -20,7 +18,7 @@ gdn_strides gdni_strides_filled(const gdn_strides *given, int64_t heads, int64_t
 
 static gdn_status check_stride(const char *tensor, const char *which, int64_t value, int unit)
 {
-    if (value < 0 || value >= MAX_STRIDE || value % unit)
+    if (value < 0 || value >= GDNI_MAX_STRIDE || value % unit)
         return GDN_FAIL(GDN_E_INVALID,
                         "%s_strides.%s is %lld elements: must be a multiple of %d from 0 (packed) to below 2^47",
                         tensor, which, (long long)value, unit);
@@ -44,7 +42,7 @@ static gdn_status check_derived(const gdn_prefill_args *a, const char *tensor, c
 static gdn_status check_span(const gdn_prefill_args *a, const char *tensor, const gdn_strides *s)
 {
     const int64_t rows = a->cu_seqlens || a->num_seqs == 0 ? a->num_tokens : a->num_tokens / a->num_seqs;
-    if (rows == 0 || s->token < MAX_STRIDE / rows) return GDN_OK;
+    if (rows == 0 || s->token < GDNI_MAX_STRIDE / rows) return GDN_OK;
     return GDN_FAIL(GDN_E_INVALID,
                     "%s_strides.token is %lld elements: %lld rows that far apart pass 2^47 elements, which no address "
                     "space has; pass the distance of two rows, or 0 (packed)",
@@ -112,7 +110,7 @@ static gdn_status check_slot_stride(const struct gdni_problem *p, const char *me
 {
     const int64_t size = gdni_problem_state_size(p);
     const int unit = TENSOR_ALIGNMENT / gdni_dtype_bytes(p->state_type);
-    if (stride == 0 || (stride >= size && stride < MAX_STRIDE && stride % unit == 0)) return GDN_OK;
+    if (stride == 0 || (stride >= size && stride < GDNI_MAX_STRIDE && stride % unit == 0)) return GDN_OK;
     return GDN_FAIL(
         GDN_E_INVALID,
         "%s is %lld elements: must be 0 (packed), or a multiple of %d, at least the %lld of a state, below 2^47",
@@ -186,13 +184,18 @@ gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefi
     GDN_TRY(check_checkpoints(p, a));
     if (a->has_scale != 0 && a->has_scale != 1)
         return GDN_FAIL(GDN_E_INVALID, "has_scale is %d: must be 0 (default scale) or 1 (args.scale)", a->has_scale);
+    if (a->scale != 0 && !a->has_scale)
+        return GDN_FAIL(GDN_E_INVALID, "scale is given and has_scale is 0: set has_scale to 1, or leave scale 0");
     return GDN_OK;
 }
 
 gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a)
 {
+    enum { NUM_WRITTEN = 2 };
+    const bool in_place = a->initial_state == a->final_state;
     const struct gdni_address addresses[] = {
         { "o", a->o },
+        { "final_state", a->final_state },
         { "q", a->q },
         { "k", a->k },
         { "v", a->v },
@@ -200,13 +203,12 @@ gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a)
         { "beta", a->beta },
         { "a_log", a->a_log },
         { "dt_bias", a->dt_bias },
-        { "initial_state", a->initial_state },
-        { "final_state", a->final_state },
+        { "initial_state", in_place ? 0 : a->initial_state },
         { "slot_in", a->slot_in },
         { "slot_out", a->slot_out },
         { "has_initial_state", a->has_initial_state },
         { "cu_seqlens", a->cu_seqlens },
         { "checkpoints", a->checkpoints },
     };
-    return a->num_tokens > 0 ? gdni_check_apart(addresses, 1, sizeof addresses / sizeof addresses[0]) : GDN_OK;
+    return a->num_tokens > 0 ? gdni_check_apart(addresses, NUM_WRITTEN, sizeof addresses / sizeof addresses[0]) : GDN_OK;
 }

@@ -390,7 +390,8 @@ static int rank_kernel(struct ranked *list, int count, int32_t kernel, const str
         one.cost = prefill ? prefill_cost(&spec, problem, num_sms, slot) : conv_cost(&spec, problem, num_sms, slot);
         one.changed = count_changed(&one.params, kernel);
         if (memcmp(&one.params, first, sizeof *first) == 0) one.cost = -1;
-        if (count < GDNI_MAX_CHOICES) insert(list, count++, &one);
+        insert(list, count, &one); /* a full list has room for one more, which drops out */
+        count += count < GDNI_MAX_CHOICES;
     } while (next_choice(&one.params, kernel));
     return count;
 }

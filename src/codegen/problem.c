@@ -10,28 +10,6 @@
 
 #include "base/error.h"
 
-gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, const char *name, size_t min_size)
-{
-    if (!theirs) return GDN_FAIL(GDN_E_INVALID, "%s is null: pass a struct made from its _INIT macro", name);
-    size_t size;
-    memcpy(&size, theirs, sizeof size);
-    if (size < min_size || size > 65536)
-        return GDN_FAIL(GDN_E_VERSION,
-                        "%s.struct_size is %zu: start from its _INIT macro (this library's is %zu bytes)", name, size,
-                        our_size);
-    const unsigned char *bytes = theirs;
-    for (size_t i = our_size; i < size; ++i)
-        if (bytes[i])
-            return GDN_FAIL(
-                GDN_E_VERSION,
-                "%s.struct_size is %zu and a member past this library's %zu bytes is set: this library is older "
-                "than the header it was called with",
-                name, size, our_size);
-    memcpy(ours, theirs, size < our_size ? size : our_size);
-    memcpy(ours, &our_size, sizeof our_size);
-    return GDN_OK;
-}
-
 static const struct {
     const char *name;
     int bytes;

@@ -45,12 +45,8 @@ gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_d
 
 /* The same call without gates; where it has none, with those of every v head. false: it has neither. */
 bool gdni_conv1d_flip_gates(gdn_conv1d_desc *desc);
-
-/*
- * Copies a caller's size-first struct into a struct of ours whose defaults are already set: a shorter caller
- * keeps our defaults, a longer one must have zeros in what we do not know. GDN_E_VERSION names the struct.
- */
-gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, const char *name, size_t min_size);
+/* Types that are 0, as the header says what they are then. */
+void gdni_conv1d_fill_types(gdn_conv1d_desc *desc);
 
 /* Checks of args that need no device: pointers given and aligned, sizes within desc's bounds. a: through gdni_take_struct(). */
 gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a);

@@ -122,7 +122,7 @@ static gdn_status check_desc(const gdn_conv1d_desc *d)
     return check_rest(d);
 }
 
-static void fill_types(gdn_conv1d_desc *d)
+void gdni_conv1d_fill_types(gdn_conv1d_desc *d)
 {
     if (!d->state_type) d->state_type = d->io_type;
     if (!d->gate_type) d->gate_type = d->io_type;
@@ -169,7 +169,7 @@ gdn_status gdni_problem_from_conv1d(struct gdni_problem *out, const gdn_conv1d_d
 {
     gdn_conv1d_desc d = GDN_CONV1D_DESC_INIT;
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_desc, &d, desc));
-    fill_types(&d);
+    gdni_conv1d_fill_types(&d);
     GDN_TRY(check_desc(&d));
     memset(out, 0, sizeof *out);
     fill_problem(out, &d);

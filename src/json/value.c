@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
+#include <string.h>
 
 bool gdni_json_integer(const cJSON *item, int64_t *out)
 {
@@ -16,6 +17,19 @@ bool gdni_json_integer(const cJSON *item, int64_t *out)
     return true;
 }
 
+/* With a point, whatever the embedder's locale has in its place, of however many bytes. */
+static void print_number(char phrase[GDNI_JSON_QUOTED], double value)
+{
+    char text[GDNI_JSON_QUOTED];
+    size_t len = 0;
+    snprintf(text, sizeof text, "%.17g", value);
+    for (const char *c = text; *c; ++c) {
+        const bool known = strchr("0123456789+-einfa", *c);
+        if (known || len == 0 || phrase[len - 1] != '.') phrase[len++] = known ? *c : '.';
+    }
+    phrase[len] = '\0';
+}
+
 const char *gdni_json_quote(const cJSON *item, char phrase[GDNI_JSON_QUOTED])
 {
     if (cJSON_IsArray(item)) return "an array";
@@ -23,7 +37,7 @@ const char *gdni_json_quote(const cJSON *item, char phrase[GDNI_JSON_QUOTED])
     if (cJSON_IsNull(item)) return "null";
     if (cJSON_IsBool(item)) return cJSON_IsTrue(item) ? "true" : "false";
     if (cJSON_IsNumber(item))
-        snprintf(phrase, GDNI_JSON_QUOTED, "%.17g", item->valuedouble);
+        print_number(phrase, item->valuedouble);
     else
         snprintf(phrase, GDNI_JSON_QUOTED, "\"%.64s\"", item->valuestring);
     return phrase;

@@ -174,7 +174,8 @@ static void note_unreadable(struct gdni_cache *cache, const struct query *q, con
 static void touch(const struct query *q, const char *name, const struct stat *st)
 {
     const time_t age = time(NULL) - st->st_mtim.tv_sec;
-    if (!q->writable || (age <= GDNI_CLOCK_SLACK && age >= -GDNI_CLOCK_SLACK)) return; /* a time far ahead would never grow old */
+    if (!q->writable) return;
+    if (age <= GDNI_CLOCK_SLACK && age >= -GDNI_CLOCK_SLACK) return; /* a time far ahead would never grow old */
     const struct timespec now[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_NOW } };
     utimensat(q->folder, name, now, AT_SYMLINK_NOFOLLOW); /* both: one alone only the file's owner may set */
 }

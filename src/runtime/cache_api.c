@@ -3,7 +3,7 @@
  */
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/give.h"
+#include "base/size_first.h"
 #include "base/mem.h"
 #include "runtime/cache.h"
 #include "runtime/cache_file.h"

@@ -7,10 +7,9 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/give.h"
+#include "base/size_first.h"
 #include "base/mem.h"
 #include "codegen/arch.h"
-#include "codegen/problem.h"
 #include "runtime/cache.h"
 #include "runtime/cache_report.h"
 #include "runtime/context.h"
@@ -80,7 +79,7 @@ static int by_age(const void *a, const void *b)
 
 static gdn_status choose_oldest(struct prune *p)
 {
-    if (p->kept <= p->options.max_bytes) return GDN_OK;
+    if (!p->options.max_bytes || p->kept <= p->options.max_bytes) return GDN_OK;
     struct aged *aged = gdni_calloc(p->scan.count, sizeof *aged);
     if (!aged) return GDN_FAIL(GDN_E_NOMEM, "out of memory: pruning %zu entries", p->scan.count);
     for (size_t i = 0; i < p->scan.count; ++i)

@@ -18,7 +18,7 @@ struct gdni_cache_file {
     dev_t device;
     ino_t inode;
     bool temporary; /* left by a publish that was killed */
-    bool ahead;     /* of the clock by more than GDNI_CLOCK_SLACK: not used since the clock was set back, as a use would have dated it */
+    bool ahead; /* of the clock by more than GDNI_CLOCK_SLACK: not used since it was set back, or the use would have dated it */
 };
 
 struct gdni_cache_scan {
@@ -54,8 +54,8 @@ struct gdni_swept {
     uint64_t removed;
 };
 /*
- * Removes temporary files older than GDNI_TEMP_AGE and, when entries pass max_bytes, the least recently used down to 80 % of it.
- * Folders that may not be read do not count, and do not keep the rest from being swept.
+ * Removes temporary files older than GDNI_TEMP_AGE and, when entries pass max_bytes, the least recently used down to 80 % of
+ * it. Folders that may not be read do not count, and do not keep the rest from being swept.
  */
 gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes, time_t now, struct gdni_swept *out);
 

@@ -98,7 +98,7 @@ static gdn_status take_log(const struct gdni_compiling *run, char **out)
     size_t size = 0;
     gdni_nvrtcresult result = run->api->nvrtcGetProgramLogSize(run->program, &size);
     if (result) return nvrtc_fail(run, "nvrtcGetProgramLogSize", result);
-    char *log = gdni_calloc(size + 1, 1);
+    char *log = size < SIZE_MAX ? gdni_calloc(size + 1, 1) : NULL;
     if (!log) return GDN_FAIL(GDN_E_NOMEM, "out of memory: build log of %zu bytes", size);
     result = size ? run->api->nvrtcGetProgramLog(run->program, log) : 0;
     if (result) {

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/first_size.h"
 #include "base/mem.h"
-#include "codegen/problem.h"
 #include "runtime/cache.h"
 #include "runtime/clocks.h"
 #include "runtime/driver.h"

@@ -168,7 +168,31 @@ gdn_status gdni_driver_get(struct gdni_driver *driver, const struct gdni_cuda **
     return GDN_OK;
 }
 
+/* Of calls that fail for what the caller, or a kernel before, has done. */
+static const struct {
+    gdni_curesult first, last;
+    const char *remedy;
+} call_causes[] = {
+    { 4, 4, "the process is ending, or the driver was shut down in it" },
+    { 201, 201, "the current context was destroyed, or is of another device" },
+    { 400, 400, "stream must be one of the current context that was not destroyed" },
+    { 700, 700, "a kernel that was launched before in this context failed: compute-sanitizer finds it" },
+    { 709, 709, "the current context was destroyed" },
+    { 714, 720, "a kernel that was launched before in this context failed: compute-sanitizer finds it" },
+    { 900, 905, "a capture does not allow it, or was broken before: look at what the stream captures" },
+    { 906, 906, "while another stream captures in global mode the NULL stream cannot be used: give a stream of its own" },
+    { 907, 908, "a capture does not allow it, or was broken before: look at what the stream captures" },
+};
+
+static const char *call_remedy(gdni_curesult result)
+{
+    for (size_t i = 0; i < sizeof call_causes / sizeof call_causes[0]; ++i)
+        if (result >= call_causes[i].first && result <= call_causes[i].last) return call_causes[i].remedy;
+    return "";
+}
+
 gdn_status gdni_cuda_fail(const struct gdni_cuda *cuda, gdni_curesult result, const char *call)
 {
-    return GDN_FAIL(GDN_E_CUDA, "%s failed: %s (%d)", call, words(cuda, result), result);
+    const char *remedy = call_remedy(result);
+    return GDN_FAIL(GDN_E_CUDA, "%s failed: %s (%d)%s%s", call, words(cuda, result), result, *remedy ? ": " : "", remedy);
 }

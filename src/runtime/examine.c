@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/give.h"
+#include "base/size_first.h"
 #include "runtime/cache.h"
 #include "runtime/context.h"
 #include "runtime/nvrtc.h"

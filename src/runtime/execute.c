@@ -73,8 +73,8 @@ static gdn_status not_loaded(const struct gdni_cuda *cuda, gdni_cuctx current)
     if (result != 0) return failed(cuda, result, "cuCtxGetDevice");
     return GDN_FAIL(
         GDN_E_NOT_LOADED,
-        "the current CUDA context, on device %d, is none that the plan is loaded in: call gdn_plan_load() for that "
-        "device, and run in its primary context",
+        "the current CUDA context is none that the plan is loaded in: for its device (CUdevice %d) call gdn_plan_load(), "
+        "and make the device's primary context current (cudaSetDevice(), or cuDevicePrimaryCtxRetain())",
         device);
 }
 

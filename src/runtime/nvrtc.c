@@ -20,7 +20,8 @@ static const char *const default_names[] = { "libnvrtc.so.13", "libnvrtc.so.12" 
 enum { NUM_DEFAULTS = sizeof default_names / sizeof default_names[0] };
 
 #define REMEDY                                                                                                         \
-    "install NVRTC 12.8 or newer (CUDA toolkit, or pip install nvidia-cuda-nvrtc), or name it in GDN_JIT_NVRTC"
+    "install NVRTC 12.8 or newer from a CUDA toolkit, or name its file in GDN_JIT_NVRTC (of the wheel "                \
+    "nvidia-cuda-nvrtc site-packages/nvidia/cu13/lib/libnvrtc.so.13)"
 
 struct gdni_nvrtc {
     char *path; /* as configured; NULL: default_names */
@@ -78,13 +79,17 @@ static void *open_library(const char *name)
     return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
+/* One that is there and does not load is told of by the linker's words, which name the file. */
 static gdn_status open_default(struct gdni_nvrtc *n)
 {
-    for (int i = 0; i < NUM_DEFAULTS && !n->handle; ++i)
+    char why[NUM_DEFAULTS][256];
+    for (int i = 0; i < NUM_DEFAULTS && !n->handle; ++i) {
         n->handle = open_library(default_names[i]);
+        const char *words = n->handle ? NULL : dlerror();
+        snprintf(why[i], sizeof why[i], "%s", words ? words : default_names[i]);
+    }
     if (n->handle) return GDN_OK;
-    return GDN_FAIL(GDN_E_NO_NVRTC, "NVRTC was not found, neither as %s nor as %s: " REMEDY, default_names[0],
-                    default_names[1]);
+    return GDN_FAIL(GDN_E_NO_NVRTC, "NVRTC was not found (%s; %s): " REMEDY, why[0], why[1]);
 }
 
 static gdn_status open_configured(struct gdni_nvrtc *n)

@@ -192,7 +192,12 @@ static gdn_status get_plan(gdn_ctx *ctx, const struct gdni_problem *problem, gdn
     GDN_TRY(gdni_driver_get(ctx->driver, &r.cuda));
     GDN_TRY(current_device(r.cuda, &r.device));
     *out = lookup(ctx->onecall, &r);
-    return *out ? GDN_OK : make(&r, out);
+    if (*out) return GDN_OK;
+    const bool wide = memcmp(&r.problem, problem, sizeof *problem) != 0;
+    const gdn_status status = make(&r, out);
+    if (status != GDN_E_NOT_CACHED || !wide) return status;
+    r.problem = *problem; /* who warmed the cache for each desc has its own plan's cubins there */
+    return make(&r, out);
 }
 
 static gdn_status check_ctx(const gdn_ctx *ctx)

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/give.h"
+#include "base/size_first.h"
 #include "codegen/arch.h"
 #include "runtime/context.h"
 

@@ -57,7 +57,7 @@ bool gdni_candidate_runs(const struct gdni_candidate *candidate);
 gdn_status gdni_tune_begin(struct gdni_tune *t, uint32_t step, int candidate);
 /*
  * Takes down what became of a candidate, and tells. GDN_OK when the tuning can go on without it: anything but a lost device and
- * being out of host memory.
+ * being out of memory, the host's or the device's.
  */
 gdn_status gdni_tune_end(struct gdni_tune *t, uint32_t step, int candidate, gdn_status status);
 

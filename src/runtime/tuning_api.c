@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/give.h"
+#include "base/size_first.h"
 #include "base/mem.h"
 #include "codegen/spec.h"
 #include "runtime/context.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "codegen/problem.h"
 #include "tuner/fill.h"
 #include "tuner/work.h"
 
@@ -19,10 +20,7 @@ static void add_normal(struct gdni_work *work, struct gdni_random *random, const
 
 static void take_defaults(gdn_conv1d_desc *d)
 {
-    if (!d->state_type) d->state_type = d->io_type;
-    if (!d->gate_type) d->gate_type = d->io_type;
-    if (!d->a_log_type) d->a_log_type = GDN_F32;
-    if (!d->dt_bias_type) d->dt_bias_type = GDN_F32;
+    gdni_conv1d_fill_types(d);
     if (!d->x_layout) d->x_layout = GDN_CONV_X_PACKED;
     if (!d->cu_seqlens_type) d->cu_seqlens_type = GDN_INDEX_I32;
     if (!d->slot_type) d->slot_type = GDN_INDEX_I32;

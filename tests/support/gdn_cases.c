@@ -187,7 +187,7 @@ static void set_args(struct gdn_case *c)
     c->args.cu_seqlens = c->shape->uniform ? 0 : address(c->cu);
     c->args.num_tokens = c->tokens;
     c->args.num_seqs = c->shape->num_seqs;
-    c->args.scale = (float)c->family->scale;
+    c->args.scale = c->family->has_scale ? (float)c->family->scale : 0;
     c->args.has_scale = c->family->has_scale;
 }
 

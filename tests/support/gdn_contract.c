@@ -649,7 +649,7 @@ void contract_make(struct contract_call *c, const int level[CONTRACT_FACTORS], u
     make_sequences(&m, layouts[level[2]].uniform, layouts[level[2]].cu_type);
     c->desc.max_tokens = c->tokens > 0 ? c->tokens : 1;
     c->desc.max_seqs = c->num_seqs;
-    c->args.has_scale = (int32_t)(seed % 2), c->args.scale = 0.7f;
+    c->args.has_scale = (int32_t)(seed % 2), c->args.scale = seed % 2 ? 0.7f : 0;
     make_qkv(&m);
     make_gates(&m);
     make_beta(&m);

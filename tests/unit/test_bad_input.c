@@ -283,6 +283,7 @@ Test(bad_input, members_of_prefill_args)
         { M(o), 0x30000, GDN_E_INVALID, { "o is 0x30000, as v is" } },
         { M(o), 0x80000, GDN_E_INVALID, { "o is 0x80000, as final_state is" } },
         { M(o), 0x90000, GDN_E_INVALID, { "o is 0x90000, as cu_seqlens is" } },
+        { M(final_state), 0x20000, GDN_E_INVALID, { "final_state is 0x20000, as k is", "of its own" } },
         { M(num_checkpoints), -1, GDN_E_INVALID, { "num_checkpoints is -1" } },
         { M(num_checkpoints), 1, GDN_E_INVALID, { "num_checkpoints is 1", "GDN_PREFILL_CHECKPOINTS" } },
         { M(num_tokens), -1, GDN_E_INVALID, { "num_tokens is -1", "negative" } },

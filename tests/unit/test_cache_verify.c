@@ -281,7 +281,7 @@ Test(cache_verify, prune_to_a_size_takes_the_least_recently_used)
     cr_assert_eq(seen.calls, 2);
     cr_assert(strstr(seen.paths, paths[0]) && strstr(seen.paths, paths[1]), "%s", seen.paths);
     expect_only_from(2);
-    options.max_bytes = 0;
+    options.max_bytes = 1;
     report = prune(options, &seen);
     EXPECT_REPORT(report, 4, 4 * entry_bytes, 0, 4, 4 * entry_bytes, 0);
     cr_assert_eq(store_count_files(scratch), 0);
@@ -340,7 +340,7 @@ Test(cache_verify, prune_of_one_arch_leaves_the_others)
     publish("g", "sm_80", TAG);
     gdn_prune_options options = nothing();
     options.arch = "sm_80";
-    options.max_bytes = 0;
+    options.max_bytes = 1;
     const gdn_cache_report report = prune(options, &seen);
     cr_assert(report.entries == 1 && report.removed == 1);
     expect_only_from(0);
@@ -377,7 +377,7 @@ Test(cache_verify, prune_stops_when_told_and_keeps_that_entry)
     struct seen seen = { .stop_at = 3 };
     gdn_cache_report report = GDN_CACHE_REPORT_INIT;
     gdn_prune_options options = nothing();
-    options.max_bytes = 0;
+    options.max_bytes = 1;
     cr_assert_eq(gdn_cache_prune(ctx, &options, see, &seen, &report), GDN_E_CANCELLED);
     cr_assert_eq(report.removed, 2u);
     cr_assert_eq(store_count_files(scratch), ENTRIES - 2);

@@ -112,6 +112,15 @@ Test(driver, a_failed_call_names_the_call_the_words_and_the_number)
     const struct gdni_cuda *cuda = NULL;
     cr_assert_eq(gdni_driver_get(driver, &cuda), GDN_OK);
     cr_expect_eq(gdni_cuda_fail(cuda, 700, "cuLaunchKernel"), GDN_E_CUDA);
-    cr_expect_str_eq(gdn_last_error(), "cuLaunchKernel failed: an illegal memory access was encountered (700)");
+    cr_expect_str_eq(gdn_last_error(),
+                     "cuLaunchKernel failed: an illegal memory access was encountered (700): a kernel that was "
+                     "launched before in this context failed: compute-sanitizer finds it");
+    cr_expect_eq(gdni_cuda_fail(cuda, 400, "cuLaunchKernel"), GDN_E_CUDA);
+    cr_expect(strstr(gdn_last_error(), "(400): stream must be one of the current context"), "%s", gdn_last_error());
+    cr_expect_eq(gdni_cuda_fail(cuda, 906, "cuMemsetD32Async"), GDN_E_CUDA);
+    cr_expect(strstr(gdn_last_error(), "the NULL stream cannot be used"), "%s", gdn_last_error());
+    cr_expect_eq(gdni_cuda_fail(cuda, 1, "cuLaunchKernel"), GDN_E_CUDA);
+    cr_expect(strstr(gdn_last_error(), "(1)") && !strstr(gdn_last_error(), "(1):"), "of others there is no more to say: %s",
+              gdn_last_error());
     gdni_driver_destroy(driver);
 }

@@ -124,6 +124,37 @@ Test(onecall, needs_what_a_plan_of_its_desc_needs)
     }
 }
 
+/* The plan with rounded bounds, which would serve the fifth desc and more, needs a cubin that nobody warmed. */
+Test(onecall, a_desc_whose_own_plan_is_warm_runs_in_strict_mode_whatever_came_before)
+{
+    char dir[64];
+    fake_make_dir(dir);
+    gdn_prefill_desc desc = fake_prefill_desc();
+    const gdn_prefill_args args = fake_prefill_args();
+    desc.max_seqs = 4;
+    for (int strict = 0; strict < 2; ++strict) {
+        fake_host_close(&host);
+        fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, strict ? GDN_CTX_NO_COMPILE : 0);
+        const gdn_target target = fake_h200(host.ctx);
+        for (desc.max_tokens = 1100; desc.max_tokens <= 1600; desc.max_tokens += 100) {
+            gdn_plan *plan = NULL;
+            if (strict)
+                cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, 0, 0, NULL), GDN_OK, "%lld: %s",
+                             (long long)desc.max_tokens, gdn_last_error());
+            else
+                cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+            gdn_plan_destroy(plan);
+        }
+        desc.max_tokens = 4096;
+        gdn_plan *wide = NULL;
+        if (strict)
+            cr_expect_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &wide), GDN_E_NOT_CACHED,
+                         "the rounded plan needs nothing else: this test shows nothing");
+        gdn_plan_destroy(wide);
+    }
+    fake_remove_dir(dir);
+}
+
 /* Also of a desc that one plan serves along with others, whose bounds and workspace are larger. */
 Test(onecall, says_what_workspace_the_plan_that_serves_a_desc_needs)
 {

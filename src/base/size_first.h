@@ -1,12 +1,18 @@
 /*
- * give.h - copies a result into a caller's size-first struct; the other direction is gdni_take_struct() of problem.h.
+ * size_first.h - structs that begin with their size, as the caller has it: taken, and given.
  */
-#ifndef GDNI_GIVE_H
-#define GDNI_GIVE_H
+#ifndef GDNI_SIZE_FIRST_H
+#define GDNI_SIZE_FIRST_H
 
 #include <stddef.h>
 
 #include "gdn_jit/gdn_jit.h"
+
+/*
+ * Copies a caller's struct into one of ours whose defaults are already set: a shorter caller keeps our defaults, a longer one
+ * must have zeros in what we do not know. GDN_E_INVALID or GDN_E_VERSION names the struct.
+ */
+gdn_status gdni_take_struct(void *ours, size_t our_size, const void *theirs, const char *name, size_t min_size);
 
 /*
  * Checks that theirs, an out struct made from its _INIT macro, can hold a result: given, and of at least min_size bytes (the
