@@ -102,28 +102,43 @@ def check_values(args, members, count):
             refuse(member, args[member], f"[{count}]")
 
 
-def count_sequences(args, batch):
-    """num_seqs where it follows from the tensors, checkpoints' number too."""
+def set_count(args, count, member, found):
+    """`found`: what follows from the tensor `member`, None where that is none. Then the count is the caller's to give:
+    0 would be a call of nothing, and 1 of the first sequence alone."""
+    if args.get(count) is not None:
+        return
+    if found is None:
+        raise ValueError(f"{member} is {'an address' if args.get(member) else 'not given'}: give {count}")
+    args[count] = found
+
+
+def set_counts(args, member, tokens, batch):
+    """num_tokens, num_seqs and num_checkpoints; `tokens` and `batch`: of the tensor `member`, None where it is none."""
     cu, checkpoints = args.get("cu_seqlens"), args.get("checkpoints")
+    set_count(args, "num_tokens", member, tokens)
     if values.is_tensor(cu):
         if len(cu.shape) != 1 or not cu.shape[0]:
             refuse("cu_seqlens", cu, "[num_seqs + 1], which begins with 0")
-        args.setdefault("num_seqs", cu.shape[0] - 1)
-    elif "num_tokens" in args:
-        args.setdefault("num_seqs", batch)
-    if values.is_tensor(checkpoints) and len(checkpoints.shape):
-        args.setdefault("num_checkpoints", checkpoints.shape[0])
+        set_count(args, "num_seqs", "cu_seqlens", cu.shape[0] - 1)
+    elif cu:
+        set_count(args, "num_seqs", "cu_seqlens", None)
+    else:
+        set_count(args, "num_seqs", member, batch)
+    if not values.is_tensor(checkpoints):
+        set_count(args, "num_checkpoints", "checkpoints", None if checkpoints else 0)
+    elif len(checkpoints.shape):
+        set_count(args, "num_checkpoints", "checkpoints", checkpoints.shape[0])
 
 
 def prefill(args, desc):
     """Sets num_tokens, num_seqs and has_scale where they follow from the tensors, and refuses what is misread."""
-    tails, q, batch = prefill_tails(desc), args.get("q"), 1
+    tails, q, tokens, batch = prefill_tails(desc), args.get("q"), None, None
     if values.is_tensor(q):
         shape = tuple(q.shape)
         lead = shape[: 2 if len(shape) == 4 else 1] if "q_strides" in args else leading("q", q, tails["q"])
         batch = lead[0] if len(lead) == 2 else 1
-        args.setdefault("num_tokens", prod(lead))
-    count_sequences(args, batch)
+        tokens = prod(lead)
+    set_counts(args, "q", tokens, batch)
     if args.get("scale") is not None:
         args.setdefault("has_scale", 1)
     else:
@@ -151,13 +166,13 @@ def conv_columns(args, desc):
 
 def conv1d_qkv(args, desc):
     """As prefill(): num_tokens, num_seqs; and the strides of a padded state."""
-    x, (channels, columns) = args.get("x"), conv_columns(args, desc)
+    x, (channels, columns), tokens, batch = args.get("x"), conv_columns(args, desc), None, None
     if values.is_tensor(x):
         if "x_stride" not in args:
-            batch = f"; x.flatten(0, 1) with num_seqs {x.shape[0]}" if len(x.shape) == 3 else ""
-            check_rows("x", x, args.get("num_tokens"), columns, " or more", batch)
-        args.setdefault("num_tokens", x.shape[0])
-    count_sequences(args, 1)
+            remedy = f"; x.flatten(0, 1) with num_seqs {x.shape[0]}" if len(x.shape) == 3 else ""
+            check_rows("x", x, args.get("num_tokens"), columns, " or more", remedy)
+        tokens, batch = x.shape[0], 1
+    set_counts(args, "x", tokens, batch)
     check_tokens(args, conv_tails(desc))
     check_sequences(args)
     for member, tensor in given_tensors(args, () if args.get("gate_group_stride") else ("a", "b")):

@@ -221,6 +221,26 @@ class Shapes(unittest.TestCase):
         args = self.conv(x=tensor(8, 96), weight=tensor(64, 1, 4), q=tensor(8, 16), checkpoints=tensor(5, 3))
         self.assertEqual((args.num_tokens, args.num_seqs, args.num_checkpoints), (8, 1, 5))
 
+    def test_a_count_that_follows_from_nothing_is_asked_for(self):
+        """0 tokens would be a call of nothing, and one sequence the first of many."""
+        for wanted, given in (
+            ("q is an address: give num_tokens", dict(q=256)),
+            ("q is not given: give num_tokens", dict(q=None)),
+            ("q is an address: give num_seqs", dict(q=256, num_tokens=8)),
+            ("cu_seqlens is an address: give num_seqs", dict(cu_seqlens=256)),
+            ("cu_seqlens is an address: give num_seqs", dict(q=256, cu_seqlens=256, num_tokens=8, num_seqs=None)),
+            ("checkpoints is an address: give num_checkpoints", dict(checkpoints=256)),
+        ):
+            with self.subTest(wanted), self.assertRaisesRegex(ValueError, wanted):
+                self.prefill(**given)
+            with self.subTest(f"conv1d: {wanted}"), self.assertRaisesRegex(ValueError, wanted.replace("q ", "x ")):
+                self.conv(**{"x" if member == "q" else member: value for member, value in given.items()})
+        args = self.prefill(q=256, cu_seqlens=256, checkpoints=256, num_tokens=8, num_seqs=3, num_checkpoints=2)
+        self.assertEqual((args.num_tokens, args.num_seqs, args.num_checkpoints), (8, 3, 2))
+        args = self.prefill(q=None, num_tokens=0, num_seqs=0, cu_seqlens=0)
+        self.assertEqual((args.num_tokens, args.num_seqs, args.num_checkpoints), (0, 0, 0))
+        self.assertEqual(self.prefill(num_tokens=None, num_seqs=None).num_tokens, 8)
+
     def test_prefill(self):
         for wanted, given in (
             (r"q has shape \(8, 2, 64\).*\[tokens, 1, 64\]", dict(q=tensor(8, 2, 64))),
