@@ -23,6 +23,10 @@ class GdnError(RuntimeError):
         super().__init__(f"{name}: {sentence}")
         self.status, self.name, self.sentence = status, name, sentence
 
+    def __reduce__(self):
+        """An exception is made anew from its args, of which there is one here: pickle and copy ask for this instead."""
+        return type(self), (self.status, self.name, self.sentence), self.__dict__
+
 
 def candidates():
     """Files to try, then the name that the loader is asked for."""

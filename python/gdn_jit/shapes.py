@@ -89,8 +89,9 @@ def check_sequences(args):
     if values.is_tensor(cu) and (len(cu.shape) != 1 or cu.shape[0] < 1 + (seqs or 0)):
         refuse("cu_seqlens", cu, f"[num_seqs + 1]{'' if seqs is None else f', num_seqs is {seqs}'}")
     for member, tensor in given_tensors(args, ("slot_in", "slot_out", "has_initial_state")):
-        if not len(tensor.shape) or tensor.shape[0] < (seqs or 0):
-            refuse(member, tensor, f"[num_seqs]{'' if seqs is None else f', num_seqs is {seqs}'}")
+        if len(tensor.shape) != 1 or tensor.shape[0] < (seqs or 0):
+            table = "; of a block table pass one column" if member.startswith("slot") and len(tensor.shape) == 2 else ""
+            refuse(member, tensor, f"[num_seqs]{'' if seqs is None else f', num_seqs is {seqs}'}{table}")
     checkpoints = args.get("checkpoints")
     if values.is_tensor(checkpoints) and tuple(checkpoints.shape[1:]) != (3,):
         refuse("checkpoints", checkpoints, "[num_checkpoints, 3]")

@@ -1,9 +1,11 @@
 """test_binding.py - python/gdn_jit without torch and without a GPU: its structs are the header's, its values reach
 the library."""
 
+import copy
 import ctypes
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import subprocess
@@ -265,6 +267,19 @@ class Shapes(unittest.TestCase):
             with self.subTest(wanted), self.assertRaisesRegex(ValueError, wanted):
                 self.prefill(**given)
 
+    def test_a_value_a_sequence_is_of_one_dimension(self):
+        """Of a table [N, M] slots would be read as its first column, flags as its first N values."""
+        for member in ("slot_in", "slot_out", "has_initial_state"):
+            table = "; of a block table pass one column$" if member != "has_initial_state" else "$"
+            wanted = rf"^{member} has shape \(5, 8\): this call takes \[num_seqs\], num_seqs is 5{table}"
+            for make in (self.prefill, self.conv):
+                with self.assertRaisesRegex(ValueError, wanted):
+                    make(cu_seqlens=tensor(6), **{member: tensor(5, 8)})
+                with self.assertRaisesRegex(ValueError, rf"{member} has shape \(5, 1\)"):
+                    make(cu_seqlens=tensor(6), **{member: tensor(5, 1)})
+        column = support.HostTensor((5,), "i", [0] * 40, stride=(8,))
+        self.assertEqual(self.prefill(cu_seqlens=tensor(6), slot_in=column).slot_in_stride, 8)
+
     def test_conv(self):
         gates = dict(num_gate_heads=2)
         for wanted, desc, given in (
@@ -327,6 +342,18 @@ class Calls(unittest.TestCase):
         self.assertEqual(caught.exception.status, abi.ENUMS["gdn_status"]["GDN_E_UNSUPPORTED"])
         self.assertEqual(caught.exception.name, "GDN_E_UNSUPPORTED")
         self.assertIn("head_dim_qk", caught.exception.sentence)
+
+    def test_an_error_survives_pickle_and_copy(self):
+        """A pool of processes hands it over so; one that cannot be unpickled breaks the pool."""
+        made = gdn_jit.GdnError(31, "GDN_E_NO_NVRTC", "NVRTC was not found")
+        made.rank = 3
+        for error in (pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made)):
+            self.assertIs(type(error), gdn_jit.GdnError)
+            self.assertEqual(str(error), "GDN_E_NO_NVRTC: NVRTC was not found")
+            self.assertEqual(
+                (error.status, error.name, error.sentence, error.rank),
+                (31, "GDN_E_NO_NVRTC", "NVRTC was not found", 3),
+            )
 
     def test_every_status_of_the_header_has_its_name(self):
         lib = ctypes.CDLL(os.environ["GDN_JIT_LIBRARY"])
