@@ -8,6 +8,7 @@ regenerated.
 import ctypes
 import json
 import math
+import os
 import sys
 
 from . import abi, ctypes_abi, library, shapes, values
@@ -86,24 +87,27 @@ class Target:
         if name == "struct":
             raise AttributeError(name)
         value = getattr(self.struct, name)
-        return value.decode() if isinstance(value, bytes) else value
+        return values.text_of(value) if isinstance(value, bytes) else value
 
     def __repr__(self):
         return f"Target({self.gpu_name or self.arch!r}, {self.arch}, {self.num_sms} SMs)"
 
 
 class Context:
-    """gdn_ctx. Keywords are members of gdn_config; bundle_dirs is a list, log a function of (level, message)."""
+    """gdn_ctx. Keywords are members of gdn_config; bundle_dirs is one path or several, log a function of (level,
+    message). Paths are str, bytes or os.PathLike."""
 
     def __init__(self, log=None, bundle_dirs=(), **config):
         self.lib = library.load()
         self._struct = values.fill("gdn_config", config)
-        self._keep = [(ctypes.c_char_p * len(bundle_dirs))(*(str(d).encode() for d in bundle_dirs))]
-        if bundle_dirs:
+        dirs = values.c_texts("bundle_dirs", bundle_dirs)
+        self._keep = [(ctypes.c_char_p * len(dirs))(*dirs)]
+        if dirs:
             self._struct.bundle_dirs = ctypes.cast(self._keep[0], type(self._struct.bundle_dirs))
-            self._struct.num_bundle_dirs = len(bundle_dirs)
+            self._struct.num_bundle_dirs = len(dirs)
         if log:
-            self._keep.append(ctypes_abi.CALLBACKS["gdn_log_fn"](lambda _user, level, text: log(level, text.decode())))
+            say = lambda _user, level, text: log(level, values.text_of(text))  # noqa: E731
+            self._keep.append(ctypes_abi.CALLBACKS["gdn_log_fn"](say))
             self._struct.log_fn = self._keep[-1]
         self.handle = ctypes.c_void_p()
         self.lib.gdn_ctx_create(ctypes.byref(self.handle), ctypes.byref(self._struct))
@@ -127,7 +131,7 @@ class Context:
         """A GPU or an arch by name, which needs no GPU; else a device by its ordinal."""
         out = ctypes_abi.new("gdn_target")
         if name is not None:
-            self.lib.gdn_target_from_name(self.handle, name.encode(), ctypes.byref(out))
+            self.lib.gdn_target_from_name(self.handle, values.c_text("name", name), ctypes.byref(out))
         else:
             self.lib.gdn_target_from_device(self.handle, device, ctypes.byref(out))
         return Target(out)
@@ -174,7 +178,7 @@ class Context:
     def cache_dir(self):
         """The directory in use; None when cubins are kept in memory only."""
         found = self.lib.gdn_cache_dir(self.handle)
-        return found.decode() if found else None
+        return os.fsdecode(found) if found else None
 
     def cache_entries(self):
         """The cache directory's entries, as dicts."""
@@ -243,7 +247,8 @@ class Plan:
         data = b"".join(pieces)
         if number == abi.ENUMS["gdn_dump_kind"]["GDN_DUMP_CUBIN"]:
             return data
-        return json.loads(data) if number == abi.ENUMS["gdn_dump_kind"]["GDN_DUMP_JSON"] else data.decode()
+        text = values.text_of(data)
+        return json.loads(text) if number == abi.ENUMS["gdn_dump_kind"]["GDN_DUMP_JSON"] else text
 
     def variant(self, num_tokens, num_seqs):
         """What the JSON dump says of the variant that such a call takes."""
@@ -326,5 +331,6 @@ def target_names():
     """(name, arch) of every GPU and arch that Context.target() knows."""
     found = []
     kind = ctypes_abi.argument_of(abi.FUNCTIONS["gdn_target_names"]["args"][0])
-    library.load().gdn_target_names(kind(lambda _user, name, arch: found.append((name.decode(), arch.decode()))), None)
+    take = lambda _user, name, arch: found.append((values.text_of(name), values.text_of(arch)))  # noqa: E731
+    library.load().gdn_target_names(kind(take), None)
     return found

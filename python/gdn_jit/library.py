@@ -65,7 +65,8 @@ def _check_version(lib):
 def _raise_on_failure(lib):
     def check(status, _function, _args):
         if status:
-            raise GdnError(status, lib.gdn_status_name(status).decode(), lib.gdn_last_error().decode())
+            sentence = lib.gdn_last_error().decode(errors="replace")  # may quote a path that is no UTF-8
+            raise GdnError(status, lib.gdn_status_name(status).decode(), sentence)
         return status
 
     return check

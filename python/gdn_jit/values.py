@@ -5,6 +5,8 @@ Never imports torch: a tensor is what has data_ptr(), stride() and is_contiguous
 made contiguous behind the caller's back: a tensor that the contract does not take is a ValueError.
 """
 
+import os
+
 from . import abi, ctypes_abi
 
 TORCH_DTYPES = {"torch.bfloat16": "GDN_BF16", "torch.float16": "GDN_F16", "torch.float32": "GDN_F32"}
@@ -170,13 +172,33 @@ def take_padded_lines(args):
         args.setdefault("state_slot_stride", line)
 
 
+def text_of(raw):
+    """A sentence or a name from C. It may quote what is no UTF-8, and is to be read all the same."""
+    return raw.decode(errors="replace")
+
+
+def c_text(member, value):
+    """bytes of a text or a path, for C."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"{member} is {value!r}: give a str, bytes or an os.PathLike")
+    raw = os.fsencode(value)
+    if b"\0" in raw:
+        raise ValueError(f"{member} is {value!r}: C reads it as far as the NUL: give one without")
+    return raw
+
+
+def c_texts(member, given):
+    """The same of one path or of several; a str is one path."""
+    return [c_text(member, p) for p in ([given] if isinstance(given, (str, bytes, os.PathLike)) else given or ())]
+
+
 def scalar(name, member, kind, value):
     """Value of a member that is no address and no struct."""
     if kind in abi.ENUMS:
         return enum_value(kind, value)
     if member == "flags":
         return flags_value(name, value)
-    return value.encode() if isinstance(value, str) else value
+    return c_text(member, value) if kind == "const char *" and value is not None else value
 
 
 def fill(name, given):
@@ -243,5 +265,6 @@ def as_dict(struct):
     for member, _ in struct._fields_:
         value = getattr(struct, member)
         if member not in ("struct_size", "reserved"):
-            out[member] = value.decode(errors="replace") if isinstance(value, bytes) else value
+            read = os.fsdecode if member == "path" else text_of  # a path is to be opened
+            out[member] = read(value) if isinstance(value, bytes) else value
     return out

@@ -378,6 +378,41 @@ class Calls(unittest.TestCase):
             ctx.plan_prefill(ctx.target("H200"), **DESC)
         self.assertTrue(any("compile" in text for _, text in said), said)
 
+    def test_paths_are_the_file_systems_bytes(self):
+        """One that is no UTF-8 too: as bytes, as os.fsdecode() makes it a str, or as a pathlib.Path."""
+        with tempfile.TemporaryDirectory() as room:
+            for folder in (os.fsencode(room) + b"/caf\xe9", room + "/caf\udce9", pathlib.Path(room, "caf\udce9")):
+                fake = pathlib.Path(os.environ["GDN_FAKE_NVRTC_PATH"])
+                with gdn_jit.Context(cache_dir=folder, flags="no_env", nvrtc_path=fake) as ctx:
+                    ctx.plan_prefill(ctx.target("H200"), **DESC)
+                    self.assertEqual(ctx.cache_dir(), room + "/caf\udce9")
+                    self.assertTrue(ctx.cache_entries())
+                    self.assertTrue(all(os.path.isfile(entry["path"]) for entry in ctx.cache_entries()))
+        with context(nvrtc_path=b"/none/\xff.so") as ctx, self.assertRaisesRegex(gdn_jit.GdnError, "/none/\ufffd.so"):
+            ctx.plan_prefill(ctx.target("H200"), **DESC)
+        with self.assertRaisesRegex(TypeError, "cache_dir is 3: give a str, bytes or an os.PathLike"):
+            gdn_jit.Context(cache_dir=3)
+        with self.assertRaisesRegex(ValueError, "cache_dir is .*NUL"):
+            gdn_jit.Context(cache_dir="a\0b")
+
+    def test_bundle_dirs_are_one_path_or_several(self):
+        """A str is one path, and no list of letters."""
+        for given, wanted in (
+            ("/none/a", ["/none/a"]),
+            (b"/none/\xff", ["/none/\ufffd"]),
+            (pathlib.Path("/none/a"), ["/none/a"]),
+            (("/none/a", pathlib.Path("/none/b")), ["/none/a", "/none/b"]),
+            (None, []),
+        ):
+            said = []
+            with context(bundle_dirs=given, log=lambda _level, text: said.append(text)) as ctx:
+                self.assertEqual(ctx._struct.num_bundle_dirs, len(wanted))
+            self.assertEqual(len(said), len(wanted), said)
+            for path, text in zip(wanted, said):
+                self.assertIn(path, text)
+        with self.assertRaisesRegex(TypeError, "bundle_dirs is 3"):
+            context(bundle_dirs=["/none/a", 3])
+
     def test_a_call_whose_plan_is_closed_is_refused(self):
         tensors = dict(q=16, k=32, v=48, o=64, num_tokens=8, num_seqs=1)
         with context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"]) as ctx:
