@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import warnings
 
 from . import abi, ctypes_abi, library, shapes, values
 
@@ -77,6 +78,14 @@ def workspace_arguments(function, workspace, size):
     return workspace.data_ptr(), held if size is None else size
 
 
+def warn_unclosed(thing, consequence, _warn=warnings.warn):
+    """Of what is collected with its handle: nothing is unloaded from there, since its kernels may be running."""
+    if thing.handle:
+        name = type(thing).__name__
+        text = f"a {name} was not closed, so {consequence}: close() it, or use `with`, when nothing of it runs"
+        _warn(text, ResourceWarning, source=thing)
+
+
 class Target:
     """What to compile for; members of gdn_target are attributes."""
 
@@ -97,6 +106,8 @@ class Context:
     """gdn_ctx. Keywords are members of gdn_config; bundle_dirs is one path or several, log a function of (level,
     message). Paths are str, bytes or os.PathLike."""
 
+    handle = None
+
     def __init__(self, log=None, bundle_dirs=(), **config):
         self.lib = library.load()
         self._struct = values.fill("gdn_config", config)
@@ -109,17 +120,27 @@ class Context:
             say = lambda _user, level, text: log(level, values.text_of(text))  # noqa: E731
             self._keep.append(ctypes_abi.CALLBACKS["gdn_log_fn"](say))
             self._struct.log_fn = self._keep[-1]
+        self._plans = {}  # address -> handle of those that are not closed; no Plan, so that one let go is collected
         self.handle = ctypes.c_void_p()
         self.lib.gdn_ctx_create(ctypes.byref(self.handle), ctypes.byref(self._struct))
-        self._plans = []
 
     def close(self):
         """Destroys the plans made here, then the context. Nothing of it may be running."""
-        for plan in self._plans:
-            plan.close()
+        for handle in list(self._plans.values()):
+            self._destroy_plan(handle)
         if self.handle:
             self.lib.gdn_ctx_destroy(self.handle)
             self.handle.value = None
+
+    def _destroy_plan(self, handle):
+        """In place, since the plan's calls hold the handle."""
+        if handle:
+            del self._plans[handle.value]
+            self.lib.gdn_plan_destroy(handle)
+            handle.value = None
+
+    def __del__(self):
+        warn_unclosed(self, "what it loaded stays loaded")
 
     def __enter__(self):
         return self
@@ -207,6 +228,8 @@ def variant_of(variants, num_tokens, num_seqs):
 class Plan:
     """gdn_plan: everything that calls within its descriptor's bounds need, compiled."""
 
+    handle = None
+
     def __init__(self, context, op, target, plan_flags, desc):
         self.context, self.op, self.lib = context, op, context.lib
         self.handle = ctypes.c_void_p()
@@ -218,13 +241,20 @@ class Plan:
             values.flags_value("gdn_plan", plan_flags),
             ctypes.byref(self.handle),
         )
-        context._plans.append(self)
+        context._plans[self.handle.value] = self.handle
 
     def close(self):
-        """Frees it; in place, since calls hold the handle. None of its calls may be running."""
-        if self.handle:
-            self.lib.gdn_plan_destroy(self.handle)
-            self.handle.value = None
+        """Frees it. None of its calls may be running."""
+        self.context._destroy_plan(self.handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        warn_unclosed(self, "it stays loaded until its context is closed")
 
     def load(self, device=0):
         self.lib.gdn_plan_load(self.handle, device)

@@ -146,8 +146,9 @@ class Rows(unittest.TestCase):
             for row, make in cases:
                 heads = (row.hk, row.hk, row.hv) if row.op == "gdn_prefill" else (2, 2, 4)
                 desc = dict(zip(("num_q_heads", "num_k_heads", "num_v_heads"), heads), head_dim_qk=128, head_dim_v=128)
-                plan = getattr(ctx, make)(ctx.target("H200"), max_tokens=row.tokens, max_seqs=len(row.lens), **desc)
-                cost = plan.cost(row.tokens, len(row.lens))
+                bounds = dict(max_tokens=row.tokens, max_seqs=len(row.lens))
+                with getattr(ctx, make)(ctx.target("H200"), **bounds, **desc) as plan:
+                    cost = plan.cost(row.tokens, len(row.lens))
                 self.assertEqual((cost["bytes"], cost["flops"]), (row.floor_bytes(), row.flops()), rows.key(row))
 
     def test_chunk_cost_of_a_full_gpu(self):

@@ -1,8 +1,10 @@
 """test_binding.py - python/gdn_jit without torch and without a GPU: its structs are the header's, its values reach
 the library."""
 
+import contextlib
 import copy
 import ctypes
+import gc
 import os
 import pathlib
 import pickle
@@ -14,6 +16,7 @@ import tempfile
 import types
 import unittest
 import unittest.mock
+import warnings
 
 import support
 
@@ -336,6 +339,14 @@ class Shapes(unittest.TestCase):
 
 
 class Calls(unittest.TestCase):
+    @contextlib.contextmanager
+    def assertNoWarnings(self):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            yield
+            gc.collect()
+        self.assertEqual([str(w.message) for w in said], [])
+
     def test_errors_carry_status_name_and_sentence(self):
         with context() as ctx, self.assertRaises(gdn_jit.GdnError) as caught:
             ctx.plan_prefill(ctx.target("NVIDIA H200"), **{**DESC, "head_dim_qk": 100})
@@ -375,7 +386,7 @@ class Calls(unittest.TestCase):
             log=lambda level, text: said.append((level, text)),
             log_level=abi.CONSTANTS["GDN_LOG_INFO"],
         ) as ctx:
-            ctx.plan_prefill(ctx.target("H200"), **DESC)
+            ctx.plan_prefill(ctx.target("H200"), **DESC).close()
         self.assertTrue(any("compile" in text for _, text in said), said)
 
     def test_paths_are_the_file_systems_bytes(self):
@@ -384,7 +395,7 @@ class Calls(unittest.TestCase):
             for folder in (os.fsencode(room) + b"/caf\xe9", room + "/caf\udce9", pathlib.Path(room, "caf\udce9")):
                 fake = pathlib.Path(os.environ["GDN_FAKE_NVRTC_PATH"])
                 with gdn_jit.Context(cache_dir=folder, flags="no_env", nvrtc_path=fake) as ctx:
-                    ctx.plan_prefill(ctx.target("H200"), **DESC)
+                    ctx.plan_prefill(ctx.target("H200"), **DESC).close()
                     self.assertEqual(ctx.cache_dir(), room + "/caf\udce9")
                     self.assertTrue(ctx.cache_entries())
                     self.assertTrue(all(os.path.isfile(entry["path"]) for entry in ctx.cache_entries()))
@@ -424,6 +435,38 @@ class Calls(unittest.TestCase):
                 closed(0)
         with self.assertRaisesRegex(ValueError, "the plan of this call is closed"):
             left(0)
+
+    def test_a_closed_plan_leaves_its_context(self):
+        with context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"]) as ctx:
+            for _ in range(3):
+                with ctx.plan_prefill(ctx.target("H200"), **DESC) as plan:
+                    self.assertEqual(len(ctx._plans), 1)
+                self.assertFalse(plan.handle)
+                self.assertEqual(len(ctx._plans), 0)
+            plan.close()  # again
+            with self.assertRaisesRegex(gdn_jit.GdnError, "plan"):
+                plan.load(0)
+
+    def test_what_was_not_closed_is_warned_of_and_left_alone(self):
+        """Nothing is unloaded from the garbage collector: kernels may be running."""
+        ctx = context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"])
+        with unittest.mock.patch.object(ctx, "lib", wraps=ctx.lib) as lib:
+            left, plan = (ctx.plan_prefill(ctx.target("H200"), **DESC) for _ in range(2))
+            with self.assertWarnsRegex(ResourceWarning, "a Plan was not closed.*until its context is closed"):
+                del plan
+            self.assertEqual((lib.gdn_plan_destroy.call_count, len(ctx._plans)), (0, 2))
+            ctx.close()
+            self.assertEqual((lib.gdn_plan_destroy.call_count, len(ctx._plans)), (2, 0))
+            self.assertFalse(left.handle)
+        with self.assertNoWarnings():
+            del left, ctx, lib
+        ctx = context()
+        handle = ctypes.c_void_p(ctx.handle.value)
+        with self.assertWarnsRegex(ResourceWarning, "a Context was not closed"):
+            del ctx
+        library.load().gdn_ctx_destroy(handle)  # was left alone
+        with self.assertNoWarnings(), self.assertRaises(TypeError):
+            gdn_jit.Context(no_member=1)
 
     def test_plan_load_and_execute_launch_once_with_the_tensors_addresses(self):
         driver = support.FakeDriver()
