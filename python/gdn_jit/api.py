@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 
-from . import abi, ctypes_abi, library, shapes, values
+from . import abi, ctypes_abi, library, nvrtc, shapes, values
 
 OPERATORS = {  # name -> struct prefix, plan and execute functions, whether execute takes a workspace
     "prefill": ("gdn_prefill", "gdn_plan_prefill", "gdn_execute_prefill"),
@@ -111,6 +111,9 @@ class Context:
     def __init__(self, log=None, bundle_dirs=(), **config):
         self.lib = library.load()
         self._struct = values.fill("gdn_config", config)
+        if self._struct.nvrtc_path is None:
+            found = nvrtc.path_for(not self._struct.flags & abi.CONSTANTS["GDN_CTX_NO_ENV"])
+            self._struct.nvrtc_path = values.c_text("nvrtc_path", found) if found else None
         dirs = values.c_texts("bundle_dirs", bundle_dirs)
         self._keep = [(ctypes.c_char_p * len(dirs))(*dirs)]
         if dirs:

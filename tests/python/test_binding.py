@@ -21,7 +21,7 @@ import warnings
 import support
 
 import gdn_jit
-from gdn_jit import abi, library, values
+from gdn_jit import abi, library, nvrtc, values
 
 import abi_layout
 
@@ -336,6 +336,64 @@ class Shapes(unittest.TestCase):
         room.is_cuda, room.device = False, "cpu"
         with self.assertRaisesRegex(ValueError, "workspace is on cpu"):
             arguments(room, None)
+
+
+class Wheels(unittest.TestCase):
+    """NVRTC of a pip environment: where nothing is named and the loader has none."""
+
+    CU13, CU12 = "nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
+
+    def setUp(self):
+        self.room = self.enterContext(tempfile.TemporaryDirectory())
+        self.enterContext(unittest.mock.patch.object(sys, "path", [self.room]))
+        self.enterContext(unittest.mock.patch.object(nvrtc, "NAMES", ("libnvrtc-none.so.13", "libnvrtc-none.so.12")))
+        self.enterContext(unittest.mock.patch.dict(os.environ))
+        os.environ.pop("GDN_JIT_NVRTC", None)
+
+    def enterContext(self, manager):  # of unittest only since Python 3.11
+        self.addCleanup(manager.__exit__, None, None, None)
+        return manager.__enter__()
+
+    def wheel(self, place, *beside):
+        file = pathlib.Path(self.room, place)
+        file.parent.mkdir(parents=True)
+        file.symlink_to(os.environ["GDN_FAKE_NVRTC_PATH"])
+        for name in beside:
+            (file.parent / name).touch()
+        return str(file)
+
+    def test_a_wheel_serves_a_context_that_is_named_none(self):
+        made = self.wheel(self.CU13)
+        for flags in ("no_env", 0):
+            with gdn_jit.Context(cache_dir="", flags=flags) as ctx, ctx.plan_prefill(ctx.target("H200"), **DESC):
+                self.assertEqual(ctx._struct.nvrtc_path, os.fsencode(made))
+                self.assertGreater(ctx.cache_stats()["compiles"], 0)
+
+    def test_what_is_named_comes_first(self):
+        made = self.wheel(self.CU13)
+        with context(nvrtc_path="/none/libnvrtc.so") as ctx:
+            self.assertEqual(ctx._struct.nvrtc_path, b"/none/libnvrtc.so")
+        os.environ["GDN_JIT_NVRTC"] = "/none/libnvrtc.so"
+        self.assertIsNone(nvrtc.path_for(True))
+        self.assertEqual(nvrtc.path_for(False), made)  # a context that does not read the environment
+
+    def test_what_the_loader_has_comes_before_a_wheel_unless_it_is_too_old(self):
+        made = self.wheel(self.CU13)
+        with unittest.mock.patch.object(nvrtc, "NAMES", ("none.so", os.environ["GDN_FAKE_NVRTC_PATH"])):
+            self.assertIsNone(nvrtc.path_for(True))
+            with unittest.mock.patch.object(nvrtc, "OLDEST", (99, 0)):
+                self.assertFalse(nvrtc.loader_has_one())
+                self.assertEqual(nvrtc.path_for(True), made)
+
+    def test_13_comes_before_12_and_12_7_not_at_all(self):
+        self.assertIsNone(nvrtc.path_for(True))
+        old = self.wheel(self.CU12, "libnvrtc-builtins.so.12.7")
+        self.assertIsNone(nvrtc.path_for(True))
+        builtins = pathlib.Path(old).with_name("libnvrtc-builtins.so.12.7")
+        builtins.rename(builtins.with_suffix(".8"))
+        self.assertEqual(nvrtc.path_for(True), old)
+        new = self.wheel(self.CU13, "libnvrtc-builtins.so.13.0")
+        self.assertEqual(nvrtc.path_for(True), new)
 
 
 class Calls(unittest.TestCase):
