@@ -22,22 +22,22 @@ OPERATORS = {  # name -> struct prefix, plan and execute functions, whether exec
 
 def current_stream():
     """torch's current stream as an integer; 0, the default stream, where torch is not loaded."""
+    return stream_of_call(None, None)
+
+
+def stream_of_call(gpu, stream):
+    """The stream of a call, torch's current one where that is None. A call goes to the current GPU, by its stream, so
+    tensors lie there; gpu: their ordinal, None where it is not known.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
-        return 0
-    return torch.cuda.current_stream().cuda_stream
-
-
-def check_current(gpu):
-    """A call goes to the current GPU, by its stream, so tensors lie there. gpu: their ordinal; None: not known."""
-    torch = sys.modules.get("torch")
-    if gpu is None or torch is None or not torch.cuda.is_available():
-        return
-    current = torch.cuda.current_device()
+        return 0 if stream is None else stream
+    current = None if gpu is None else torch.cuda.current_device()
     if gpu != current:
         raise ValueError(
             f"the tensors are on cuda:{gpu} and the current GPU is cuda:{current}: call under torch.cuda.device({gpu})"
         )
+    return torch.cuda.current_stream().cuda_stream if stream is None else stream
 
 
 SHAPES = {"prefill": shapes.prefill, "conv1d_qkv": shapes.conv1d_qkv}
@@ -174,8 +174,7 @@ class Context:
     def prefill_workspace_size(self, desc, stream=None):
         """Bytes of workspace with which prefill() of desc runs its fastest kernel; plans and loads on first use."""
         size = ctypes.c_size_t()
-        stream = current_stream() if stream is None else stream
-        desc = make_desc("prefill", desc)
+        desc, stream = make_desc("prefill", desc), stream_of_call(None, stream)
         self.lib.gdn_prefill_workspace_size(self.handle, ctypes.byref(desc), stream, ctypes.byref(size))
         return size.value
 
@@ -183,7 +182,7 @@ class Context:
         self._one_call("conv1d_qkv", "gdn_conv1d_qkv", desc, workspace, workspace_size, stream, args)
 
     def _one_call(self, op, function, desc, workspace, size, stream, args):
-        check_current(values.one_gpu({**args, "workspace": workspace}))
+        stream = stream_of_call(values.one_gpu({**args, "workspace": workspace}), stream)
         desc = make_desc(op, desc)
         struct = make_args(op, args, desc)
         getattr(self.lib, function)(
@@ -191,7 +190,7 @@ class Context:
             ctypes.byref(desc),
             ctypes.byref(struct),
             *workspace_arguments(function, workspace, size),
-            current_stream() if stream is None else stream,
+            stream,
         )
 
     def cache_stats(self):
@@ -302,25 +301,50 @@ class Plan:
 
 
 class Call:
-    """Arguments of one execute, taken once; holds the tensors, so that their memory stays."""
+    """Arguments of one execute, taken once; holds the tensors, so that their memory stays. One that is rebound is of
+    one thread at a time: rebind() writes what a call reads.
+    """
 
     def __init__(self, plan, workspace, workspace_size, args):
-        function = OPERATORS[plan.op][2]
-        self._keep = (plan, workspace, args)
-        self._struct = make_args(plan.op, args, plan.desc)
-        self._gpu = values.one_gpu({**args, "workspace": workspace})
-        self._function = getattr(plan.lib, function)
-        self._fixed = (
-            plan.handle,
-            ctypes.byref(self._struct),
-            *workspace_arguments(function, workspace, workspace_size),
-        )
+        self._plan, self._name = plan, OPERATORS[plan.op][2]
+        self._function, self._seen = getattr(plan.lib, self._name), {}
+        self._take({**args, "workspace": workspace, "workspace_size": workspace_size})
+
+    def _take(self, given):
+        """Checks it all, then keeps it: where something is refused the call stays what it was."""
+        args = {m: value for m, value in given.items() if m not in ("workspace", "workspace_size")}
+        struct, gpu = make_args(self._plan.op, args, self._plan.desc), values.one_gpu(given)
+        fixed = self._arguments(struct, given)
+        self._given, self._struct, self._gpu, self._fixed = given, struct, gpu, fixed
+
+    def _arguments(self, struct, given):
+        room = workspace_arguments(self._name, given["workspace"], given["workspace_size"])
+        return self._plan.handle, ctypes.byref(struct), *room
+
+    def rebind(self, **given):
+        """Takes other tensors or addresses for the next calls, by the keywords of bind(); what is not named stays, and
+        so does all of it where something is refused. A tensor like the one that was checked last (shape, strides,
+        dtype, device) is taken by its address; else everything is checked anew, and counts that nobody gave follow.
+        """
+        held = {**self._given, **given}
+        if not all(m in self._seen and self._seen[m] == values.layout_of(value) for m, value in given.items()):
+            self._take(held)
+            kinds = values.MEMBERS[OPERATORS[self._plan.op][0] + "_args"]
+            tensors = (m for m in held if m == "workspace" or kinds.get(m) == "gdn_devptr")
+            self._seen = {m: values.layout_of(held[m]) for m in tensors}
+            return self
+        addresses = {m: values.address_of(value) for m, value in given.items() if m != "workspace"}
+        if "workspace" in given:
+            self._fixed = self._arguments(self._struct, held)
+        for member, address in addresses.items():
+            setattr(self._struct, member, address)
+        self._given = held
+        return self
 
     def __call__(self, stream=None):
         if not self._fixed[0]:
             raise ValueError("the plan of this call is closed: bind the arguments to a plan that is not")
-        check_current(self._gpu)
-        self._function(*self._fixed, current_stream() if stream is None else stream)
+        self._function(*self._fixed, stream_of_call(self._gpu, stream))
 
 
 def _reference(op, desc, args):

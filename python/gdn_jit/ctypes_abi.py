@@ -6,6 +6,7 @@ are void pointers; a device address is an integer.
 """
 
 import ctypes
+import functools
 import re
 
 from . import abi
@@ -76,10 +77,16 @@ for _name, _members in abi.STRUCTS.items():
     STRUCTS[_name]._fields_ = [(member, type_of(kind)) for member, kind in _members]
 
 
-def new(name):
-    """A struct as its _INIT macro makes it; zeroed where it has none."""
+@functools.lru_cache(maxsize=None)
+def initial(name):
+    """Bytes of new()."""
     struct = STRUCTS[name]()
     for (member, _), value in zip(abi.STRUCTS[name], abi.INITS.get(name, ())):
         if value is not None:
             setattr(struct, member, ctypes.sizeof(struct) if value == "sizeof" else value)
-    return struct
+    return bytes(struct)
+
+
+def new(name):
+    """A struct as its _INIT macro makes it; zeroed where it has none."""
+    return STRUCTS[name].from_buffer_copy(initial(name))

@@ -36,10 +36,10 @@ def refuse(member, tensor, wanted):
 def leading(member, tensor, tail):
     """(tokens,) or (batch, tokens) of a tensor with `tail` behind them; heads and dim may be one index."""
     shape = tuple(tensor.shape)
-    for end in (tail, (prod(tail),)):
-        lead = shape[: len(shape) - len(end)]
-        if shape[len(lead) :] == end and len(lead) in ((1, 2) if end == tail else (1,)):
-            return lead
+    if shape[1:] == tail or shape[1:] == (prod(tail),):
+        return shape[:1]
+    if shape[2:] == tail:
+        return shape[:2]
     text = ", ".join(map(str, tail))
     return refuse(member, tensor, f"[tokens, {text}] or [batch, tokens, {text}]")
 
@@ -47,8 +47,9 @@ def leading(member, tensor, tail):
 def given_tensors(args, members):
     """Those of `members` that are tensors without a stride from the caller."""
     for member in members:
-        if values.is_tensor(args.get(member)) and not {f"{member}_strides", f"{member}_stride"} & set(args):
-            yield member, args[member]
+        tensor = args.get(member)
+        if values.is_tensor(tensor) and f"{member}_strides" not in args and f"{member}_stride" not in args:
+            yield member, tensor
 
 
 def check_tokens(args, tails):

@@ -5,6 +5,7 @@ Never imports torch: a tensor is what has data_ptr(), stride() and is_contiguous
 made contiguous behind the caller's back: a tensor that the contract does not take is a ValueError.
 """
 
+import functools
 import os
 
 from . import abi, ctypes_abi
@@ -87,19 +88,9 @@ def is_tensor(value):
     return hasattr(value, "data_ptr")
 
 
-def check_dtype(member, tensor, wanted):
-    """wanted: a member of gdn_dtype or gdn_index_type, or the name of a torch dtype."""
-    name = str(getattr(tensor, "dtype", ""))
-    if not name:
-        return
-    if isinstance(wanted, str):
-        right = name in (f"torch.{wanted}", "torch.bool" if wanted == "uint8" else None)
-    else:
-        enum, number = wanted
-        right = abi.ENUMS[enum].get((TORCH_DTYPES if enum == "gdn_dtype" else TORCH_INDICES).get(name)) == number
-        wanted = next((n for n, v in abi.ENUMS[enum].items() if v == number), str(number))
-    if not right:
-        raise ValueError(f"{member} is {name}, and the descriptor says {wanted}")
+def address_of(value):
+    """Of a tensor or an address; None is 0."""
+    return value.data_ptr() if is_tensor(value) else 0 if value is None else int(value)
 
 
 def rows_are_dense(tensor):
@@ -110,6 +101,13 @@ def rows_are_dense(tensor):
             return False
         step *= size
     return True
+
+
+def layout_of(value):
+    """All that a check of a tensor asks of it, so that one of the same needs none; of an address, that it is one."""
+    if is_tensor(value):
+        return value.shape, value.stride(), getattr(value, "dtype", None), getattr(value, "device", None)
+    return bool(value)
 
 
 def check_expanded(member, tensor):
@@ -135,23 +133,33 @@ def set_strides(struct, member, tensor):
         into.batch = strides[0]
 
 
-def set_layout(struct, members, member, tensor, given):
+@functools.lru_cache(maxsize=None)
+def strides_of(name, member):
+    """How struct `name` says a tensor's strides: (form, the member that does); (None, None): it has none for it."""
+    line = f"{member.removesuffix('_state')}_slot_stride"
+    forms = {"all": f"{member}_strides", "rows": f"{member}_stride", "lines": line}
+    return next(((form, stride) for form, stride in forms.items() if stride in MEMBERS[name]), (None, None))
+
+
+def set_layout(struct, name, member, tensor, given):
     """Strides that the struct has members for, unless the caller gave them; any other tensor must be dense."""
+    form, stride = strides_of(name, member)
+    taken, dense = stride in given, tensor.is_contiguous()
+    if dense:
+        if form == "rows" and not taken:
+            setattr(struct, stride, tensor.stride(0))
+        return
     if f"{member}_channel_stride" in given:
         return
-    line = f"{member.removesuffix('_state')}_slot_stride"
-    if not {f"{member}_strides", f"{member}_stride", line} & set(given):
+    if not taken:
         check_expanded(member, tensor)
-    if f"{member}_strides" in members:
-        if f"{member}_strides" not in given and not tensor.is_contiguous():
+    if form == "all":
+        if not taken:
             set_strides(struct, member, tensor)
-    elif f"{member}_stride" in members and (tensor.dim() == 1 or rows_are_dense(tensor)):
-        if f"{member}_stride" not in given:
-            setattr(struct, f"{member}_stride", tensor.stride(0))
-    elif line in members and rows_are_dense(tensor):
-        if line not in given and not tensor.is_contiguous():
-            setattr(struct, line, tensor.stride(0))
-    elif not tensor.is_contiguous():
+    elif form and (rows_are_dense(tensor) or (form == "rows" and tensor.dim() == 1)):
+        if not taken:
+            setattr(struct, stride, tensor.stride(0))
+    else:
         raise ValueError(
             f"{member} has strides {tuple(tensor.stride())}, which the struct has no member for: pass a contiguous "
             "tensor"
@@ -206,16 +214,15 @@ def fill(name, given):
     struct, members = ctypes_abi.new(name), MEMBERS[name]
     for member, value in given.items():
         kind = members.get(member)
-        if kind is None or member == "struct_size":
+        if kind == "gdn_devptr":
+            if is_tensor(value):
+                set_layout(struct, name, member, value, given)
+            value = address_of(value)
+        elif kind is None or member == "struct_size":
             known = ", ".join(m for m in members if m != "struct_size")
             raise TypeError(f"{name} has no member {member!r}; it has {known}")
-        if kind in abi.STRUCTS:
+        elif kind in abi.STRUCTS:
             value = ctypes_abi.STRUCTS[kind](**value) if isinstance(value, dict) else ctypes_abi.STRUCTS[kind](*value)
-        elif kind == "gdn_devptr":
-            if is_tensor(value):
-                set_layout(struct, members, member, value, given)
-                value = value.data_ptr()
-            value = 0 if value is None else int(value)
         else:
             value = scalar(name, member, kind, value)
         setattr(struct, member, value)
@@ -235,14 +242,33 @@ def wanted_dtype(name, desc, words):
     return MEMBERS[name][member], number
 
 
+def names_of_dtype(wanted):
+    """Names of the torch dtypes that `wanted` of wanted_dtype() stands for, and what the descriptor calls it."""
+    if isinstance(wanted, str):
+        return {f"torch.{wanted}"} | ({"torch.bool"} if wanted == "uint8" else set()), wanted
+    enum, number = wanted
+    said = next((name for name, value in abi.ENUMS[enum].items() if value == number), str(number))
+    torch_dtypes = TORCH_DTYPES if enum == "gdn_dtype" else TORCH_INDICES
+    return {dtype for dtype, name in torch_dtypes.items() if name == said}, said
+
+
+@functools.lru_cache(maxsize=64)
+def wanted_dtypes(name, raw):
+    """names_of_dtype() of each tensor of struct `name`; raw: bytes of the descriptor, which calls have few of."""
+    desc = ctypes_abi.STRUCTS[DESC_OF[name]].from_buffer_copy(raw)
+    return {member: names_of_dtype(wanted_dtype(DESC_OF[name], desc, words)) for member, words in DTYPES[name].items()}
+
+
 def check_tensors(name, given, desc, device):
     """Each tensor's dtype against what `desc`, the descriptor's struct, says, and whether it lies where it must."""
-    for member, wanted in DTYPES[name].items():
-        tensor = given.get(member)
-        if not is_tensor(tensor):
+    dtypes, on_gpu = wanted_dtypes(name, bytes(desc)), device == "cuda"
+    for member, tensor in given.items():
+        if member not in dtypes or not is_tensor(tensor):
             continue
-        check_dtype(member, tensor, wanted_dtype(DESC_OF[name], desc, wanted))
-        if getattr(tensor, "is_cuda", device == "cuda") != (device == "cuda"):
+        dtype, (right, said) = str(getattr(tensor, "dtype", "")), dtypes[member]
+        if dtype and dtype not in right:
+            raise ValueError(f"{member} is {dtype}, and the descriptor says {said}")
+        if getattr(tensor, "is_cuda", on_gpu) != on_gpu:
             raise ValueError(f"{member} is on {tensor.device}: this call takes tensors on {device}")
 
 
@@ -250,7 +276,8 @@ def one_gpu(given):
     """Ordinal of the GPU that all tensors lie on; None where none says."""
     found = {}
     for member, tensor in given.items():
-        ordinal = getattr(getattr(tensor, "device", None), "index", None) if is_tensor(tensor) else None
+        device = getattr(tensor, "device", None)
+        ordinal = None if device is None or not is_tensor(tensor) else getattr(device, "index", None)
         if ordinal is not None:
             found.setdefault(ordinal, member)
     if len(found) > 1:

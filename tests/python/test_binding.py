@@ -17,6 +17,7 @@ import types
 import unittest
 import unittest.mock
 import warnings
+import weakref
 
 import support
 
@@ -396,6 +397,126 @@ class Wheels(unittest.TestCase):
         self.assertEqual(nvrtc.path_for(True), new)
 
 
+class Rebinding(unittest.TestCase):
+    """Call.rebind(): the call that bind() would make of the same arguments, checked anew only where it must be."""
+
+    def setUp(self):
+        ctx = context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"])
+        self.addCleanup(ctx.close)
+        self.plan = ctx.plan_prefill(ctx.target("H200"), **DESC)
+
+    @staticmethod
+    def step(tokens=8, seqs=2):
+        """What an engine makes anew in each step."""
+        return dict(
+            q=tensor(tokens, 1, 64),
+            k=tensor(tokens, 1, 64),
+            v=tensor(tokens, 2, 64),
+            o=tensor(tokens, 2, 64),
+            g=tensor(tokens, 2),
+            slot_in=tensor(seqs),
+            cu_seqlens=tensor(seqs + 1),
+        )
+
+    def bound(self):
+        pool = tensor(5, 2, 64, 64)
+        self.held = dict(self.step(), initial_state=pool, final_state=pool, workspace=tensor(64))
+        return self.plan.bind(**self.held).rebind(q=self.held["q"])
+
+    def same(self, call, **given):
+        made = self.plan.bind(**given)
+        self.assertIs(call._fixed[1]._obj, call._struct)
+        self.assertEqual(bytes(call._struct), bytes(made._struct))
+        self.assertEqual((call._fixed[2:], call._gpu), (made._fixed[2:], made._gpu))
+
+    def test_it_is_the_call_that_bind_would_make(self):
+        call, held = self.bound(), self.held
+        pitched = support.HostTensor((8, 1, 64), "H", [0], stride=(128, 64, 1))
+        for given in (
+            self.step(),
+            self.step(12),
+            self.step(12, 4),
+            self.step(),
+            dict(q=pitched),
+            dict(q=support.HostTensor((8, 1, 64), "H", [0], stride=(128, 64, 1))),
+            dict(q=tensor(8, 1, 64), workspace=tensor(64)),
+            dict(workspace=tensor(128)),
+            dict(workspace=tensor(128)),
+            dict(slot_in=None),
+            dict(slot_in=None, scale=0.5),
+            dict(beta=tensor(8, 2)),
+            dict(initial_state=256, final_state=256),
+            dict(initial_state=512, final_state=0),
+            dict(num_tokens=7),
+            dict(k=256, cu_seqlens=512, num_seqs=2),
+            dict(k=1024, cu_seqlens=2048),
+        ):
+            held.update(given)
+            self.assertIs(call.rebind(**given), call)
+            self.same(call, **held)
+
+    def test_like_tensors_are_taken_unchecked_and_others_are_not(self):
+        call = self.bound()
+        for given, checks in (
+            (self.step(), 0),
+            (dict(workspace=tensor(64)), 0),
+            (self.step(9), 1),
+            (self.step(9), 0),
+            (dict(slot_in=256), 1),
+            (dict(slot_in=512), 0),
+            (dict(slot_in=0), 1),
+            (dict(num_tokens=8), 1),
+        ):
+            with unittest.mock.patch.object(gdn_jit.api, "make_args", wraps=gdn_jit.api.make_args) as made:
+                call.rebind(**given)
+            self.assertEqual(made.call_count, checks, given)
+
+    def test_what_is_refused_leaves_the_call_as_it_was(self):
+        call = self.bound()
+        expanded = support.HostTensor((8, 1, 64), "H", [0], stride=(0, 64, 1))
+        far = on(1, (8, 1, 64))
+        for wanted, given in (
+            ("k has shape", dict(k=tensor(7, 1, 64))),
+            ("num_tokens 9", dict(q=tensor(9, 1, 64))),  # of those that were not named
+            ("q is expanded", dict(q=expanded)),
+            ("q is torch.int8", dict(q=support.HostTensor((8, 1, 64), "H", dtype="torch.int8"))),
+            ("q on cuda:1 and k on cuda:0", dict(q=far, k=on(0, (8, 1, 64)))),
+            ("num_seqs", dict(cu_seqlens=256)),
+            ("workspace_size", dict(workspace=256)),
+        ):
+            with self.subTest(wanted), self.assertRaisesRegex((ValueError, TypeError), wanted):
+                call.rebind(**{"g": tensor(8, 2), **given})
+            self.same(call, **self.held)
+        with self.assertRaisesRegex(TypeError, "no member 'queue'"):
+            call.rebind(queue=3)
+        with self.assertRaisesRegex(ValueError, "invalid literal"):
+            call.rebind(q=256, num_tokens=8).rebind(q="near")
+        self.same(call, **{**self.held, "q": 256, "num_tokens": 8})
+
+    def test_it_holds_its_tensors_and_no_earlier_ones(self):
+        call = self.bound()
+        self.held = None
+        for tokens in (8, 8, 9, 9):
+            step = self.step(tokens)
+            alive = [weakref.ref(t) for t in step.values()]
+            call.rebind(**step)
+            del step
+            self.assertTrue(all(ref() for ref in alive))
+            call.rebind(**self.step(tokens))
+            self.assertFalse(any(ref() for ref in alive))
+
+    def test_a_call_asks_once_whether_there_is_a_gpu(self):
+        """torch asks the CUDA runtime each time."""
+        call, cuda = self.bound(), unittest.mock.Mock()
+        call._function = unittest.mock.Mock()
+        cuda.current_stream().cuda_stream = 77
+        with unittest.mock.patch.dict(sys.modules, torch=types.SimpleNamespace(cuda=cuda)):
+            call()
+            call(5)
+        self.assertEqual([made.args[-1] for made in call._function.call_args_list], [77, 5])
+        self.assertEqual(cuda.is_available.call_count, 2)
+
+
 class Calls(unittest.TestCase):
     @contextlib.contextmanager
     def assertNoWarnings(self):
@@ -548,8 +669,13 @@ class Calls(unittest.TestCase):
             call()
             call()
             self.assertEqual(driver.num_launches(), 2)
+            call.rebind(q=96, o=112)()
+            call.rebind(q=128, o=144)()
+            self.assertEqual(driver.num_launches(), 4)
+            with self.assertRaisesRegex(gdn_jit.GdnError, "num_tokens"):
+                call.rebind(num_tokens=65)()
             ctx.prefill(DESC, workspace=256, workspace_size=1 << 30, num_tokens=8, num_seqs=1, **tensors)
-            self.assertEqual(driver.num_launches(), 3)
+            self.assertEqual(driver.num_launches(), 5)
             with self.assertRaisesRegex(gdn_jit.GdnError, "num_tokens"):
                 plan.execute(workspace=256, workspace_size=plan.workspace_size, num_tokens=65, num_seqs=1, **tensors)
 
