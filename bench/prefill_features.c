@@ -54,7 +54,7 @@ static const struct feature features[] = {
 static const struct {
     const char *name;
     int32_t seqs, len;
-} shapes[] = { { "4x8192_16_32", 4, 8192 }, { "1x1024_16_32", 1, 1024 } };
+} shapes[] = { { "4x8192_16_32", 4, 8192 }, { "1x4096_16_32", 1, 4096 }, { "1x1024_16_32", 1, 1024 } };
 
 /* ---- inputs ------------------------------------------------------------------------------------------------------------ */
 
@@ -148,9 +148,15 @@ static void set_states(gdn_prefill_args *a, const struct feature *f, int32_t seq
     if (f->slots) a->slot_in = cu_upload(lines, sizeof lines);
 }
 
+/* Rows of the call: where padding is made zeros, as many again as the sequences have. */
+static int64_t capacity_of(const struct feature *f, int32_t seqs, int32_t len)
+{
+    return (int64_t)seqs * len * (f->flags & GDN_PREFILL_ZERO_PADDING ? 2 : 1);
+}
+
 static gdn_prefill_args args_for(const struct feature *f, int32_t seqs, int32_t len)
 {
-    const size_t t = (size_t)seqs * (size_t)len;
+    const size_t t = (size_t)capacity_of(f, seqs, len);
     gdn_prefill_args a = GDN_PREFILL_ARGS_INIT;
     a.q = upload_rows(t * HK, 1, 1, 1), a.k = upload_rows(t * HK, 1, 1, 2), a.v = upload_rows(t * HV, 1, 0, 3);
     a.o = cu_alloc(t * HV * DIM * 2);
@@ -197,14 +203,14 @@ static struct bench_times time_calls(const gdn_plan *plan, const gdn_prefill_arg
 
 static void run(const char *shape, int32_t seqs, int32_t len, const struct feature *f, double *base)
 {
-    const int64_t tokens = (int64_t)seqs * len;
+    const int64_t tokens = (int64_t)seqs * len, capacity = capacity_of(f, seqs, len);
     static gdn_prefill_args args[MAX_SETS];
     char list[64];
     int32_t starts[MAX_SEQS + 1];
     gdn_cost cost = GDN_COST_INIT;
     struct bench_line line = bench_line_init();
-    gdn_plan *plan = plan_for(f, tokens, seqs);
-    char *params = bench_params(plan, tokens, seqs);
+    gdn_plan *plan = plan_for(f, capacity, seqs);
+    char *params = bench_params(plan, capacity, seqs);
     GDN(gdn_plan_cost(plan, tokens, seqs, &cost));
     const int sets = bench_rotation(cost.bytes);
     for (int i = 0; i < sets; ++i)
@@ -212,7 +218,7 @@ static void run(const char *shape, int32_t seqs, int32_t len, const struct featu
     snprintf(list, sizeof list, "[\"final_state\",\"%s\"]", f->name);
     line.op = "gdn_prefill", line.impl = bench_impl(params), line.name = shape, line.dtype = "bf16";
     fill_starts(starts, seqs, len);
-    line.num_seqs = seqs, line.tokens = line.capacity = tokens, line.cu_seqlens = starts;
+    line.num_seqs = seqs, line.tokens = tokens, line.capacity = capacity, line.cu_seqlens = starts;
     line.hq = line.hk = HK, line.hv = HV, line.dk = line.dv = DIM, line.h0 = 1;
     line.state_dtype = f->state_type == GDN_F32 ? "f32" : "bf16", line.layout = f->head_major ? "htd" : "thd";
     line.gates = "decay", line.features = list, line.method = "graph", line.l2 = "cold", line.params = params;

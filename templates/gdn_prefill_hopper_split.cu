@@ -90,6 +90,12 @@ __device__ __forceinline__ int begin(const prefill_params &p, u32 rank)
     return ticket;
 }
 
+/* By the CTA that has no S, whose last warp has nothing to do before there is an image, or an O. */
+__device__ __forceinline__ void zero_padding_of(const prefill_params &p, u32 rank, int lane)
+{
+    if (rank != CHAIN_RANK) zero_share(p, blockIdx.x / 2, gridDim.x / 2, lane);
+}
+
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_hopper_split(const __grid_constant__ prefill_params p)
 {
@@ -101,15 +107,19 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(spec::THR
     const bool produces = number < 0, has_state = rank == CHAIN_RANK;
     Strip w; /* of the recurrence; halves of a head are beside each other */
     w.half = number % PARTS;
-    if (warp == 3) zero_share(p, lane);
-    if (produces ? p.num_seqs == 0 : number / PARTS / p.num_heads >= p.num_seqs) return; /* there was nothing but padding */
-    if (!produces) {
+    bool idle = produces ? p.num_seqs == 0 : number / PARTS / p.num_heads >= p.num_seqs; /* there is nothing but padding */
+    if (!produces && !idle) {
         (Work &)w = make_work(p, number / PARTS / p.num_heads, number / PARTS % p.num_heads);
-        if (w.inert) return;
+        idle = w.inert;
+    }
+    if (idle) {
+        if (warp == 3) zero_padding_of(p, rank, lane);
+        return;
     }
     if (produces) {
         if (group == 0) {
             give_registers<spec::PRODUCER_REGISTERS>();
+            if (warp == 3) zero_padding_of(p, rank, lane);
             produce(p, 2 * ticket + (int)rank, warp, lane);
         } else {
             take_registers<spec::AUX_REGISTERS>();
@@ -117,6 +127,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(spec::THR
         }
     } else if (group == 0) {
         give_registers<spec::PRODUCER_REGISTERS>();
+        if (warp == 3) zero_padding_of(p, rank, lane);
         if (has_state)
             feed_chain(p, w, warp, lane);
         else

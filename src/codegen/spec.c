@@ -373,7 +373,8 @@ static gdn_status prefill_grid(const struct gdni_spec *spec, const struct gdni_p
                         "num_seqs is %lld: with %d heads that passes %d items, as many as CUDA's largest grid leaves; split "
                         "the batch",
                         (long long)num_seqs, problem->num_heads, MAX_GRID_X - num_sms);
-    const bool persistent = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER && ctas > num_sms;
+    const bool zeroes = spec->zero_padding; /* and all SMs have a share of that, which is one warp's work */
+    const bool persistent = spec->kernel == GDNI_KERNEL_PREFILL_HOPPER && (ctas > num_sms || zeroes);
     const int cluster = spec->params.cluster_ctas == 2 ? 2 : 1, whole = num_sms / cluster * cluster;
     grid[0] = persistent ? (uint32_t)(whole ? whole : cluster) : (uint32_t)ctas;
     return GDN_OK;

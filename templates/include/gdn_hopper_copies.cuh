@@ -64,10 +64,18 @@ __device__ __forceinline__ void store_rows(u32 tile, u16 *to, i64 stride, int ro
     }
 }
 
-/* This CTA's share of the rows of o that no sequence has, if they are to be zeros: of any (n, head). By one warp. */
-__device__ __forceinline__ void zero_share(const prefill_params &p, int lane)
+/*
+ * Share number `share` of `shares` of the rows of o that no sequence has, if they are to be zeros. By one warp, of two heads at
+ * a time; all CTAs have one, whatever their items are.
+ */
+__device__ __forceinline__ void zero_share(const prefill_params &p, int share, int shares, int lane)
 {
-    if constexpr (spec::ZERO_PADDING)
-        for (int index = blockIdx.x; index < max(p.num_seqs, 1) * p.num_heads; index += gridDim.x)
-            zero_padding<D>(p, index / p.num_heads, index % p.num_heads, 0, lane, 32);
+    static_assert(D / 8 == 16, "half a warp a row");
+    if constexpr (spec::ZERO_PADDING) {
+        if (!p.cu_seqlens) return;
+        const i64 row = first_of_padding(p) + share;
+        u16 *o = (u16 *)p.o + lane / 16 * p.o_head_stride + lane % 16 * 8;
+        for (int head = lane / 16; head < p.num_heads; head += 2, o += 2 * p.o_head_stride)
+            zero_rows(p, o, row, shares);
+    }
 }

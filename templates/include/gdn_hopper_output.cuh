@@ -17,7 +17,7 @@
 __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
 {
     u32 parity = 0;
-    zero_share(p, lane); /* while there is nothing else to do */
+    zero_share(p, blockIdx.x, gridDim.x, lane); /* while there is nothing else to do */
     for (int number = 0;; ++number) {
         const Item item = published(p, number);
         if (item.n < 0) break;

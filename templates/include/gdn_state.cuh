@@ -86,8 +86,8 @@ __device__ __forceinline__ StateAt<void> final_state(const prefill_params &p, i6
 }
 
 /*
- * A walk over one sequence's checkpoints. Rows { sequence, token_end, slot } are sorted, negative sequences last, so that a
- * binary search finds the first one; inert rows are stepped over.
+ * A walk over one sequence's checkpoints, by a warp, all of whose lanes know the same. Rows { sequence, token_end, slot } are
+ * sorted, negative sequences last, so that a search finds the first one; inert rows are stepped over.
  */
 struct Checkpoints {
     int row;
@@ -97,16 +97,11 @@ struct Checkpoints {
     Checkpoints() = default;
     __device__ __forceinline__ Checkpoints(const prefill_params &p, const Sequence &s, int n)
     {
-        int low = 0, high = p.checkpoints ? p.num_checkpoints : 0;
-        while (low < high) {
-            const int middle = low + (high - low) / 2;
-            if ((u64)p.checkpoints[3ll * middle] < (u64)n)
-                low = middle + 1;
-            else
-                high = middle;
+        chunk = -1;
+        if constexpr (spec::CHECKPOINTS) {
+            row = first_of(p, n);
+            settle(p, s, n);
         }
-        row = low;
-        settle(p, s, n);
     }
     /* On to the next live row. */
     __device__ __forceinline__ void advance(const prefill_params &p, const Sequence &s, int n)
@@ -116,6 +111,21 @@ struct Checkpoints {
     }
 
   private:
+    /* 32 rows are looked at at a time: a call's first chunk waits for it. */
+    __device__ __forceinline__ static int first_of(const prefill_params &p, int n)
+    {
+        const int count = p.checkpoints ? p.num_checkpoints : 0, lane = threadIdx.x % 32;
+        i64 before = 0, step = 1; /* rows known to be of sequences before n; of the next step * 32 the last may be */
+        while (step * 32 < count)
+            step *= 32;
+#pragma unroll 1
+        for (; step > 0; step /= 32) {
+            const i64 last = before + step * (lane + 1) - 1;
+            before += step * __popc(__ballot_sync(~0u, last < count && (u64)p.checkpoints[3 * last] < (u64)n));
+        }
+        return (int)before;
+    }
+
     __device__ __forceinline__ void settle(const prefill_params &p, const Sequence &s, int n)
     {
         chunk = -1;
