@@ -322,8 +322,8 @@ __device__ __forceinline__ void load_state(float (&S)[KEY_BLOCKS][4], const Stat
 #pragma unroll
     for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            S[n][i] = from.load(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1));
+        for (int i = 0; i < 4; i += 2)
+            from.load_pair(S[n][i], S[n][i + 1], 8 * n + 2 * t, dv0 + g + 4 * i);
 }
 
 __device__ __forceinline__ void save_state(const float (&S)[KEY_BLOCKS][4], const StateAt<void> &to, int dv0, int lane)
@@ -332,8 +332,8 @@ __device__ __forceinline__ void save_state(const float (&S)[KEY_BLOCKS][4], cons
 #pragma unroll
     for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            to.store(8 * n + 2 * t + (i & 1), dv0 + g + 8 * (i >> 1), S[n][i]);
+        for (int i = 0; i < 4; i += 2)
+            to.store_pair(8 * n + 2 * t, dv0 + g + 4 * i, S[n][i], S[n][i + 1]);
 }
 
 /* Operand A of k-step s from packed accumulator blocks 2 s and 2 s + 1. */

@@ -204,8 +204,8 @@ __device__ __forceinline__ void load_state(KeyPart &S, const StateAt<const void>
 #pragma unroll
         for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                S[m][n][i] = from.load(dk0 + 8 * n + 2 * t + (i & 1), dv0 + 16 * m + g + 8 * (i >> 1));
+            for (int i = 0; i < 4; i += 2)
+                from.load_pair(S[m][n][i], S[m][n][i + 1], dk0 + 8 * n + 2 * t, dv0 + 16 * m + g + 4 * i);
 }
 
 __device__ __forceinline__ void save_state(const KeyPart &S, const StateAt<void> &to, int dk0, int dv0, int lane)
@@ -216,6 +216,6 @@ __device__ __forceinline__ void save_state(const KeyPart &S, const StateAt<void>
 #pragma unroll
         for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                to.store(dk0 + 8 * n + 2 * t + (i & 1), dv0 + 16 * m + g + 8 * (i >> 1), S[m][n][i]);
+            for (int i = 0; i < 4; i += 2)
+                to.store_pair(dk0 + 8 * n + 2 * t, dv0 + 16 * m + g + 4 * i, S[m][n][i], S[m][n][i + 1]);
 }
