@@ -39,6 +39,7 @@
 #include "gdn_state.cuh"
 #include "gdn_tile.cuh"
 #include "gdn_types.cuh"
+#include "gdn_work.cuh"
 
 namespace {
 
@@ -66,13 +67,7 @@ static_assert((2 * STAGES + 2 * TP_STAGES + 1) * 8 <= BAR_BYTES, "barriers fit")
 
 enum { BAR_INVERSE = 1, BAR_NORMS = 2 }; /* named barriers: the two inverse warps; norms of k are there */
 
-/*
- * One stage of shared memory. Gates: c_i (log2) as a float and what the float leaves out, e_i, d_i, beta_i. Under strong decay
- * c_i reaches thousands, where half a float's ulp would be an error of up to 2^-11 in G_ij of neighbours.
- *
- * With in-kernel norms, decay_in holds r of k until T and P are made, then r e; decay_out then is r d. log_decay_rest, which
- * nobody needs by then, holds e times r of q.
- */
+/* One stage of shared memory. */
 struct Stage : GateArrays {
     Tile<DK> k, q;
     Tile<BV> v;
@@ -123,25 +118,22 @@ struct Shared {
     }
 };
 
-/* What this CTA works on. */
-struct Work : Sequence {
-    int seq, head, block;
-    int chunks;
+/* What this CTA works on: BLOCK_DV value columns of it. */
+struct Strip : Work {
+    int block;
 };
 
-__device__ __forceinline__ Work find_work(const prefill_params &p)
+__device__ __forceinline__ Strip find_strip(const prefill_params &p)
 {
     constexpr int BLOCKS = DV / BV;
-    Work w;
+    Strip w;
     w.block = blockIdx.x % BLOCKS;
     w.head = (blockIdx.x / BLOCKS) % p.num_heads;
     w.seq = blockIdx.x / BLOCKS / p.num_heads;
-    if (spec::ZERO_PADDING && p.num_seqs == 0) {
+    if (spec::ZERO_PADDING && p.num_seqs == 0)
         w.inert = true; /* nothing but padding */
-        return w;
-    }
-    (Sequence &)w = find_sequence(p, w.seq);
-    w.chunks = w.len / C + (w.len % C != 0); /* not (len + C - 1) / C: len may be near 2^31 */
+    else
+        (Work &)w = make_work(p, w.seq, w.head);
     return w;
 }
 
@@ -193,7 +185,7 @@ struct Sources {
         return (const u16 *)tensor + first + Share<COLUMNS>::row(load_warp, lane) * stride +
                lane % Share<COLUMNS>::PIECES * 8;
     }
-    __device__ __forceinline__ Sources(const prefill_params &p, const Work &w, int load_warp, int lane)
+    __device__ __forceinline__ Sources(const prefill_params &p, const Strip &w, int load_warp, int lane)
     {
         const int hq = head_of(w.head, p.q_div, p.q_mod), hk = head_of(w.head, p.k_div, p.k_mod);
         const int hv = head_of(w.head, p.v_div, p.v_mod);
@@ -285,7 +277,7 @@ __device__ __forceinline__ void aux_chunk(const Stage &stage, const Output &out,
 }
 
 /* aux_warp: 0, 1 inverse; 2, 3 scores and loads. */
-__device__ __forceinline__ void aux_role(const prefill_params &p, const Work &w, const Shared &sm, int aux_warp,
+__device__ __forceinline__ void aux_role(const prefill_params &p, const Strip &w, const Shared &sm, int aux_warp,
                                          int lane)
 {
     const bool scores = aux_warp >= AUX_WARPS - LOAD_WARPS;
@@ -542,7 +534,7 @@ __device__ __forceinline__ void state_chunk(float (&S)[KEY_BLOCKS][4], const Sta
     store_output(out, stage.v, column0, o, o_stride, rows, lane);
 }
 
-__device__ __forceinline__ void state_role(const prefill_params &p, const Work &w, const Shared &sm, int warp, int lane)
+__device__ __forceinline__ void state_role(const prefill_params &p, const Strip &w, const Shared &sm, int warp, int lane)
 {
     const int column0 = 16 * warp, dv0 = w.block * BV + column0;
     u16 *o = (u16 *)p.o + row_offset(w, w.head, p.o_batch_stride, p.o_token_stride, p.o_head_stride) + dv0;
@@ -592,7 +584,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, 1)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (threadIdx.x == 0) init_barriers(sm);
     wait_for_previous_kernel();
-    const Work w = find_work(p);
+    const Strip w = find_strip(p);
     if constexpr (spec::ZERO_PADDING) zero_padding<BV>(p, w.seq, w.head, w.block * BV, threadIdx.x, spec::THREADS);
     if (w.inert) return;
     __syncthreads();

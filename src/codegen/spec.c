@@ -9,8 +9,8 @@
 #include "base/error.h"
 
 #define PREFILL_HEADERS                                                                                                \
-    "gdn_types.cuh", "gdn_launch.cuh", "gdn_sequence.cuh", "gdn_gates.cuh", "gdn_state.cuh", "gdn_warp.cuh",           \
-        "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", "gdn_norms.cuh", "gdn_chunk_tp.cuh"
+    "gdn_types.cuh", "gdn_launch.cuh", "gdn_sequence.cuh", "gdn_work.cuh", "gdn_gates.cuh", "gdn_state.cuh",           \
+        "gdn_warp.cuh", "gdn_ptx_mbar.cuh", "gdn_tile.cuh", "gdn_range.cuh", "gdn_norms.cuh", "gdn_chunk_tp.cuh"
 static const char *const prefill_headers[] = { PREFILL_HEADERS, NULL };
 static const char *const split_headers[] = {
     PREFILL_HEADERS,
@@ -60,6 +60,7 @@ static const char *const hopper_headers[] = {
 };
 static const char *const hopper_split_headers[] = {
     HOPPER_HEADERS,
+    "gdn_work.cuh",
     "gdn_images.cuh",
     "gdn_hopper_table.cuh",
     "gdn_hopper_shared.cuh",

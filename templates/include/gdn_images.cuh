@@ -6,9 +6,9 @@
 
 #include "gdn_flags.cuh"
 #include "gdn_params.cuh"
-#include "gdn_sequence.cuh"
 #include "gdn_spec.cuh"
 #include "gdn_types.cuh"
+#include "gdn_work.cuh"
 
 /*
  * Images lie by rows: sequence n begins at row first_token / chunk + n, which leaves it ceil(len / chunk) rows whatever the
@@ -18,22 +18,6 @@ __device__ __forceinline__ i64 first_image_row(const prefill_params &p, int seq)
 {
     const i64 token = p.cu_seqlens ? load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, seq) : seq * p.uniform_len;
     return token / spec::CHUNK + seq;
-}
-
-/* A sequence and a state head. */
-struct Work : Sequence {
-    int seq, head;
-    int chunks;
-};
-
-__device__ __forceinline__ Work make_work(const prefill_params &p, int seq, int head)
-{
-    Work w;
-    (Sequence &)w = find_sequence(p, seq);
-    w.seq = seq;
-    w.head = head;
-    w.chunks = w.len / spec::CHUNK + (w.len % spec::CHUNK != 0); /* not rounded up by a sum: len may be near 2^31 */
-    return w;
 }
 
 __device__ __forceinline__ i64 image_index(const prefill_params &p, int head, i64 row)

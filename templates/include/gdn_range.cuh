@@ -46,15 +46,12 @@ __device__ __forceinline__ float inverse_scale(float s)
     return __uint_as_float((254u << 23) - __float_as_uint(s));
 }
 
+/* As of a tile in one piece (gdn_warp.cuh). */
 template <int BLOCKS> __device__ __forceinline__ void scale_rows(float (&x)[BLOCKS][4], float lo, float hi)
 {
 #pragma unroll
-    for (int n = 0; n < BLOCKS; ++n) {
-        x[n][0] *= lo;
-        x[n][1] *= lo;
-        x[n][2] *= hi;
-        x[n][3] *= hi;
-    }
+    for (int n = 0; n < BLOCKS; ++n)
+        scale_rows(x[n], lo, hi);
 }
 
 template <int BLOCKS>
