@@ -16,6 +16,9 @@ constexpr float LOG2E = 1.4426950408889634f;
  */
 constexpr float LOG2_DECAY_MIN = -150.0f;
 
+/* From a_log = 88.4 on a rate would be -infinity, and times RAW_NO_DECAY's softplus, which is 0, no number. */
+constexpr float LOWEST_RATE = -0x1.fffffep127f;
+
 /* A gate as it lies in memory. Not a number, so that nobody computes with it, or waits for its load, too early. */
 struct RawGate {
     u32 bits;
@@ -56,7 +59,8 @@ __device__ __forceinline__ float rcp_approx(float x)
 /*
  * log(1 + e^x) = max(x, 0) + log1p(a), a = e^-|x|, and log1p(a) = 2 atanh(s), s = a / (2 + a) <= 1/3, by seven terms: without
  * branches, and within 2e-6 of itself down to x = -40, where lg2.approx(1 + a) has no digit left. Above 20 it is x, as the
- * engines' threshold says. A NaN stays one.
+ * engines' threshold says; below -87 it is 0. A NaN stays one. conv1d-QKV has branches and log1pf (gdn_conv_gates.cuh), whose
+ * last bits are others.
  */
 __device__ __forceinline__ float softplus(float x)
 {
@@ -86,6 +90,7 @@ struct GateReader {
     {
         if constexpr (spec::GATE_LOGITS) {
             rate = p.g ? -LOG2E * expf(p.a_log[head]) : 0.0f;
+            rate = rate < LOWEST_RATE ? LOWEST_RATE : rate; /* a NaN stays one, as below */
             bias = p.dt_bias ? p.dt_bias[head] : 0.0f;
         }
         advance(p, token);

@@ -3,6 +3,7 @@
  */
 #include "gdn_contract.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,10 +303,11 @@ static double draw_decay(struct maker *m, int64_t i)
     }
 }
 
-/* The logit whose softplus, times rate, is -g: rate = exp(a_log). */
+/* The logit whose softplus, times rate, is -g: rate = exp(a_log). Any forgets everything where float32 has no such rate. */
 static double logit_of(double g, double rate)
 {
     const double s = -g / rate;
+    if (rate > (double)FLT_MAX) return 0;
     if (!(s > 0)) return -30;
     return s > 20 ? fmin(s, 1e4) : log(expm1(s));
 }
@@ -317,12 +319,14 @@ static double decay_meant(const struct gate *gate, double raw, double a_log, dou
     return gate->kind == GDN_GATE_LINEAR ? log(raw) : -exp(a_log) * softplus(raw + bias);
 }
 
+/* Of several heads the last one's rate is infinite in float32. */
 static void make_logit_weights(struct maker *m, float *a_log, float *bias)
 {
     struct contract_call *c = m->c;
     struct contract_image *a = add_image(c, "a_log", (size_t)c->heads * 4, false);
     for (int h = 0; h < c->heads; ++h)
         a_log[h] = (float)rng_between(&m->rng, -1, 2.7), bias[h] = 0;
+    if (c->heads > 1) a_log[c->heads - 1] = 89;
     memcpy(a->data, a_log, (size_t)c->heads * 4);
     c->args.a_log = address(a->data);
     if (!m->gate.bias) return;
