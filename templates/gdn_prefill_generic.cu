@@ -178,6 +178,7 @@ __device__ __forceinline__ Gates next_gates(GateReader &from, const prefill_para
 struct Sources {
     const u16 *q, *k, *v;
 
+    Sources() = default;
     template <int COLUMNS>
     __device__ __forceinline__ static const u16 *piece(const void *tensor, i64 first, i64 stride, int load_warp,
                                                        int lane)
@@ -204,12 +205,21 @@ struct Sources {
     }
 };
 
-/* The load warps' own state: where the next chunk comes from, and its gates, fetched a chunk early. */
+/* The load warps' own state: where the next chunk comes from, and, of the first, its gates, fetched a chunk early. */
 struct Loader {
     Sources from;
     GateReader reader;
     Gates gates;
     int chunk; /* next to load */
+
+    Loader() = default;
+    __device__ __forceinline__ Loader(const prefill_params &p, const Strip &w, int load_warp, int lane)
+        : from(p, w, load_warp, lane), chunk(0)
+    {
+        if (load_warp != 0) return;
+        reader = GateReader(p, w, w.head, 2 * lane);
+        gates = next_gates(reader, p, w, 0, lane);
+    }
 };
 
 /* One load warp's share of the next chunk: half of the rows of each tile, and the gates when it is the first. */
@@ -282,8 +292,8 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, const Strip &w
 {
     const bool scores = aux_warp >= AUX_WARPS - LOAD_WARPS;
     const int high = 3 - (aux_warp & 1);
-    Loader next = { Sources(p, w, aux_warp & 1, lane), GateReader(p, w, w.head, 2 * lane), {}, 0 };
-    next.gates = next_gates(next.reader, p, w, 0, lane);
+    Loader next;
+    if (scores) next = Loader(p, w, aux_warp & 1, lane);
     Ring<STAGES> fill = { 0, 1 }, use = { 0, 0 };
     Ring<TP_STAGES> out = { 0, 1 };
     for (int chunk = -LOOKAHEAD; chunk < w.chunks; ++chunk) {
