@@ -4,6 +4,9 @@
  *
  *     g    = -exp(a_log) * softplus(a + dt_bias)        softplus(x) = log(1 + e^x), and x above 20
  *     beta = 1 / (1 + exp(-b))
+ *
+ * Prefill makes gates of the same logits (GDN_GATE_LOGITS, GDN_BETA_LOGITS) by other instructions (gdn_gates.cuh): of other
+ * last bits, and far below 0 softplus there is 0.
  */
 #pragma once
 
