@@ -1,0 +1,51 @@
+/*
+ * cuts.cu - cuts calls as the Hopper kernel does, from samples that are made up: gdn_hopper_cuts.cuh is the template's own. The
+ * grid is the SMs that are dealt out, the first CTA's one warp does all. test_cuts.c looks at the cuts.
+ */
+#include "gdn_spec.cuh"
+
+#include "gdn_hopper_cuts.cuh"
+#include "gdn_params.cuh"
+#include "host_gpu/cuts.h"
+
+static_assert(PARTS == 1 && CUT_LANES == MOST_CUTS && CUT_NUMBERS > (int)NO_PAIR, "the test counts as the kernel does");
+
+__device__ void put_sample(const cut_case &c, int lane)
+{
+    const auto &s = c.sampled[lane];
+    if (lane < c.num_pairs)
+        store_shared(sampled(lane), __float_as_uint(s.chunks), __float_as_uint(s.by_gates), __float_as_uint(s.by_keys), 0u);
+    if (lane == 0) store_shared(at(LISTS_AT) + BY_GATES, 0u);
+    __syncwarp();
+}
+
+__device__ void take_cuts(cut_case &c, int lane)
+{
+    const int partitions = (int)load_shared_u32(at(LISTS_AT) + BY_GATES);
+    c.num_partitions = partitions;
+    if (partitions == 0) return;
+    const u32 word = cut_word(lane);
+    c.pair[lane].base = cut_base(word);
+    c.pair[lane].count = cut_count(word);
+    for (int i = 0; i <= cut_count(word) && lane < c.num_pairs; ++i)
+        c.begin[cut_base(word) + lane + i] = cut_begin(word, i, (int)c.sampled[lane].chunks);
+    for (int i = 0; i < min(partitions, CUT_NUMBERS); ++i)
+        c.owner[i] = pair_of(i, lane);
+}
+
+extern "C" __global__ void cuts(const __grid_constant__ cuts_params cases)
+{
+    const int lane = threadIdx.x;
+    if (blockIdx.x > 0) return;
+    prefill_params p = {};
+    p.num_heads = 1;
+    p.carry = spec::CARRY_BY_GATES;
+    for (int i = 0; i < cases.num_cases; ++i) {
+        cut_case &c = cases.cases[i];
+        p.num_seqs = c.num_pairs;
+        put_sample(c, lane);
+        cut_by_gates(p, lane);
+        take_cuts(c, lane);
+        __syncwarp();
+    }
+}
