@@ -15,9 +15,22 @@ if [ ${#targets[@]} = 0 ]; then
         targets+=("${name#fuzz_}")
     done
 fi
-cmake --preset fuzz >/dev/null
+build_log=build/fuzz.log
+mkdir -p build
+: >"$build_log"
+
+# logged COMMAND... : silent unless it fails, which ends the script with the errors of the log
+logged() {
+    if "$@" >>"$build_log" 2>&1; then return 0; fi
+    echo "failed: $*" >&2
+    grep -E 'error|FAILED|CMake Error' -A 2 "$build_log" | head -n 30 >&2 || true
+    echo "whole log: $build_log" >&2
+    exit 1
+}
+
+logged cmake --preset fuzz
 for name in "${targets[@]}"; do
-    cmake --build --preset fuzz -j "$(nproc)" --target "fuzz_$name" >/dev/null
+    logged cmake --build --preset fuzz -j "$(nproc)" --target "fuzz_$name"
 done
 
 results=bench/results/abuse/$(date -u +%F)_fuzz.jsonl

@@ -80,7 +80,7 @@ static bool has(const struct cli_ints *list, int value)
 
 static bool wants(const struct layer *l, enum cli_prologue prologue)
 {
-    return !l->how->prologues.count || has(&l->how->prologues, prologue);
+    return !l->how->prologues.count || has(&l->how->prologues, (int)prologue);
 }
 
 static struct cli_ints or_default(const struct cli_ints *given, int value)

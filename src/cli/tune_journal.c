@@ -191,8 +191,8 @@ void cli_journal_add(struct cli_journal *j, enum cli_journal_what what, const ch
                      const char *message)
 {
     cJSON *object = cJSON_CreateObject();
-    keep(j, what, of, params);
-    cJSON_AddStringToObject(object, "what", cli_word_name(words, what));
+    keep(j, (int)what, of, params);
+    cJSON_AddStringToObject(object, "what", cli_word_name(words, (int)what));
     cJSON_AddStringToObject(object, "of", of);
     if (params) cJSON_AddStringToObject(object, "params", params);
     if (message) cJSON_AddStringToObject(object, "message", message);

@@ -96,12 +96,12 @@ static const char *const conv_headers[] = { "gdn_types.cuh",      "gdn_conv_ptx.
 static const char *const conv_instrs[] = { NULL };
 
 static const struct gdni_kernel_info kernels[GDNI_NUM_KERNELS] = {
-    [GDNI_KERNEL_PREFILL_GENERIC] = { "gdn_prefill_generic", prefill_headers, prefill_instrs },
+    [GDNI_KERNEL_PREFILL_GENERIC] = { "gdn_prefill_generic", prefill_headers, prefill_instrs, .has_producers = false },
     [GDNI_KERNEL_PREFILL_SPLIT] = { "gdn_prefill_split", split_headers, prefill_instrs, .has_producers = true },
     [GDNI_KERNEL_PREFILL_HOPPER] = { "gdn_prefill_hopper", hopper_headers, hopper_instrs, .has_maps = true },
     [GDNI_KERNEL_PREFILL_HOPPER_SPLIT] = { "gdn_prefill_hopper_split", hopper_split_headers, hopper_split_instrs,
                                            .has_producers = true, .has_maps = true },
-    [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_qkv", conv_headers, conv_instrs },
+    [GDNI_KERNEL_CONV1D_QKV] = { "conv1d_qkv", conv_headers, conv_instrs, .has_producers = false },
 };
 
 const struct gdni_kernel_info *gdni_kernel_info(enum gdni_kernel kernel)

@@ -403,6 +403,8 @@ endfunction()
 function(gdn_script_tests)
     gdn_register(lint_layers lint 120 bash ${CMAKE_CURRENT_SOURCE_DIR}/lint/layers.sh)
     gdn_register(lint_sees_planted_violations lint 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/lint/test_layers.sh)
+    gdn_register(lint_fuzz_script_tells_errors lint 60 bash ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/test_script.sh
+                 ${PROJECT_SOURCE_DIR})
     gdn_register(elf_check_sees_planted_faults elf 120 bash ${CMAKE_CURRENT_SOURCE_DIR}/elf/test_check_elf.sh
                  ${CMAKE_C_COMPILER})
     if(GDN_SANITIZE OR GDN_FUZZ) # a sanitized library is not the one that is shipped
