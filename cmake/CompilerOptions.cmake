@@ -8,8 +8,8 @@ if(GDN_WERROR)
     list(APPEND GDN_C_WARNINGS -Werror)
 endif()
 
-# -std=c11 alone hides POSIX and GNU declarations. Empty, as `#define _GNU_SOURCE` in a file is, so that both may stand.
-add_compile_definitions($<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE=>)
+# -std=c11 alone hides POSIX and GNU declarations. 1, as -D_GNU_SOURCE is, so that both may stand: a parent project may have it.
+add_compile_definitions($<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE=1>)
 
 # a * b + c is two roundings on every machine: the host reference gives the same bits on all of them.
 add_compile_options(-ffp-contract=off)

@@ -416,6 +416,8 @@ function(gdn_script_tests)
         gdn_register(install_and_embed install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/run.sh ${PROJECT_BINARY_DIR}
                      ${PROJECT_VERSION} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
     endif()
+    gdn_register(install_as_subproject install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/subproject.sh
+                 ${PROJECT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER})
 endfunction()
 
 # Examples and the demo run to their end without a device too: they say that nothing was executed.

@@ -1,7 +1,9 @@
 /*
  * open.c - the shared object inside what nvrtc.cc gives back as a cubin -> its entry.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memfd_create */
+#endif
 #include <dlfcn.h>
 #include <stdio.h>
 #include <sys/mman.h>

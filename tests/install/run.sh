@@ -6,20 +6,8 @@
 set -euo pipefail
 build=$1 version=$2 cmake=$3 generator=$4 cc=$5 cxx=$6
 here=$(cd "$(dirname "$0")" && pwd)
-room=$(mktemp -d)
-trap 'rm -rf "$room"' EXIT
-
-fail() {
-    echo "FAIL: $*" >&2
-    exit 1
-}
-
-# quiet LOG COMMAND... : the log is shown when the command fails
-quiet() {
-    local log=$room/$1.log
-    shift
-    "$@" >"$log" 2>&1 || { cat "$log"; fail "$*"; }
-}
+# shellcheck source=tests/install/common.sh
+. "$here/common.sh"
 
 DESTDIR=$room/dest quiet install "$cmake" --install "$build"
 header=$(find "$room/dest" -name gdn_jit.h)
