@@ -1,5 +1,5 @@
-# Installation in three components: runtime (shared library), dev (headers, static library, CMake and pkg-config files),
-# tools (gdn-jit-cache, presets, man pages: cmake/Tools.cmake, cmake/ManPages.cmake).
+# Installation in three components: runtime (shared library), dev (headers, static library, CMake and pkg-config files, the man
+# page of the interface), tools (gdn-jit-cache, presets, the other man pages: cmake/Tools.cmake, cmake/ManPages.cmake).
 include_guard()
 include(CMakePackageConfigHelpers)
 
@@ -24,4 +24,8 @@ file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_I
 configure_file(cmake/gdn-jit.pc.in ${PROJECT_BINARY_DIR}/gdn-jit.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/gdn-jit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+set(doc_dir ${CMAKE_INSTALL_DOCDIR})
+if(NOT PROJECT_IS_TOP_LEVEL) # else the parent's, with a LICENSE of its own
+    set(doc_dir ${CMAKE_INSTALL_DATAROOTDIR}/doc/${PROJECT_NAME})
+endif()
+install(FILES LICENSE DESTINATION ${doc_dir} COMPONENT runtime)

@@ -20,6 +20,17 @@ prefix=$(dirname "$(dirname "$(dirname "$header")")")
 [ "$(readlink "$(dirname "$library")/libgdnjit.so.${version%%.*}")" = "libgdnjit.so.$version" ] ||
     fail "libgdnjit.so.${version%%.*} is no link to libgdnjit.so.$version"
 
+# ---- components: the page of the interface comes with the header, not with the tool ----
+DESTDIR=$room/dev quiet install_dev "$cmake" --install "$build" --component dev
+DESTDIR=$room/tools quiet install_tools "$cmake" --install "$build" --component tools
+if [ -n "$(find "$room/dest" -name gdn_jit.3)" ]; then
+    [ -n "$(find "$room/dev" -name gdn_jit.3)" ] || fail "gdn_jit.3 is not in the component dev"
+    [ -z "$(find "$room/dev" -name '*.1')" ] || fail "a page of the tool is in the component dev"
+fi
+if [ -n "$(find "$room/tools" -name gdn-jit-cache)" ] && [ -n "$(find "$room/dest" -name '*.1')" ]; then
+    [ -n "$(find "$room/tools" -name gdn-jit-cache.1)" ] || fail "gdn-jit-cache.1 is not in the component tools"
+fi
+
 # ---- find_package ----
 quiet configure "$cmake" -G "$generator" -S "$here" -B "$room/project" -D CMAKE_PREFIX_PATH="$prefix" \
     -D GDN_EXPECTED_VERSION="$version" -D CMAKE_C_COMPILER="$cc" -D CMAKE_CXX_COMPILER="$cxx" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the library as a part of another project, whose -Werror and _GNU_SOURCE hold for the library's files too, and runs that
-# project's programs.
+# project's programs. The project installs what is its own, and the library only when it is asked to.
 #
 #   subproject.sh SOURCE_DIR CMAKE GENERATOR CC
 set -euo pipefail
@@ -15,5 +15,25 @@ quiet compile "$cmake" --build "$room/build"
 for kind in shared static; do
     quiet "run_$kind" "$room/build/parent_$kind"
 done
+quiet install "$cmake" --install "$room/build" --prefix "$room/parent"
+installed=$(cd "$room/parent" && find . -type f)
+[ "$installed" = ./share/doc/GdnJitParent/LICENSE ] || fail "installed besides the parent's LICENSE: $installed"
 
-echo "built as a part of another project, shared and static"
+# ---- with its installation: in components, and without the tool's pages, as there is no tool ----
+quiet configure_install "$cmake" -D GDN_INSTALL=ON "$room/build"
+quiet compile_install "$cmake" --build "$room/build"
+quiet install_all "$cmake" --install "$room/build" --prefix "$room/all"
+quiet install_dev "$cmake" --install "$room/build" --prefix "$room/dev" --component dev
+cmp "$here/subproject/CMakeLists.txt" "$room/all/share/doc/GdnJitParent/LICENSE" ||
+    fail "the parent's LICENSE was installed over"
+for file in include/gdn_jit/gdn_jit.h share/doc/GdnJit/LICENSE; do
+    [ -f "$room/all/$file" ] || fail "not installed with GDN_INSTALL: $file"
+done
+if command -v scdoc >/dev/null; then
+    pages=$(cd "$room/dev/share/man" && find . -type f | sort | tr '\n' ' ')
+    [ "$pages" = "./man3/gdn_jit.3 ./man5/gdn-jit-tuning.5 " ] || fail "man pages of the component dev without the tool: $pages"
+    pages=$(find "$room/all" -name '*.1')
+    [ -z "$pages" ] || fail "pages of a tool that is not installed: $pages"
+fi
+
+echo "built and installed as a part of another project, shared and static"
