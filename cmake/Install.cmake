@@ -19,8 +19,19 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/GdnJitConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/GdnJitConfig.cmake ${PROJECT_BINARY_DIR}/GdnJitConfigVersion.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
-# Relative to the .pc file, so that the installation can be moved.
+# Relative to the .pc file, so that the installation can be moved; a folder that was given as a full path is where it is.
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+set(pc_prefix "\${pcfiledir}/${pc_to_prefix}")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+    set(pc_prefix ${CMAKE_INSTALL_PREFIX})
+endif()
+foreach(name LIBDIR INCLUDEDIR)
+    string(TOLOWER pc_${name} pc_name)
+    set(${pc_name} "\${prefix}/${CMAKE_INSTALL_${name}}")
+    if(IS_ABSOLUTE "${CMAKE_INSTALL_${name}}")
+        set(${pc_name} ${CMAKE_INSTALL_${name}})
+    endif()
+endforeach()
 configure_file(cmake/gdn-jit.pc.in ${PROJECT_BINARY_DIR}/gdn-jit.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/gdn-jit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 

@@ -19,15 +19,16 @@ quiet install "$cmake" --install "$room/build" --prefix "$room/parent"
 installed=$(cd "$room/parent" && find . -type f)
 [ "$installed" = ./share/doc/GdnJitParent/LICENSE ] || fail "installed besides the parent's LICENSE: $installed"
 
-# ---- with its installation: in components, and without the tool's pages, as there is no tool ----
-quiet configure_install "$cmake" -D GDN_INSTALL=ON "$room/build"
+# ---- with its installation: in components, into folders that are full paths, and without the pages of a tool that is not there ----
+quiet configure_install "$cmake" -D GDN_INSTALL=ON -D CMAKE_INSTALL_LIBDIR="$room/a/lib" \
+    -D CMAKE_INSTALL_INCLUDEDIR="$room/b/include" "$room/build"
 quiet compile_install "$cmake" --build "$room/build"
 quiet install_all "$cmake" --install "$room/build" --prefix "$room/all"
 quiet install_dev "$cmake" --install "$room/build" --prefix "$room/dev" --component dev
 cmp "$here/subproject/CMakeLists.txt" "$room/all/share/doc/GdnJitParent/LICENSE" ||
     fail "the parent's LICENSE was installed over"
-for file in include/gdn_jit/gdn_jit.h share/doc/GdnJit/LICENSE; do
-    [ -f "$room/all/$file" ] || fail "not installed with GDN_INSTALL: $file"
+for file in b/include/gdn_jit/gdn_jit.h all/share/doc/GdnJit/LICENSE; do
+    [ -f "$room/$file" ] || fail "not installed with GDN_INSTALL: $file"
 done
 if command -v scdoc >/dev/null; then
     pages=$(cd "$room/dev/share/man" && find . -type f | sort | tr '\n' ' ')
@@ -35,5 +36,10 @@ if command -v scdoc >/dev/null; then
     pages=$(find "$room/all" -name '*.1')
     [ -z "$pages" ] || fail "pages of a tool that is not installed: $pages"
 fi
+
+export PKG_CONFIG_PATH=$room/a/lib/pkgconfig
+# shellcheck disable=SC2046 # a list of options
+quiet full_paths "$cc" -std=c11 "$here/consumer.c" -o "$room/full_paths" $(pkg-config --cflags --libs gdn-jit)
+LD_LIBRARY_PATH=$room/a/lib quiet run_full_paths "$room/full_paths"
 
 echo "built and installed as a part of another project, shared and static"
