@@ -1,5 +1,6 @@
 # cJSON for the library: a static archive that can go into a shared library, else the shared one. Sets CJSON_INCLUDE_DIR,
-# CJSON_LIBRARY and GDN_CJSON_SONAME, which is empty when the library needs no libcjson at run time.
+# CJSON_LIBRARY, GDN_CJSON_SONAME, which is empty when the library needs no libcjson at run time, and GDN_CJSON_DIR, the folder of
+# CJSON_LIBRARY where no linker looks by itself, else empty.
 include_guard()
 
 find_path(CJSON_INCLUDE_DIR cjson/cJSON.h)
@@ -29,4 +30,9 @@ elseif(CJSON_INCLUDE_DIR AND CJSON_SHARED)
                    "${GDN_CJSON_SONAME} at run time")
 else()
     message(FATAL_ERROR "cJSON not found: install cJSON 1.7 (Debian, Ubuntu: libcjson-dev).")
+endif()
+
+get_filename_component(GDN_CJSON_DIR ${CJSON_LIBRARY} DIRECTORY)
+if(GDN_CJSON_DIR IN_LIST CMAKE_C_IMPLICIT_LINK_DIRECTORIES)
+    set(GDN_CJSON_DIR "")
 endif()

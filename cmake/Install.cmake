@@ -32,6 +32,11 @@ foreach(name LIBDIR INCLUDEDIR)
         set(${pc_name} ${CMAKE_INSTALL_${name}})
     endif()
 endforeach()
+# Not as Requires.private, which pkg-config wants to find for the shared library's users too.
+set(pc_cjson -lcjson)
+if(GDN_CJSON_DIR)
+    set(pc_cjson "-L${GDN_CJSON_DIR} -lcjson")
+endif()
 configure_file(cmake/gdn-jit.pc.in ${PROJECT_BINARY_DIR}/gdn-jit.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/gdn-jit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 

@@ -52,9 +52,9 @@ foreach(library gdnjit gdnjit_static)
                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${library} PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
 endforeach()
-# An absolute path would bind the installed package to this machine.
+# An absolute path would bind the installed package to this machine: GdnJitConfig.cmake looks for cJSON where it is used.
 target_link_libraries(gdnjit PRIVATE ${CJSON_LIBRARY})
-target_link_libraries(gdnjit_static PRIVATE $<BUILD_INTERFACE:${CJSON_LIBRARY}> $<INSTALL_INTERFACE:cjson>)
+target_link_libraries(gdnjit_static PRIVATE $<BUILD_INTERFACE:${CJSON_LIBRARY}> $<INSTALL_INTERFACE:GdnJit::cjson>)
 target_compile_definitions(gdnjit_static INTERFACE GDN_STATIC)
 
 set(version_script ${PROJECT_SOURCE_DIR}/cmake/gdnjit.map)

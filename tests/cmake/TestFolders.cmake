@@ -414,10 +414,11 @@ function(gdn_script_tests)
                  ${PROJECT_SOURCE_DIR}/include/gdn_jit/gdn_jit.h libgdnjit.so.${PROJECT_VERSION_MAJOR} ${GDN_CJSON_SONAME})
     if(CMAKE_CXX_COMPILER AND GDN_INSTALL)
         gdn_register(install_and_embed install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/run.sh ${PROJECT_BINARY_DIR}
-                     ${PROJECT_VERSION} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
+                     ${PROJECT_VERSION} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER}
+                     ${CJSON_LIBRARY})
     endif()
     gdn_register(install_as_subproject install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/subproject.sh
-                 ${PROJECT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER})
+                 ${PROJECT_SOURCE_DIR} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER} ${CJSON_LIBRARY})
 endfunction()
 
 # Examples and the demo run to their end without a device too: they say that nothing was executed.

@@ -2,9 +2,9 @@
 # Installs the build into a DESTDIR, and uses it from there as an embedder would: through find_package, through pkg-config,
 # as C and as C++11, shared and static; runs the installed tool. Then builds as the README says, by Make.
 #
-#   run.sh BUILD_DIR VERSION CMAKE GENERATOR CC CXX
+#   run.sh BUILD_DIR VERSION CMAKE GENERATOR CC CXX CJSON_LIBRARY
 set -euo pipefail
-build=$1 version=$2 cmake=$3 generator=$4 cc=$5 cxx=$6
+build=$1 version=$2 cmake=$3 generator=$4 cc=$5 cxx=$6 cjson=$7
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/install/common.sh
 . "$here/common.sh"
@@ -31,11 +31,15 @@ if [ -n "$(find "$room/tools" -name gdn-jit-cache)" ] && [ -n "$(find "$room/des
     [ -n "$(find "$room/tools" -name gdn-jit-cache.1)" ] || fail "gdn-jit-cache.1 is not in the component tools"
 fi
 
-# ---- find_package ----
-quiet configure "$cmake" -G "$generator" -S "$here" -B "$room/project" -D CMAKE_PREFIX_PATH="$prefix" \
+# ---- find_package; the static library takes the cJSON that the project's prefixes have ----
+mkdir -p "$room/cjson/lib"
+cp "$cjson"* "$room/cjson/lib/"
+quiet configure "$cmake" -G "$generator" -S "$here" -B "$room/project" -D CMAKE_PREFIX_PATH="$prefix;$room/cjson" \
     -D GDN_EXPECTED_VERSION="$version" -D CMAKE_C_COMPILER="$cc" -D CMAKE_CXX_COMPILER="$cxx" \
     -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
-quiet compile "$cmake" --build "$room/project"
+quiet compile "$cmake" --build "$room/project" --verbose
+grep -qF "$room/cjson/lib/$(basename "$cjson")" "$room/compile.log" ||
+    fail "no consumer was linked with the cJSON of its CMAKE_PREFIX_PATH: $(cat "$room/compile.log")"
 for language in c cxx; do
     for kind in shared static; do
         quiet "find_package_${language}_$kind" "$room/project/consumer_${language}_$kind"
@@ -61,7 +65,7 @@ strict="-Wall -Wextra -Wpedantic -Werror"
     quiet pc_c "$cc" -std=c11 $strict "$here/consumer.c" -o "$room/pc_c" $(pkg-config --cflags --libs gdn-jit)
     quiet pc_cxx "$cxx" -std=c++11 $strict "$here/consumer.cpp" -o "$room/pc_cxx" $(pkg-config --cflags --libs gdn-jit)
     quiet pc_static "$cc" -std=c11 $strict -DGDN_STATIC "$here/consumer.c" -o "$room/pc_static" \
-        $(pkg-config --cflags gdn-jit) "$static_library" $(pkg-config --static --libs-only-l gdn-jit | sed 's/-lgdnjit//')
+        $(pkg-config --cflags gdn-jit) "$static_library" $(pkg-config --static --libs gdn-jit | sed 's/-lgdnjit//')
 }
 for program in pc_c pc_cxx; do
     LD_LIBRARY_PATH=$(dirname "$library") quiet "run_$program" "$room/$program"
