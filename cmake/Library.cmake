@@ -58,7 +58,12 @@ target_link_libraries(gdnjit_static PRIVATE $<BUILD_INTERFACE:${CJSON_LIBRARY}> 
 target_compile_definitions(gdnjit_static INTERFACE GDN_STATIC)
 
 set(version_script ${PROJECT_SOURCE_DIR}/cmake/gdnjit.map)
-set_target_properties(gdnjit PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+# As the CMake package has it (Install.cmake): below 1.0 a minor version may change the interface.
+set(GDN_SOVERSION ${PROJECT_VERSION_MAJOR})
+if(PROJECT_VERSION VERSION_LESS 1.0)
+    set(GDN_SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+endif()
+set_target_properties(gdnjit PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${GDN_SOVERSION}
                                         LINK_DEPENDS ${version_script})
 target_link_options(gdnjit PRIVATE -Wl,--version-script=${version_script} -Wl,--as-needed -Wl,-z,relro -Wl,-z,now)
 # A sanitizer's run-time library comes with the executable when clang links.

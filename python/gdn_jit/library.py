@@ -1,7 +1,7 @@
 """library.py - finds and opens libgdnjit, and turns a status into an exception. One library a process.
 
 Looked for in this order: GDN_JIT_LIBRARY (a file), the package's own folder, the build folders of a source tree
-around it (build, build/release), then the loader (libgdnjit.so.<major>).
+around it (build, build/release), then the loader (libgdnjit.so.<major>.<minor>, from 1.0 on libgdnjit.so.<major>).
 """
 
 import ctypes
@@ -11,7 +11,8 @@ import threading
 
 from . import abi, ctypes_abi
 
-SONAME = f"libgdnjit.so.{abi.CONSTANTS['GDN_VERSION_MAJOR']}"
+_major, _minor = abi.CONSTANTS["GDN_VERSION_MAJOR"], abi.CONSTANTS["GDN_VERSION_MINOR"]
+SONAME = f"libgdnjit.so.{_major}" if _major else f"libgdnjit.so.0.{_minor}"
 _lock = threading.Lock()
 _library = None
 

@@ -411,7 +411,7 @@ function(gdn_script_tests)
         return()
     endif()
     gdn_register(elf_shared_library elf 60 bash ${CMAKE_CURRENT_SOURCE_DIR}/elf/check_elf.sh $<TARGET_FILE:gdnjit>
-                 ${PROJECT_SOURCE_DIR}/include/gdn_jit/gdn_jit.h libgdnjit.so.${PROJECT_VERSION_MAJOR} ${GDN_CJSON_SONAME})
+                 ${PROJECT_SOURCE_DIR}/include/gdn_jit/gdn_jit.h libgdnjit.so.${GDN_SOVERSION} ${GDN_CJSON_SONAME})
     if(CMAKE_CXX_COMPILER AND GDN_INSTALL)
         gdn_register(install_and_embed install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/run.sh ${PROJECT_BINARY_DIR}
                      ${PROJECT_VERSION} ${CMAKE_COMMAND} ${CMAKE_GENERATOR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER}

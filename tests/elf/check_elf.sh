@@ -2,7 +2,7 @@
 # What an embedder's loader sees of the shared library:
 #   - it needs libc (libm, libpthread, libdl, the loader), what the build said it would, and nothing else: no CUDA, no libstdc++;
 #   - it defines exactly the functions that the public header declares, all of them gdn_*;
-#   - its SONAME carries the ABI's major version, its stack is not executable, its relocations are read-only.
+#   - its SONAME carries the ABI's version, its stack is not executable, its relocations are read-only.
 #
 #   check_elf.sh LIBRARY HEADER SONAME [ALSO_NEEDED]
 set -euo pipefail

@@ -17,8 +17,11 @@ static_library=$(find "$room/dest" -name libgdnjit.a)
 [ -n "$header" ] && [ -n "$pc" ] && [ -n "$library" ] && [ -n "$static_library" ] ||
     fail "not installed: header '$header', pkg-config file '$pc', library '$library', static library '$static_library'"
 prefix=$(dirname "$(dirname "$(dirname "$header")")")
-[ "$(readlink "$(dirname "$library")/libgdnjit.so.${version%%.*}")" = "libgdnjit.so.$version" ] ||
-    fail "libgdnjit.so.${version%%.*} is no link to libgdnjit.so.$version"
+# What the loader looks for changes with what find_package tells apart: below 1.0 with the minor version.
+abi=${version%%.*}
+[ "$abi" != 0 ] || abi=${version%.*}
+[ "$(readlink "$(dirname "$library")/libgdnjit.so.$abi")" = "libgdnjit.so.$version" ] ||
+    fail "libgdnjit.so.$abi is no link to libgdnjit.so.$version"
 
 # ---- components: the page of the interface comes with the header, not with the tool ----
 DESTDIR=$room/dev quiet install_dev "$cmake" --install "$build" --component dev

@@ -793,6 +793,11 @@ class Reference(unittest.TestCase):
 
 
 class Finding(unittest.TestCase):
+    def test_the_name_that_the_loader_is_asked_for_is_the_librarys(self):
+        built = pathlib.Path(os.environ["GDN_JIT_LIBRARY"]).resolve()
+        self.assertEqual((built.parent / library.SONAME).resolve(), built)
+        self.assertTrue((built.parent / library.SONAME).is_file())
+
     def test_the_named_file_is_the_one_that_is_tried(self):
         code = "import gdn_jit; gdn_jit.version()"
         env = {**os.environ, "PYTHONPATH": str(support.TOP / "python"), "GDN_JIT_LIBRARY": "/nonexistent/libgdnjit.so"}
