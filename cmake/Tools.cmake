@@ -37,8 +37,9 @@ target_link_libraries(gdn-jit-cache PRIVATE gdnjit PkgConfig::CJSON PkgConfig::S
 target_compile_options(gdn-jit-cache PRIVATE ${GDN_C_WARNINGS})
 target_compile_definitions(gdn-jit-cache PRIVATE GDN_JIT_PRESET_DIR="${CMAKE_INSTALL_FULL_DATADIR}/gdn-jit/presets")
 file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+# The build ID is made of the file as it is linked: without a path of the build folder it is the same for the same source.
 set_target_properties(gdn-jit-cache PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
-                                               INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+                                               BUILD_RPATH_USE_ORIGIN ON INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
 add_dependencies(gdn-jit-cache gdnjit_presets)
 if(GDN_INSTALL)
     install(TARGETS gdn-jit-cache DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

@@ -103,6 +103,14 @@ if [ -n "$tool" ]; then
     "$tool" warm --model no-such-model --gpu "NVIDIA H200" >"$room/models.log" 2>&1 || true
     grep -qF qwen3-next-80b-a3b "$room/models.log" || fail "the tool does not find its presets: '$(cat "$room/models.log")'"
 fi
+
+# ---- what was linked holds no path of its build folder: its build ID is the source's (debug information has paths) ----
+if [ "$(grep -cxE 'CMAKE_BUILD_TYPE:STRING=Release|CMAKE_C_FLAGS:STRING=' "$build/CMakeCache.txt")" = 2 ]; then
+    for file in "$build/libgdnjit.so" "$build/bin/gdn-jit-cache"; do
+        [ ! -e "$file" ] || ! grep -qF "$build" "$file" || fail "$file holds the path of its build folder"
+    done
+fi
+
 # ---- the README's commands, from nothing, with the generator that CMake takes by itself ----
 source=$(cd "$here/../.." && pwd)
 quiet readme_configure "$cmake" -G "Unix Makefiles" -S "$source" -B "$room/build" -D GDN_BUILD_TESTS=OFF \
