@@ -1,5 +1,5 @@
-# Installation in three components: runtime (shared library), dev (headers, static library, CMake and pkg-config files, the man
-# page of the interface), tools (gdn-jit-cache, presets, the other man pages: cmake/Tools.cmake, cmake/ManPages.cmake).
+# Installation in three components: runtime (shared library, licences), dev (headers, static library, CMake and pkg-config files,
+# the man page of the interface), tools (gdn-jit-cache, presets, the other man pages: cmake/Tools.cmake, cmake/ManPages.cmake).
 include_guard()
 include(CMakePackageConfigHelpers)
 
@@ -44,4 +44,4 @@ set(doc_dir ${CMAKE_INSTALL_DOCDIR})
 if(NOT PROJECT_IS_TOP_LEVEL) # else the parent's, with a LICENSE of its own
     set(doc_dir ${CMAKE_INSTALL_DATAROOTDIR}/doc/${PROJECT_NAME})
 endif()
-install(FILES LICENSE DESTINATION ${doc_dir} COMPONENT runtime)
+install(FILES LICENSE THIRD_PARTY_NOTICES DESTINATION ${doc_dir} COMPONENT runtime)

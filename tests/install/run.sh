@@ -23,7 +23,11 @@ abi=${version%%.*}
 [ "$(readlink "$(dirname "$library")/libgdnjit.so.$abi")" = "libgdnjit.so.$version" ] ||
     fail "libgdnjit.so.$abi is no link to libgdnjit.so.$version"
 
-# ---- components: the page of the interface comes with the header, not with the tool ----
+# ---- components: licences come with the library, the page of the interface with the header, not with the tool ----
+DESTDIR=$room/runtime quiet install_runtime "$cmake" --install "$build" --component runtime
+notices=$(find "$room/runtime" -name THIRD_PARTY_NOTICES)
+[ -n "$notices" ] && [ -f "$(dirname "$notices")/LICENSE" ] ||
+    fail "LICENSE and THIRD_PARTY_NOTICES are not in the component runtime"
 DESTDIR=$room/dev quiet install_dev "$cmake" --install "$build" --component dev
 DESTDIR=$room/tools quiet install_tools "$cmake" --install "$build" --component tools
 if [ -n "$(find "$room/dest" -name gdn_jit.3)" ]; then
@@ -33,6 +37,20 @@ fi
 if [ -n "$(find "$room/tools" -name gdn-jit-cache)" ] && [ -n "$(find "$room/dest" -name '*.1')" ]; then
     [ -n "$(find "$room/tools" -name gdn-jit-cache.1)" ] || fail "gdn-jit-cache.1 is not in the component tools"
 fi
+
+# ---- the notices are those of the headers that were built with ----
+# licence FILE FIRST LAST : from FIRST to LAST in one line, without what makes it a comment or breaks its lines
+licence() {
+    sed 's/^[ *]*//' "$1" | tr -s '\n ' ' ' | grep -o "$2.*$3" || fail "$1 has no licence from '$2' to '$3'"
+}
+# same_licence CACHE-VARIABLE HEADER FIRST LAST : the words of the header, below the folder of the variable, are in the notices
+same_licence() {
+    local header_text
+    header_text=$(licence "$(sed -n "s/^$1:PATH=//p" "$build/CMakeCache.txt")/$2" "$3" "$4")
+    [ "$(licence "$notices" "$3" "$4")" = "$header_text" ] || fail "THIRD_PARTY_NOTICES has not the licence of $2: $header_text"
+}
+same_licence XXHASH_INCLUDE_DIR xxhash.h "Redistribution and use" "OF SUCH DAMAGE\."
+same_licence CJSON_INCLUDE_DIR cjson/cJSON.h "Permission is hereby" "DEALINGS IN THE SOFTWARE\."
 
 # ---- find_package; the static library takes the cJSON that the project's prefixes have ----
 mkdir -p "$room/cjson/lib"

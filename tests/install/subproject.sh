@@ -32,7 +32,7 @@ quiet install_all "$cmake" --install "$room/build" --prefix "$room/all"
 quiet install_dev "$cmake" --install "$room/build" --prefix "$room/dev" --component dev
 cmp "$here/subproject/CMakeLists.txt" "$room/all/share/doc/GdnJitParent/LICENSE" ||
     fail "the parent's LICENSE was installed over"
-for file in b/include/gdn_jit/gdn_jit.h all/share/doc/GdnJit/LICENSE; do
+for file in b/include/gdn_jit/gdn_jit.h all/share/doc/GdnJit/{LICENSE,THIRD_PARTY_NOTICES}; do
     [ -f "$room/$file" ] || fail "not installed with GDN_INSTALL: $file"
 done
 if command -v scdoc >/dev/null; then
