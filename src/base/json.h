@@ -1,10 +1,9 @@
 /*
- * json.h - JSON from a stranger: parsed strictly, members checked against a table. With src/json the one place of the
- * library that knows cJSON; the tool has its own reader (src/cli/json.h), because it sees the public header only.
+ * json.h - JSON from a stranger, as the library reads it: src/json, with which it is the one place of the library that knows
+ * cJSON. A failure is GDN_E_INVALID with a sentence that names the text, the object and the member; or GDN_E_NOMEM.
  *
- * What cJSON lets through and this file does not: trailing text, NUL bytes and \u0000, control characters, text that is no
- * UTF-8, deep nesting, much text, duplicate members, unknown members, numbers that are no integers or out of range, wrong
- * types. A failure is GDN_E_INVALID with a sentence that names the text, the object and the member; or GDN_E_NOMEM.
+ * What cJSON lets through and src/json does not: trailing text, NUL bytes and \u0000, control characters, text that is no
+ * UTF-8, deep nesting, duplicate members, unknown members, numbers that are no integers or out of range, wrong types.
  *
  * Whoever reads a file caps its size before, by GDNI_JSON_MAX_BYTES or less; longer text is refused here too. JSON is
  * written by strbuf.h.
@@ -12,45 +11,18 @@
 #ifndef GDNI_JSON_H
 #define GDNI_JSON_H
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "gdn_jit/gdn_jit.h"
+#include "json/members.h"
 
-struct cJSON;
 typedef struct cJSON gdni_json; /* a value, owned by the tree that gdni_json_parse() made */
 
-enum { GDNI_JSON_MAX_FIELDS = 64, GDNI_JSON_MAX_DEPTH = 16, GDNI_JSON_MAX_BYTES = 8 << 20 };
+enum { GDNI_JSON_MAX_BYTES = 8 << 20 };
 
 /* name: what sentences call the text, "FILE". text needs no NUL. gdni_json_free() ends the whole tree. */
 gdn_status gdni_json_parse(const char *name, const char *text, size_t len, gdni_json **out);
 void gdni_json_free(gdni_json *root); /* NULL is allowed */
-
-enum gdni_json_type {
-    GDNI_JSON_INT,    /* int64_t in low..high; integers beyond 2^53 are refused */
-    GDNI_JSON_BOOL,   /* bool */
-    GDNI_JSON_STRING, /* const char *, lives as long as the tree */
-    GDNI_JSON_WORD,   /* int: value of one of words */
-    GDNI_JSON_OBJECT, /* const gdni_json * */
-    GDNI_JSON_ARRAY   /* const gdni_json * */
-};
-
-/* A word and what it means; a table ends at a NULL name. */
-struct gdni_json_word {
-    const char *name;
-    int value;
-};
-
-/* One member that an object may have. `out` keeps its value when the member is absent. */
-struct gdni_json_field {
-    const char *name;
-    enum gdni_json_type type;
-    bool required;
-    void *out;
-    int64_t low, high;                  /* INT */
-    const struct gdni_json_word *words; /* WORD */
-};
 
 /* where: "FILE" or "FILE, entry 3". Every member of object is in fields, at most once; what is required is there. */
 gdn_status gdni_json_object(const char *where, const gdni_json *object, const struct gdni_json_field *fields,

@@ -25,15 +25,15 @@ static struct cli_kernel *add_kernel(struct cli_build *b, const cJSON *variant)
     b->kernels = cli_realloc(b->kernels, (b->num_kernels + 1) * sizeof *b->kernels);
     struct cli_kernel *k = &b->kernels[b->num_kernels++];
     *k = (struct cli_kernel){
-        .registers = cli_fact_int(variant, "registers"),
-        .spill_bytes = cli_fact_int(variant, "spill_bytes"),
-        .cubin_bytes = cli_fact_int(variant, "cubin_bytes"),
-        .compile_ms = cli_fact_int(variant, "compile_ms"),
+        .registers = cli_json_number(variant, "registers"),
+        .spill_bytes = cli_json_number(variant, "spill_bytes"),
+        .cubin_bytes = cli_json_number(variant, "cubin_bytes"),
+        .compile_ms = cli_json_number(variant, "compile_ms"),
     };
-    snprintf(k->key, sizeof k->key, "%s", cli_fact_text(variant, "key"));
-    snprintf(k->name, sizeof k->name, "%s", cli_fact_text(variant, "kernel"));
-    snprintf(k->arch, sizeof k->arch, "%s", cli_fact_text(variant, "arch"));
-    snprintf(k->compiler, sizeof k->compiler, "%s", cli_fact_text(variant, "compiler"));
+    snprintf(k->key, sizeof k->key, "%s", cli_json_text(variant, "key"));
+    snprintf(k->name, sizeof k->name, "%s", cli_json_text(variant, "kernel"));
+    snprintf(k->arch, sizeof k->arch, "%s", cli_json_text(variant, "arch"));
+    snprintf(k->compiler, sizeof k->compiler, "%s", cli_json_text(variant, "compiler"));
     b->cubin_bytes += (uint64_t)k->cubin_bytes;
     return k;
 }
@@ -52,10 +52,10 @@ static void note_plan(struct cli_build *b, const struct cli_job *job, const cJSO
     const cJSON *variant;
     cJSON_ArrayForEach(variant, cJSON_GetObjectItemCaseSensitive(plan, "variants"))
     {
-        const char *key = cli_fact_text(variant, "key");
+        const char *key = cli_json_text(variant, "key");
         struct cli_kernel *k = find_kernel(b, key);
         if (!k) k = add_kernel(b, variant);
-        if (!k->built && strcmp(cli_fact_text(variant, "origin"), "compiler") == 0) {
+        if (!k->built && strcmp(cli_json_text(variant, "origin"), "compiler") == 0) {
             k->built = true;
             ++b->built;
         }

@@ -68,9 +68,9 @@ void cli_names_sort(struct cli_names *list)
     if (list->count) qsort(list->items, list->count, sizeof *list->items, compare_names);
 }
 
-bool cli_word_find(const struct cli_word *words, const char *name, size_t len, int *value)
+bool cli_word_find(const struct gdni_json_word *words, const char *name, size_t len, int *value)
 {
-    for (const struct cli_word *w = words; w->name; ++w)
+    for (const struct gdni_json_word *w = words; w->name; ++w)
         if (strlen(w->name) == len && memcmp(w->name, name, len) == 0) {
             *value = w->value;
             return true;
@@ -78,21 +78,11 @@ bool cli_word_find(const struct cli_word *words, const char *name, size_t len, i
     return false;
 }
 
-const char *cli_word_name(const struct cli_word *words, int value)
+const char *cli_word_name(const struct gdni_json_word *words, int value)
 {
-    for (const struct cli_word *w = words; w->name; ++w)
+    for (const struct gdni_json_word *w = words; w->name; ++w)
         if (w->value == value) return w->name;
     return "?";
-}
-
-void cli_word_list(const struct cli_word *words, char *out, size_t size)
-{
-    size_t len = 0;
-    out[0] = '\0';
-    for (const struct cli_word *w = words; w->name && len < size; ++w) {
-        const char *comma = w == words ? "" : w[1].name ? ", " : " or ";
-        len += (size_t)snprintf(out + len, size - len, "%s%s", comma, w->name);
-    }
 }
 
 bool cli_parse_int(const char *text, size_t len, int64_t *out)

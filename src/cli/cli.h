@@ -1,9 +1,9 @@
 /*
  * cli.h - what every file of gdn-jit-cache shares: exit codes, the one way to fail, memory, small text helpers.
  *
- * The tool uses the public header of the library only. A function that can fail returns an exit code, CLI_OK or the
- * code that the process will end with, and leaves a sentence (cli_fail) that names the option or member, its value and
- * the remedy. Only main() and the commands print.
+ * Of the library the tool uses the public header and src/json only. A function that can fail returns an exit code, CLI_OK
+ * or the code that the process will end with, and leaves a sentence (cli_fail) that names the option or member, its value
+ * and the remedy. Only main() and the commands print.
  */
 #ifndef GDN_CLI_H
 #define GDN_CLI_H
@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "gdn_jit/gdn_jit.h"
+#include "json/members.h"
 
 /* Documented in gdn-jit-cache(1). */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
@@ -44,14 +45,9 @@ void cli_names_free(struct cli_names *list);
 char *cli_names_join(const struct cli_names *list);
 void cli_names_sort(struct cli_names *list);
 
-/* A word of an option or of JSON and what it means; tables end at a NULL name. */
-struct cli_word {
-    const char *name;
-    int value;
-};
-bool cli_word_find(const struct cli_word *words, const char *name, size_t len, int *value);
-const char *cli_word_name(const struct cli_word *words, int value);       /* "?" when there is none */
-void cli_word_list(const struct cli_word *words, char *out, size_t size); /* "bf16 or fp16" */
+/* Words of an option or of JSON. */
+bool cli_word_find(const struct gdni_json_word *words, const char *name, size_t len, int *value);
+const char *cli_word_name(const struct gdni_json_word *words, int value); /* "?" when there is none */
 
 /* The whole of text is a decimal integer. */
 bool cli_parse_int(const char *text, size_t len, int64_t *out);

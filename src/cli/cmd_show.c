@@ -88,21 +88,21 @@ static void print_variant(const cJSON *v)
 {
     char params[128], size[CLI_SHORT];
     params_text(params, v);
-    cli_format_bytes(size, (uint64_t)cli_fact_int(v, "cubin_bytes"));
-    printf("\n  kernel         %s for %s\n", cli_fact_text(v, "kernel"), cli_fact_text(v, "arch"));
+    cli_format_bytes(size, (uint64_t)cli_json_number(v, "cubin_bytes"));
+    printf("\n  kernel         %s for %s\n", cli_json_text(v, "kernel"), cli_json_text(v, "arch"));
     print_calls(v);
-    printf("  parameters     %s (%s)\n", params, cli_fact_text(v, "params_origin"));
+    printf("  parameters     %s (%s)\n", params, cli_json_text(v, "params_origin"));
     if (cJSON_GetObjectItemCaseSensitive(v, "partition_reason"))
-        printf("  partitions     %s\n", cli_fact_text(v, "partition_reason"));
-    printf("  threads        %lld of %lld registers each\n", (long long)cli_fact_int(v, "threads"),
-           (long long)cli_fact_int(v, "registers"));
-    printf("  spills         %lld bytes, local memory %lld bytes\n", (long long)cli_fact_int(v, "spill_bytes"),
-           (long long)cli_fact_int(v, "local_bytes"));
-    printf("  shared memory  %lld bytes static, %lld bytes dynamic\n", (long long)cli_fact_int(v, "static_smem"),
-           (long long)cli_fact_int(v, "dynamic_smem"));
+        printf("  partitions     %s\n", cli_json_text(v, "partition_reason"));
+    printf("  threads        %lld of %lld registers each\n", (long long)cli_json_number(v, "threads"),
+           (long long)cli_json_number(v, "registers"));
+    printf("  spills         %lld bytes, local memory %lld bytes\n", (long long)cli_json_number(v, "spill_bytes"),
+           (long long)cli_json_number(v, "local_bytes"));
+    printf("  shared memory  %lld bytes static, %lld bytes dynamic\n", (long long)cli_json_number(v, "static_smem"),
+           (long long)cli_json_number(v, "dynamic_smem"));
     printf("  cubin          %s, compiled in %lld ms by %s, found in: %s\n", size,
-           (long long)cli_fact_int(v, "compile_ms"), cli_fact_text(v, "compiler"), cli_fact_text(v, "origin"));
-    printf("  key            %s\n", cli_fact_text(v, "key"));
+           (long long)cli_json_number(v, "compile_ms"), cli_json_text(v, "compiler"), cli_json_text(v, "origin"));
+    printf("  key            %s\n", cli_json_text(v, "key"));
 }
 
 static void print_variants(const cJSON *plan)

@@ -14,7 +14,7 @@
 
 enum cli_prologue { CLI_PROLOGUE_FUSED, CLI_PROLOGUE_CONV, CLI_PROLOGUE_LOGITS, CLI_NUM_PROLOGUES };
 enum cli_feature { CLI_WITH_CHECKPOINTS = 1, CLI_WITH_ZERO_PADDING = 2, CLI_WITH_PROGRAMMATIC_LAUNCH = 3 };
-extern const struct cli_word cli_prologue_words[], cli_feature_words[];
+extern const struct gdni_json_word cli_prologue_words[], cli_feature_words[];
 
 enum { CLI_MAX_INTS = 16 };
 /* Values of a comma list; count 0: the default. */

@@ -8,13 +8,15 @@
 
 #include "cli/say.h"
 
-const struct cli_word cli_what_words[] = {
+const struct gdni_json_word cli_what_words[] = {
     { "summary", CLI_WHAT_SUMMARY }, { "json", GDN_DUMP_JSON },   { "spec", GDN_DUMP_SPEC },
     { "source", GDN_DUMP_SOURCE },   { "ptx", GDN_DUMP_PTX },     { "log", GDN_DUMP_BUILD_LOG },
     { "key", GDN_DUMP_KEY },         { "cubin", GDN_DUMP_CUBIN }, { NULL, 0 },
 };
 
-static const struct cli_word x_alignment_words[] = { { "16", 16 }, { "8", 8 }, { "4", 4 }, { "2", 2 }, { NULL, 0 } };
+static const struct gdni_json_word x_alignment_words[] = {
+    { "16", 16 }, { "8", 8 }, { "4", 4 }, { "2", 2 }, { NULL, 0 }
+};
 
 /* Calls take(arg, item) for each item of "a,b,c"; an empty item is an item, so that its taker refuses it. */
 typedef int (*take_item)(void *arg, const char *item, size_t len);
@@ -31,7 +33,7 @@ static int each_item(const char *list, take_item take, void *arg)
 /* Where one item of a list option goes. */
 struct list_option {
     const char *option;
-    const struct cli_word *words; /* NULL: a number of at least 1 */
+    const struct gdni_json_word *words; /* NULL: a number of at least 1 */
     struct cli_ints *out;
 };
 
@@ -60,13 +62,13 @@ static int take_word_item(void *arg, const char *item, size_t len)
     const struct list_option *o = arg;
     int value;
     char list[64];
-    cli_word_list(o->words, list, sizeof list);
+    gdni_json_list_words(o->words, list, sizeof list);
     if (!cli_word_find(o->words, item, len, &value))
         return cli_fail(CLI_USAGE, "%s has \"%.*s\": must be %s", o->option, (int)len, item, list);
     return add_int(o, value);
 }
 
-static int take_list(const char *option, const char *text, const struct cli_word *words, struct cli_ints *out)
+static int take_list(const char *option, const char *text, const struct gdni_json_word *words, struct cli_ints *out)
 {
     struct list_option o = { option, words, out };
     return each_item(text, words ? take_word_item : take_int_item, &o);
@@ -215,7 +217,7 @@ static int opt_op(struct cli_options *o, const char *arg)
 {
     int op;
     char list[64];
-    cli_word_list(cli_op_words, list, sizeof list);
+    gdni_json_list_words(cli_op_words, list, sizeof list);
     if (!cli_word_find(cli_op_words, arg, strlen(arg), &op))
         return cli_fail(CLI_USAGE, "--op is \"%s\": must be %s", arg, list);
     o->ops |= 1u << op;
@@ -436,7 +438,7 @@ static int opt_worker(struct cli_options *o, const char *arg)
 static int opt_what(struct cli_options *o, const char *arg)
 {
     char list[96];
-    cli_word_list(cli_what_words, list, sizeof list);
+    gdni_json_list_words(cli_what_words, list, sizeof list);
     if (cli_word_find(cli_what_words, arg, strlen(arg), &o->what)) return CLI_OK;
     return cli_fail(CLI_USAGE, "--what is \"%s\": must be %s", arg, list);
 }

@@ -52,7 +52,7 @@ struct cli_options {
     int64_t tokens, seqs; /* 0: not given */
 };
 
-extern const struct cli_word cli_what_words[];
+extern const struct gdni_json_word cli_what_words[];
 
 enum {
     CLI_OPTIONS_SHAPES = 1u,

@@ -49,18 +49,6 @@ int cli_plan_print(const gdn_plan *plan, gdn_dump_kind kind)
     return cli_fail(CLI_FAILED, "%s", gdn_last_error());
 }
 
-const char *cli_fact_text(const cJSON *object, const char *name)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
-    return text ? text : "";
-}
-
-int64_t cli_fact_int(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsNumber(item) ? (int64_t)item->valuedouble : 0;
-}
-
 void cli_print_json(cJSON *root)
 {
     char *text = cJSON_Print(root);

@@ -12,10 +12,6 @@ int cli_plan_json(const gdn_plan *plan, cJSON **out);
 /* Writes a dump to standard output. */
 int cli_plan_print(const gdn_plan *plan, gdn_dump_kind kind);
 
-/* A member, or "" or 0 when it is not there: for JSON that the library made. */
-const char *cli_fact_text(const cJSON *object, const char *name);
-int64_t cli_fact_int(const cJSON *object, const char *name);
-
 /* Prints a tree on standard output and frees it. */
 void cli_print_json(cJSON *root);
 

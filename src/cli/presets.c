@@ -27,21 +27,21 @@ int cli_preset_from_json(struct cli_preset *out, const char *name, const cJSON *
     int64_t schema = 0;
     const char *model = NULL;
     const cJSON *layer = NULL;
-    const struct cli_json_field top[] = {
-        { "schema", CLI_JSON_INT, true, &schema, 1, 1, NULL },
-        { "model", CLI_JSON_STRING, true, &model, 0, 0, NULL },
-        { "linear_attention", CLI_JSON_OBJECT, true, &layer, 0, 0, NULL },
-        { "dtype", CLI_JSON_WORD, true, &p.dtype, 0, 0, cli_io_type_words },
-        { "max_tp", CLI_JSON_INT, true, &p.max_tp, 1, 4096, NULL },
+    const struct gdni_json_field top[] = {
+        { "schema", GDNI_JSON_INT, true, &schema, 1, 1, NULL },
+        { "model", GDNI_JSON_STRING, true, &model, 0, 0, NULL },
+        { "linear_attention", GDNI_JSON_OBJECT, true, &layer, 0, 0, NULL },
+        { "dtype", GDNI_JSON_WORD, true, &p.dtype, 0, 0, cli_io_type_words },
+        { "max_tp", GDNI_JSON_INT, true, &p.max_tp, 1, 4096, NULL },
     };
-    const struct cli_json_field inner[] = {
-        { "num_k_heads", CLI_JSON_INT, true, &p.num_k_heads, 1, 4096, NULL },
-        { "num_v_heads", CLI_JSON_INT, true, &p.num_v_heads, 1, 4096, NULL },
-        { "head_dim_k", CLI_JSON_INT, true, &p.head_dim_k, 1, 4096, NULL },
-        { "head_dim_v", CLI_JSON_INT, true, &p.head_dim_v, 1, 4096, NULL },
-        { "conv_width", CLI_JSON_INT, true, &p.conv_width, 1, 64, NULL },
-        { "conv_bias", CLI_JSON_BOOL, true, &p.conv_bias, 0, 0, NULL },
-        { "projection", CLI_JSON_WORD, false, &p.projection, 0, 0, cli_x_layout_words },
+    const struct gdni_json_field inner[] = {
+        { "num_k_heads", GDNI_JSON_INT, true, &p.num_k_heads, 1, 4096, NULL },
+        { "num_v_heads", GDNI_JSON_INT, true, &p.num_v_heads, 1, 4096, NULL },
+        { "head_dim_k", GDNI_JSON_INT, true, &p.head_dim_k, 1, 4096, NULL },
+        { "head_dim_v", GDNI_JSON_INT, true, &p.head_dim_v, 1, 4096, NULL },
+        { "conv_width", GDNI_JSON_INT, true, &p.conv_width, 1, 64, NULL },
+        { "conv_bias", GDNI_JSON_BOOL, true, &p.conv_bias, 0, 0, NULL },
+        { "projection", GDNI_JSON_WORD, false, &p.projection, 0, 0, cli_x_layout_words },
     };
     CLI_TRY(cli_json_object(name, root, top, COUNT(top)));
     char where[320];

@@ -38,15 +38,15 @@ static int read_line(struct cli_record *r, const char *where, const cJSON *root)
     const char *library = NULL, *gpu = NULL, *arch = NULL;
     const cJSON *shape = NULL, *keys = NULL;
     int64_t schema = 0, plan_flags = 0;
-    const struct cli_json_field fields[] = {
-        { "schema", CLI_JSON_INT, true, &schema, 1, 1, NULL },
-        { "library", CLI_JSON_STRING, true, &library, 0, 0, NULL },
-        { "gpu", CLI_JSON_STRING, true, &gpu, 0, 0, NULL },
-        { "arch", CLI_JSON_STRING, true, &arch, 0, 0, NULL },
-        { "num_sms", CLI_JSON_INT, true, &r->num_sms, 0, INT32_MAX, NULL },
-        { "plan_flags", CLI_JSON_INT, true, &plan_flags, 0, UINT32_MAX, NULL },
-        { "shape", CLI_JSON_OBJECT, true, &shape, 0, 0, NULL },
-        { "keys", CLI_JSON_ARRAY, true, &keys, 0, 0, NULL },
+    const struct gdni_json_field fields[] = {
+        { "schema", GDNI_JSON_INT, true, &schema, 1, 1, NULL },
+        { "library", GDNI_JSON_STRING, true, &library, 0, 0, NULL },
+        { "gpu", GDNI_JSON_STRING, true, &gpu, 0, 0, NULL },
+        { "arch", GDNI_JSON_STRING, true, &arch, 0, 0, NULL },
+        { "num_sms", GDNI_JSON_INT, true, &r->num_sms, 0, INT32_MAX, NULL },
+        { "plan_flags", GDNI_JSON_INT, true, &plan_flags, 0, UINT32_MAX, NULL },
+        { "shape", GDNI_JSON_OBJECT, true, &shape, 0, 0, NULL },
+        { "keys", GDNI_JSON_ARRAY, true, &keys, 0, 0, NULL },
     };
     CLI_TRY(cli_json_object(where, root, fields, COUNT(fields)));
     CLI_TRY(take_text(r->gpu, sizeof r->gpu, where, "gpu", gpu));

@@ -7,52 +7,58 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct cli_word cli_op_words[] = { { "gdn_prefill", CLI_PREFILL }, { "conv1d_qkv", CLI_CONV1D }, { NULL, 0 } };
-const struct cli_word cli_io_type_words[] = { { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { NULL, 0 } };
-const struct cli_word cli_state_layout_words[] = { { "kv", GDN_STATE_KV }, { "vk", GDN_STATE_VK }, { NULL, 0 } };
-const struct cli_word cli_conv_layout_words[] = {
+const struct gdni_json_word cli_op_words[] = { { "gdn_prefill", CLI_PREFILL },
+                                               { "conv1d_qkv", CLI_CONV1D },
+                                               { NULL, 0 } };
+const struct gdni_json_word cli_io_type_words[] = { { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { NULL, 0 } };
+const struct gdni_json_word cli_state_layout_words[] = { { "kv", GDN_STATE_KV }, { "vk", GDN_STATE_VK }, { NULL, 0 } };
+const struct gdni_json_word cli_conv_layout_words[] = {
     { "cw", GDN_CONV_STATE_CW }, { "wc", GDN_CONV_STATE_WC }, { "cw_strided", GDN_CONV_STATE_CW_STRIDED }, { NULL, 0 }
 };
-const struct cli_word cli_x_layout_words[] = { { "packed", GDN_CONV_X_PACKED },
-                                               { "interleaved", GDN_CONV_X_INTERLEAVED },
-                                               { NULL, 0 } };
-const struct cli_word cli_float_words[] = {
+const struct gdni_json_word cli_x_layout_words[] = { { "packed", GDN_CONV_X_PACKED },
+                                                     { "interleaved", GDN_CONV_X_INTERLEAVED },
+                                                     { NULL, 0 } };
+const struct gdni_json_word cli_float_words[] = {
     { "fp32", GDN_F32 }, { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { NULL, 0 }
 };
-static const struct cli_word io_type_words[] = {
+static const struct gdni_json_word io_type_words[] = {
     { "bf16", GDN_BF16 }, { "fp16", GDN_F16 }, { "fp32", GDN_F32 }, { NULL, 0 }
 };
-static const struct cli_word index_words[] = { { "int32", GDN_INDEX_I32 }, { "int64", GDN_INDEX_I64 }, { NULL, 0 } };
-static const struct cli_word head_map_words[] = { { "grouped", GDN_HEADS_GROUPED },
-                                                  { "tiled", GDN_HEADS_TILED },
-                                                  { NULL, 0 } };
-static const struct cli_word gate_words[] = {
+static const struct gdni_json_word index_words[] = { { "int32", GDN_INDEX_I32 },
+                                                     { "int64", GDN_INDEX_I64 },
+                                                     { NULL, 0 } };
+static const struct gdni_json_word head_map_words[] = { { "grouped", GDN_HEADS_GROUPED },
+                                                        { "tiled", GDN_HEADS_TILED },
+                                                        { NULL, 0 } };
+static const struct gdni_json_word gate_words[] = {
     { "log", GDN_GATE_LOG }, { "linear", GDN_GATE_LINEAR }, { "logits", GDN_GATE_LOGITS }, { NULL, 0 }
 };
-static const struct cli_word beta_words[] = { { "plain", GDN_BETA_PLAIN }, { "logits", GDN_BETA_LOGITS }, { NULL, 0 } };
-static const struct cli_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL_QK_L2NORM },
-                                                      { "beta_times_2", GDN_PREFILL_BETA_TIMES_2 },
-                                                      { "checkpoints", GDN_PREFILL_CHECKPOINTS },
-                                                      { "zero_padding", GDN_PREFILL_ZERO_PADDING },
-                                                      { "programmatic_launch", GDN_PREFILL_PROGRAMMATIC_LAUNCH },
-                                                      { NULL, 0 } };
-static const struct cli_word plan_flag_words[] = { { "generic", GDN_PLAN_GENERIC },
-                                                   { "heuristic", GDN_PLAN_HEURISTIC },
-                                                   { "tuned_only", GDN_PLAN_TUNED_ONLY },
-                                                   { "whole_sequences", GDN_PLAN_WHOLE_SEQUENCES },
-                                                   { "batch_invariant", GDN_PLAN_BATCH_INVARIANT },
-                                                   { NULL, 0 } };
-static const struct cli_word conv_flag_words[] = { { "silu", GDN_CONV_SILU },
-                                                   { "bias", GDN_CONV_BIAS },
-                                                   { "l2_norm", GDN_CONV_L2_NORM },
-                                                   { "exact_norm", GDN_CONV_EXACT_NORM },
-                                                   { "zero_padding", GDN_CONV_ZERO_PADDING },
-                                                   { "checkpoints", GDN_CONV_CHECKPOINTS },
-                                                   { "gate_exp", GDN_CONV_GATE_EXP },
-                                                   { "beta_rounded", GDN_CONV_BETA_ROUNDED },
-                                                   { "beta_times_2", GDN_CONV_BETA_TIMES_2 },
-                                                   { "launch_dependents", GDN_CONV_LAUNCH_DEPENDENTS },
-                                                   { NULL, 0 } };
+static const struct gdni_json_word beta_words[] = { { "plain", GDN_BETA_PLAIN },
+                                                    { "logits", GDN_BETA_LOGITS },
+                                                    { NULL, 0 } };
+static const struct gdni_json_word prefill_flag_words[] = { { "qk_l2norm", GDN_PREFILL_QK_L2NORM },
+                                                            { "beta_times_2", GDN_PREFILL_BETA_TIMES_2 },
+                                                            { "checkpoints", GDN_PREFILL_CHECKPOINTS },
+                                                            { "zero_padding", GDN_PREFILL_ZERO_PADDING },
+                                                            { "programmatic_launch", GDN_PREFILL_PROGRAMMATIC_LAUNCH },
+                                                            { NULL, 0 } };
+static const struct gdni_json_word plan_flag_words[] = { { "generic", GDN_PLAN_GENERIC },
+                                                         { "heuristic", GDN_PLAN_HEURISTIC },
+                                                         { "tuned_only", GDN_PLAN_TUNED_ONLY },
+                                                         { "whole_sequences", GDN_PLAN_WHOLE_SEQUENCES },
+                                                         { "batch_invariant", GDN_PLAN_BATCH_INVARIANT },
+                                                         { NULL, 0 } };
+static const struct gdni_json_word conv_flag_words[] = { { "silu", GDN_CONV_SILU },
+                                                         { "bias", GDN_CONV_BIAS },
+                                                         { "l2_norm", GDN_CONV_L2_NORM },
+                                                         { "exact_norm", GDN_CONV_EXACT_NORM },
+                                                         { "zero_padding", GDN_CONV_ZERO_PADDING },
+                                                         { "checkpoints", GDN_CONV_CHECKPOINTS },
+                                                         { "gate_exp", GDN_CONV_GATE_EXP },
+                                                         { "beta_rounded", GDN_CONV_BETA_ROUNDED },
+                                                         { "beta_times_2", GDN_CONV_BETA_TIMES_2 },
+                                                         { "launch_dependents", GDN_CONV_LAUNCH_DEPENDENTS },
+                                                         { NULL, 0 } };
 
 enum { MAX_SHAPES = 4096 };
 
@@ -77,15 +83,15 @@ struct common {
 
 #define INT_FIELD(member, required_)                                                                                   \
     {                                                                                                                  \
-#member, CLI_JSON_INT, required_, &c.member, 0, INT32_MAX, NULL                                                \
+#member, GDNI_JSON_INT, required_, &c.member, 0, INT32_MAX, NULL                                               \
     }
 #define COMMON_FIELDS                                                                                                  \
-    { "op", CLI_JSON_WORD, true, &op, 0, 0, cli_op_words },                                                            \
-        { "io_type", CLI_JSON_WORD, false, &c.io_type, 0, 0, io_type_words }, INT_FIELD(num_q_heads, true),            \
+    { "op", GDNI_JSON_WORD, true, &op, 0, 0, cli_op_words },                                                           \
+        { "io_type", GDNI_JSON_WORD, false, &c.io_type, 0, 0, io_type_words }, INT_FIELD(num_q_heads, true),           \
         INT_FIELD(num_k_heads, true), INT_FIELD(num_v_heads, true), INT_FIELD(head_dim_qk, true),                      \
         INT_FIELD(head_dim_v, true), INT_FIELD(max_tokens, false), INT_FIELD(max_seqs, false),                         \
     {                                                                                                                  \
-        "plan_flags", CLI_JSON_ARRAY, false, &c.plan_flags, 0, 0, NULL                                                 \
+        "plan_flags", GDNI_JSON_ARRAY, false, &c.plan_flags, 0, 0, NULL                                                \
     }
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -95,11 +101,11 @@ static struct common common_defaults(void)
         struct common){ .io_type = GDN_BF16, .max_tokens = CLI_DEFAULT_MAX_TOKENS, .max_seqs = CLI_DEFAULT_MAX_SEQS };
 }
 
-static int read_flags(const char *where, const char *member, const cJSON *array, const struct cli_word *words,
+static int read_flags(const char *where, const char *member, const cJSON *array, const struct gdni_json_word *words,
                       uint32_t *out)
 {
     char list[192];
-    cli_word_list(words, list, sizeof list);
+    gdni_json_list_words(words, list, sizeof list);
     *out = 0;
     for (const cJSON *item = array->child; item; item = item->next) {
         int flag = 0;
@@ -125,7 +131,7 @@ struct conventions {
 
 #define WORD_FIELD(member, words)                                                                                      \
     {                                                                                                                  \
-#member, CLI_JSON_WORD, false, &v.member, 0, 0, words                                                          \
+#member, GDNI_JSON_WORD, false, &v.member, 0, 0, words                                                         \
     }
 
 static struct conventions conventions_defaults(void)
@@ -155,7 +161,7 @@ static int read_prefill(const char *where, const cJSON *object, struct cli_shape
     struct conventions v = conventions_defaults();
     int op = 0;
     const cJSON *flags = NULL;
-    const struct cli_json_field fields[] = {
+    const struct gdni_json_field fields[] = {
         COMMON_FIELDS,
         WORD_FIELD(state_type, cli_float_words),
         WORD_FIELD(state_layout, cli_state_layout_words),
@@ -166,7 +172,7 @@ static int read_prefill(const char *where, const cJSON *object, struct cli_shape
         WORD_FIELD(beta_type, cli_float_words),
         WORD_FIELD(cu_seqlens_type, index_words),
         WORD_FIELD(slot_type, index_words),
-        { "flags", CLI_JSON_ARRAY, false, &flags, 0, 0, NULL },
+        { "flags", GDNI_JSON_ARRAY, false, &flags, 0, 0, NULL },
     };
     CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
     CLI_TRY(set_plan_flags(where, &c, out));
@@ -214,20 +220,20 @@ static int read_conv1d(const char *where, const cJSON *object, struct cli_shape 
     struct common c = common_defaults();
     struct prologue v = { .state_layout = GDN_CONV_STATE_CW, .width = 4 };
     int op = 0;
-    const struct cli_json_field fields[] = {
+    const struct gdni_json_field fields[] = {
         COMMON_FIELDS,
         WORD_FIELD(state_type, io_type_words),
         WORD_FIELD(state_layout, cli_conv_layout_words),
         WORD_FIELD(x_layout, cli_x_layout_words),
-        { "num_gate_heads", CLI_JSON_INT, false, &v.num_gate_heads, 0, INT32_MAX, NULL },
+        { "num_gate_heads", GDNI_JSON_INT, false, &v.num_gate_heads, 0, INT32_MAX, NULL },
         WORD_FIELD(gate_type, io_type_words),
         WORD_FIELD(a_log_type, io_type_words),
         WORD_FIELD(dt_bias_type, io_type_words),
         WORD_FIELD(cu_seqlens_type, index_words),
         WORD_FIELD(slot_type, index_words),
-        { "width", CLI_JSON_INT, false, &v.width, 0, INT32_MAX, NULL },
-        { "flags", CLI_JSON_ARRAY, false, &v.flags, 0, 0, NULL },
-        { "x_alignment", CLI_JSON_INT, false, &v.x_alignment, 0, INT32_MAX, NULL },
+        { "width", GDNI_JSON_INT, false, &v.width, 0, INT32_MAX, NULL },
+        { "flags", GDNI_JSON_ARRAY, false, &v.flags, 0, 0, NULL },
+        { "x_alignment", GDNI_JSON_INT, false, &v.x_alignment, 0, INT32_MAX, NULL },
     };
     CLI_TRY(cli_json_object(where, object, fields, COUNT(fields)));
     CLI_TRY(set_plan_flags(where, &c, out));
@@ -248,7 +254,7 @@ static int read_conv1d(const char *where, const cJSON *object, struct cli_shape 
 static int read_op(const char *where, const cJSON *object, enum cli_op *op)
 {
     char list[64];
-    cli_word_list(cli_op_words, list, sizeof list);
+    gdni_json_list_words(cli_op_words, list, sizeof list);
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, "op");
     int value = 0;
     if (!cJSON_IsObject(object)) return cli_fail(CLI_USAGE, "%s: must be an object, in braces", where);
@@ -324,7 +330,7 @@ static const char *prefill_text(char out[CLI_SHAPE_TEXT], const gdn_prefill_desc
     }
     if (d->cu_seqlens_type == GDN_INDEX_I64) append_text(out, "", " cu_seqlens int64");
     if (d->slot_type == GDN_INDEX_I64) append_text(out, "", " slots int64");
-    for (const struct cli_word *w = prefill_flag_words; w->name; ++w)
+    for (const struct gdni_json_word *w = prefill_flag_words; w->name; ++w)
         if (d->flags & (uint32_t)w->value) append_text(out, " ", w->name);
     return out;
 }
@@ -344,7 +350,7 @@ static const char *conv1d_text(char out[CLI_SHAPE_TEXT], const gdn_conv1d_desc *
              cli_word_name(io_type_words, (int)d->io_type), d->num_q_heads, d->num_k_heads, d->num_v_heads,
              d->head_dim_qk, d->head_dim_v, d->width, cli_word_name(cli_conv_layout_words, (int)d->state_layout));
     append_type(out, " ", d->state_type);
-    for (const struct cli_word *w = conv_flag_words; w->name; ++w)
+    for (const struct gdni_json_word *w = conv_flag_words; w->name; ++w)
         if (d->flags & (uint32_t)w->value) append_text(out, " ", w->name);
     if (d->x_layout == GDN_CONV_X_INTERLEAVED) append_text(out, "", " interleaved");
     snprintf(gates, sizeof gates, ", %d gate heads", d->num_gate_heads);
@@ -365,7 +371,7 @@ const char *cli_shape_text(char out[CLI_SHAPE_TEXT], const struct cli_shape *sha
         prefill_text(out, &shape->desc.prefill);
     else
         conv1d_text(out, &shape->desc.conv1d);
-    for (const struct cli_word *w = plan_flag_words; w->name; ++w)
+    for (const struct gdni_json_word *w = plan_flag_words; w->name; ++w)
         if (shape->plan_flags & (uint32_t)w->value) append_text(out, ", plan ", w->name);
     return out;
 }

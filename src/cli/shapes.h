@@ -24,7 +24,7 @@ struct cli_shapes {
     size_t count;
 };
 
-extern const struct cli_word cli_op_words[], cli_io_type_words[], cli_float_words[], cli_state_layout_words[],
+extern const struct gdni_json_word cli_op_words[], cli_io_type_words[], cli_float_words[], cli_state_layout_words[],
     cli_conv_layout_words[], cli_x_layout_words[];
 
 /* What a shape that says nothing about its calls is built for: every bucket of the library. */

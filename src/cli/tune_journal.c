@@ -13,7 +13,7 @@
 #include "cli/json.h"
 #include "cli/say.h"
 
-static const struct cli_word words[] = {
+static const struct gdni_json_word words[] = {
     { "run", CLI_JOURNAL_RUN },       { "try", CLI_JOURNAL_TRY },
     { "race", CLI_JOURNAL_RACE },     { "ok", CLI_JOURNAL_OK },
     { "failed", CLI_JOURNAL_FAILED }, { "done", CLI_JOURNAL_DONE },

@@ -6,7 +6,7 @@
 
 #include "cli/json.h"
 
-static const struct cli_word colours[] = { { "red", 1 }, { "blue", 2 }, { NULL, 0 } };
+static const struct gdni_json_word colours[] = { { "red", 1 }, { "blue", 2 }, { NULL, 0 } };
 
 struct values {
     int64_t count;
@@ -18,13 +18,13 @@ struct values {
 
 static int read_values(const char *text, size_t len, struct values *v)
 {
-    const struct cli_json_field fields[] = {
-        { "count", CLI_JSON_INT, true, &v->count, -5, 100, NULL },
-        { "flag", CLI_JSON_BOOL, false, &v->flag, 0, 0, NULL },
-        { "name", CLI_JSON_STRING, false, &v->name, 0, 0, NULL },
-        { "colour", CLI_JSON_WORD, false, &v->colour, 0, 0, colours },
-        { "list", CLI_JSON_ARRAY, false, &v->list, 0, 0, NULL },
-        { "inner", CLI_JSON_OBJECT, false, &v->inner, 0, 0, NULL },
+    const struct gdni_json_field fields[] = {
+        { "count", GDNI_JSON_INT, true, &v->count, -5, 100, NULL },
+        { "flag", GDNI_JSON_BOOL, false, &v->flag, 0, 0, NULL },
+        { "name", GDNI_JSON_STRING, false, &v->name, 0, 0, NULL },
+        { "colour", GDNI_JSON_WORD, false, &v->colour, 0, 0, colours },
+        { "list", GDNI_JSON_ARRAY, false, &v->list, 0, 0, NULL },
+        { "inner", GDNI_JSON_OBJECT, false, &v->inner, 0, 0, NULL },
     };
     cJSON *root = NULL;
     int code = cli_json_parse("a.json", text, len, &root);
@@ -83,6 +83,12 @@ Test(cli_json, bad_text_is_refused_with_its_reason)
         { "{\"count\": 1, \"colour\": 1}", "\"colour\" is 1: must be red or blue" },
         { "{\"count\": 1, \"list\": {}}", "\"list\" is an object: must be an array" },
         { "{\"count\": 1, \"inner\": []}", "\"inner\" is an array: must be an object" },
+        { "{\"count\": 1, \"colour\": \"blue\\u0000green\"}", "line 1: \\u0000 is not taken: it would end the string" },
+        { "{\"count\": 1,\n \"name\": \"a\033b\"}",
+          "line 2: a control character in a string must be written as an escape" },
+        { "{\"count\": 1, \"name\": \"\xc3\"}", "line 1: the text is not UTF-8" },
+        { "{\"count\": 1}\f", "line 1: a byte that is no JSON" },
+        { "[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]", "line 1: nested deeper than 16 levels" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
         struct values v = { 0 };
@@ -111,4 +117,25 @@ Test(cli_json, deep_nesting_is_refused_and_not_followed)
     cJSON *root = NULL;
     cr_assert_eq(cli_json_parse("deep", text, DEPTH, &root), CLI_USAGE);
     cli_free(text);
+}
+
+Test(cli_json, only_an_integer_is_a_number)
+{
+    static const struct {
+        const char *text;
+        int64_t number;
+    } rows[] = {
+        { "-7", -7 },   { "9007199254740992", INT64_C(9007199254740992) },
+        { "1e300", 0 }, { "-1e999", 0 },
+        { "1e17", 0 },  { "1.5", 0 },
+        { "\"7\"", 0 }, { "true", 0 },
+        { "null", 0 },  { "[7]", 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        cJSON *root = cJSON_CreateObject();
+        cJSON_AddItemToObject(root, "n", cJSON_Parse(rows[i].text));
+        cr_expect_eq(cli_json_number(root, "n"), rows[i].number, "%s", rows[i].text);
+        cr_expect_eq(cli_json_number(root, "m"), 0);
+        cJSON_Delete(root);
+    }
 }

@@ -172,7 +172,7 @@ Test(json, refuses_members_that_do_not_fit_the_table)
     } bad[] = {
         { "[]", "must be an object" },
         { "{}", "\"n\" is missing" },
-        { "{\"n\": 1, \"m\": 2}", "\"m\" is no member" },
+        { "{\"n\": 1, \"m\": 2}", "\"m\" is no member here: use n, flag, text, word, object, array" },
         { "{\"n\": 1, \"N\": 2}", "\"N\" is no member" },
         { "{\"n\": 1, \"n\": 1}", "\"n\" is given twice" },
         { "{\"n\": 1, \"flag\": true, \"flag\": 1}", "\"flag\" is given twice" },

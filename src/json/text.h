@@ -1,0 +1,24 @@
+/*
+ * text.h - text as cJSON may see it: what cJSON lets through and nobody here means to take is refused before. Must not know:
+ * members, files.
+ */
+#ifndef GDNI_JSON_TEXT_H
+#define GDNI_JSON_TEXT_H
+
+#include <stddef.h>
+
+struct cJSON;
+
+enum { GDNI_JSON_MAX_DEPTH = 16 };
+
+/* How a reader fails: keeps the sentence, and says what the reader is to return, which is not 0. */
+typedef int gdni_json_fail_fn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * 0, or what fail said. name: what sentences call the text, "FILE"; line: the number of its first line. text[len] is a NUL.
+ * The tree is cJSON's, for cJSON_Delete().
+ */
+int gdni_json_read(const char *name, int line, const char *text, size_t len, gdni_json_fail_fn *fail,
+                   struct cJSON **out);
+
+#endif
