@@ -8,15 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "text/printable.h"
+
 enum { TEXT_MAX = 4096 };
 
 static _Thread_local char text[TEXT_MAX];
-
-void gdni_make_printable(char *sentence)
-{
-    for (; *sentence; ++sentence)
-        if (((unsigned char)*sentence < 0x20 && *sentence != '\n' && *sentence != '\t') || *sentence == 0x7f) *sentence = '?';
-}
 
 gdn_status gdni_fail(gdn_status status, const char *format, ...)
 {

@@ -28,10 +28,4 @@ gdn_status gdni_fail_in(gdn_status status, const char *format, ...) __attribute_
 
 const char *gdni_error_text(void);
 
-/*
- * Control characters but for line ends and tabs become '?': a sentence quotes what files and the environment say, and ends up
- * in terminals.
- */
-void gdni_make_printable(char *sentence);
-
 #endif

@@ -5,11 +5,12 @@
 #include "cli/cli.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "text/printable.h"
 
 static _Thread_local char sentence[4096];
 
@@ -20,6 +21,7 @@ int cli_fail(int code, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    gdni_make_printable(text); /* it quotes files and names that others made */
     memcpy(sentence, text, sizeof text);
     return code;
 }
@@ -97,6 +99,18 @@ bool cli_parse_int(const char *text, size_t len, int64_t *out)
     if (errno || *end) return false;
     *out = value;
     return true;
+}
+
+char *cli_format(const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    const int len = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = cli_alloc(len < 0 ? 1 : (size_t)len + 1);
+    if (len > 0) vsnprintf(text, (size_t)len + 1, format, args);
+    gdni_make_printable(text);
+    return text;
 }
 
 const char *cli_format_bytes(char out[CLI_SHORT], uint64_t bytes)

@@ -1,13 +1,14 @@
 /*
  * cli.h - what every file of gdn-jit-cache shares: exit codes, the one way to fail, memory, small text helpers.
  *
- * Of the library the tool uses the public header and src/json only. A function that can fail returns an exit code, CLI_OK
- * or the code that the process will end with, and leaves a sentence (cli_fail) that names the option or member, its value
- * and the remedy. Only main() and the commands print.
+ * Of the library the tool uses the public header, src/text and src/json only. A function that can fail returns an exit
+ * code, CLI_OK or the code that the process will end with, and leaves a sentence (cli_fail) that names the option or member,
+ * its value and the remedy. Only main() and the commands print.
  */
 #ifndef GDN_CLI_H
 #define GDN_CLI_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,6 +52,9 @@ const char *cli_word_name(const struct gdni_json_word *words, int value); /* "?"
 
 /* The whole of text is a decimal integer. */
 bool cli_parse_int(const char *text, size_t len, int64_t *out);
+
+/* What format makes of args, fit for a terminal whatever the arguments hold; owned by the caller. */
+char *cli_format(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
 
 enum { CLI_SHORT = 32 };
 /* "417 KiB", "3.2 MiB" */

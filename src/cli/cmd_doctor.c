@@ -144,7 +144,8 @@ static void print_findings(const struct cli_findings *findings, enum cli_part pa
 {
     for (size_t i = 0; i < findings->count; ++i)
         if (findings->items[i].part == part)
-            printf("%-7s %-8s %s\n", "", findings->items[i].stops_warm ? "problem" : "note", findings->items[i].text);
+            cli_print("%-7s %-8s %s\n", "", findings->items[i].stops_warm ? "problem" : "note",
+                      findings->items[i].text);
 }
 
 /* What of a part keeps warm from its work, though the part is there; NULL: nothing. */
@@ -158,7 +159,7 @@ static const char *problem_of(const struct cli_findings *findings, enum cli_part
 static void print_part(enum cli_part part, const char *text, const struct cli_findings *findings)
 {
     if (text[0])
-        printf("%-7s %-8s %s\n", cli_part_names[part], problem_of(findings, part) ? "unusable" : "ok", text);
+        cli_print("%-7s %-8s %s\n", cli_part_names[part], problem_of(findings, part) ? "unusable" : "ok", text);
     else
         printf("%-7s missing\n", cli_part_names[part]);
     print_findings(findings, part);
@@ -170,7 +171,7 @@ static void print_devices(const struct cli_facts *f, const struct cli_findings *
         const struct cli_device *d = &f->devices[i];
         char text[96];
         if (!d->problem[0])
-            printf("%-7s %-8zu %s, %d SMs\n", "gpu", i, cli_target_text(text, &d->target), d->target.num_sms);
+            cli_print("%-7s %-8zu %s, %d SMs\n", "gpu", i, cli_target_text(text, &d->target), d->target.num_sms);
     }
     print_findings(findings, CLI_PART_GPU);
 }
@@ -180,8 +181,8 @@ static void print_tables(const struct cli_facts *f, const struct cli_findings *f
     if (!f->num_tuned) printf("%-7s %-8s %s\n", "tables", "none", "parameters come from the library's model");
     for (size_t i = 0; i < f->num_tuned; ++i) {
         const struct cli_tuned_gpu *t = &f->tuned[i];
-        printf("%-7s %-8s %s (%s), %d SMs: %lld entr%s\n", i ? "" : "tables", i ? "" : "ok", t->gpu, t->arch,
-               t->num_sms, (long long)t->entries, t->entries == 1 ? "y" : "ies");
+        cli_print("%-7s %-8s %s (%s), %d SMs: %lld entr%s\n", i ? "" : "tables", i ? "" : "ok", t->gpu, t->arch,
+                  t->num_sms, (long long)t->entries, t->entries == 1 ? "y" : "ies");
     }
     print_findings(findings, CLI_PART_TABLES);
 }

@@ -9,6 +9,7 @@
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
+#include "cli/say.h"
 #include "cli/table.h"
 
 static const char doc[] = "Lists the kernels of the cache directory: arch, kernel, registers a thread, bytes "
@@ -65,7 +66,7 @@ static void add_row(struct cli_table *table, const struct cli_entry *e, int64_t 
 static void print_problems(const struct cli_entries *entries)
 {
     for (size_t i = 0; i < entries->count; ++i)
-        if (!entries->items[i].valid) printf("damaged: %s: %s\n", entries->items[i].path, entries->items[i].problem);
+        if (!entries->items[i].valid) cli_print("damaged: %s: %s\n", entries->items[i].path, entries->items[i].problem);
 }
 
 static void print_rows(const struct cli_entries *entries, struct cli_names *options)
@@ -90,10 +91,10 @@ static void print_table(const struct cli_entries *entries, const char *dir)
     for (size_t i = 0; i < entries->count; ++i)
         bytes += entries->items[i].bytes;
     for (size_t i = 0; i < options.count; ++i)
-        printf("%soptions %zu: %s\n", i ? "" : "\n", i + 1, options.items[i]);
+        cli_print("%soptions %zu: %s\n", i ? "" : "\n", i + 1, options.items[i]);
     print_problems(entries);
-    printf("%s%zu kernel%s, %s in %s\n", entries->count ? "\n" : "", entries->count, entries->count == 1 ? "" : "s",
-           cli_format_bytes(size, bytes), dir);
+    cli_print("%s%zu kernel%s, %s in %s\n", entries->count ? "\n" : "", entries->count, entries->count == 1 ? "" : "s",
+              cli_format_bytes(size, bytes), dir);
     cli_names_free(&options);
 }
 

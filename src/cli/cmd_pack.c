@@ -13,6 +13,7 @@
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
+#include "cli/say.h"
 #include "cli/tar.h"
 
 static const char doc[] =
@@ -118,9 +119,9 @@ static int pack_for(const struct pack *p, gdn_ctx *ctx, const struct cli_options
 static void print_text(const struct pack *p, const gdn_cache_report *r, const struct cli_options *o)
 {
     char size[CLI_SHORT];
-    printf("%llu kernel%s, %s, %zu of them built for this, in %s%s%s\n", (unsigned long long)r->entries,
-           r->entries == 1 ? "" : "s", cli_format_bytes(size, r->bytes), p->build.built, o->output ? o->output : "",
-           o->output && o->tar ? " and " : "", o->tar ? o->tar : "");
+    cli_print("%llu kernel%s, %s, %zu of them built for this, in %s%s%s\n", (unsigned long long)r->entries,
+              r->entries == 1 ? "" : "s", cli_format_bytes(size, r->bytes), p->build.built, o->output ? o->output : "",
+              o->output && o->tar ? " and " : "", o->tar ? o->tar : "");
 }
 
 static void print_json(const struct pack *p, const gdn_cache_report *r, const struct cli_options *o)

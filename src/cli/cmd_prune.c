@@ -9,6 +9,7 @@
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
+#include "cli/say.h"
 #include "cli/table.h"
 
 static const char doc[] =
@@ -55,10 +56,10 @@ static void print_text(const struct pruned *p)
         cli_table_print(table);
         puts("");
     }
-    printf("%s %zu of %llu entries", p->dry_run ? "would remove" : "removed", p->gone.count,
-           (unsigned long long)p->report.entries);
+    cli_print("%s %zu of %llu entries", p->dry_run ? "would remove" : "removed", p->gone.count,
+              (unsigned long long)p->report.entries);
     if (temporaries) printf(" and %llu temporary files", (unsigned long long)temporaries);
-    printf(", %s, in %s\n", cli_format_bytes(size, p->report.removed_bytes), p->dir);
+    cli_print(", %s, in %s\n", cli_format_bytes(size, p->report.removed_bytes), p->dir);
 }
 
 static void print_json(const struct pruned *p)

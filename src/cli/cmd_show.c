@@ -89,20 +89,20 @@ static void print_variant(const cJSON *v)
     char params[128], size[CLI_SHORT];
     params_text(params, v);
     cli_format_bytes(size, (uint64_t)cli_json_number(v, "cubin_bytes"));
-    printf("\n  kernel         %s for %s\n", cli_json_text(v, "kernel"), cli_json_text(v, "arch"));
+    cli_print("\n  kernel         %s for %s\n", cli_json_text(v, "kernel"), cli_json_text(v, "arch"));
     print_calls(v);
-    printf("  parameters     %s (%s)\n", params, cli_json_text(v, "params_origin"));
+    cli_print("  parameters     %s (%s)\n", params, cli_json_text(v, "params_origin"));
     if (cJSON_GetObjectItemCaseSensitive(v, "partition_reason"))
-        printf("  partitions     %s\n", cli_json_text(v, "partition_reason"));
+        cli_print("  partitions     %s\n", cli_json_text(v, "partition_reason"));
     printf("  threads        %lld of %lld registers each\n", (long long)cli_json_number(v, "threads"),
            (long long)cli_json_number(v, "registers"));
     printf("  spills         %lld bytes, local memory %lld bytes\n", (long long)cli_json_number(v, "spill_bytes"),
            (long long)cli_json_number(v, "local_bytes"));
     printf("  shared memory  %lld bytes static, %lld bytes dynamic\n", (long long)cli_json_number(v, "static_smem"),
            (long long)cli_json_number(v, "dynamic_smem"));
-    printf("  cubin          %s, compiled in %lld ms by %s, found in: %s\n", size,
-           (long long)cli_json_number(v, "compile_ms"), cli_json_text(v, "compiler"), cli_json_text(v, "origin"));
-    printf("  key            %s\n", cli_json_text(v, "key"));
+    cli_print("  cubin          %s, compiled in %lld ms by %s, found in: %s\n", size,
+              (long long)cli_json_number(v, "compile_ms"), cli_json_text(v, "compiler"), cli_json_text(v, "origin"));
+    cli_print("  key            %s\n", cli_json_text(v, "key"));
 }
 
 static void print_variants(const cJSON *plan)
@@ -113,14 +113,14 @@ static void print_variants(const cJSON *plan)
 
 static void print_cost(const gdn_cost *cost, const gdn_target *target, const struct cli_options *o)
 {
-    printf("\na call of %lld tokens in %lld sequence%s moves %.6g MB and computes %.6g GFLOP\n", (long long)o->tokens,
-           (long long)o->seqs, o->seqs == 1 ? "" : "s", cost->bytes / 1e6, cost->flops / 1e9);
+    cli_print("\na call of %lld tokens in %lld sequence%s moves %.6g MB and computes %.6g GFLOP\n",
+              (long long)o->tokens, (long long)o->seqs, o->seqs == 1 ? "" : "s", cost->bytes / 1e6, cost->flops / 1e9);
     if (cost->floor_us > 0)
         printf("floor: %.4g us (%d GB/s, %d TFLOP/s)\n", cost->floor_us, target->dram_gbps, target->tensor_tflops);
     else if (target->gpu_name[0])
-        printf("floor: unknown: the peaks of %s are not in the library's table\n", target->gpu_name);
+        cli_print("floor: unknown: the peaks of %s are not in the library's table\n", target->gpu_name);
     else
-        printf("floor: unknown for %s: name a GPU with --gpu\n", target->arch);
+        cli_print("floor: unknown for %s: name a GPU with --gpu\n", target->arch);
 }
 
 static cJSON *cost_json(const gdn_cost *cost, const struct cli_options *o)
@@ -162,7 +162,7 @@ static int view_summary(const struct view *v)
         cJSON_AddItemToArray(v->array, object);
         return CLI_OK;
     }
-    printf("%s: %s\nfor %s\n", v->shape->label, what, cli_target_text(where, v->target));
+    cli_print("%s: %s\nfor %s\n", v->shape->label, what, cli_target_text(where, v->target));
     print_variants(facts);
     if (o->tokens) print_cost(&cost, v->target, o);
     cJSON_Delete(facts);
@@ -234,12 +234,13 @@ static bool one_key(const struct cli_entries *entries)
 static void print_entry(const struct cli_entry *e)
 {
     char size[CLI_SHORT];
-    printf("key        %s\npath       %s\nsize       %s\n", e->key, e->path, cli_format_bytes(size, e->bytes));
+    cli_print("key        %s\npath       %s\nsize       %s\n", e->key, e->path, cli_format_bytes(size, e->bytes));
     if (!e->valid) {
-        printf("damaged    %s; the library removes it when it meets it, and warm builds it again\n", e->problem);
+        cli_print("damaged    %s; the library removes it when it meets it, and warm builds it again\n", e->problem);
         return;
     }
-    printf("kernel     %s\narch       %s\ncompiler   %s\noptions    %s\n", e->kernel, e->arch, e->compiler, e->options);
+    cli_print("kernel     %s\narch       %s\ncompiler   %s\noptions    %s\n", e->kernel, e->arch, e->compiler,
+              e->options);
     printf("registers  %d\nspills     %d bytes\nlocal      %d bytes\n", e->registers, e->spill_bytes, e->local_bytes);
     printf("smem       %d bytes, static\n", e->static_smem);
 }

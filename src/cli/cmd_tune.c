@@ -388,7 +388,7 @@ static int wait_for_all(struct tune *t)
         kernels += num_left(job);
         failed += job->count - num_left(job);
     }
-    printf("%zu candidates of %zu slots are in %s\n", kernels, t->jobs.count, gdn_cache_dir(t->ctx));
+    cli_print("%zu candidates of %zu slots are in %s\n", kernels, t->jobs.count, gdn_cache_dir(t->ctx));
     return failed ? cli_fail(CLI_FAILED, "%zu candidates or slots are not", failed) : CLI_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
+#include "cli/say.h"
 #include "cli/table.h"
 
 static const char doc[] =
@@ -36,8 +37,8 @@ static void print_text(const struct cli_entries *bad, const gdn_cache_report *r,
 {
     char size[CLI_SHORT];
     print_entries(bad);
-    printf("%llu entr%s, %s in %s: %llu damaged", (unsigned long long)r->entries, r->entries == 1 ? "y" : "ies",
-           cli_format_bytes(size, r->bytes), dir, (unsigned long long)r->damaged);
+    cli_print("%llu entr%s, %s in %s: %llu damaged", (unsigned long long)r->entries, r->entries == 1 ? "y" : "ies",
+              cli_format_bytes(size, r->bytes), dir, (unsigned long long)r->damaged);
     if (bundle)
         printf(", %llu missing, %llu not in the manifest", (unsigned long long)r->missing,
                (unsigned long long)r->unlisted);

@@ -9,6 +9,7 @@
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
+#include "cli/say.h"
 
 static const char doc[] =
     "Compiles the kernels of models or shapes ahead of time and keeps them in the cache, "
@@ -140,10 +141,10 @@ static void print_summary(const struct cli_build *b)
 {
     const int64_t ms = b->milliseconds;
     char size[CLI_SHORT];
-    printf("%zu kernel%s built, %zu already there; %zu of %zu plans failed; %lld.%lld s; %s of cubins for %s\n",
-           b->built, b->built == 1 ? "" : "s", b->num_kernels - b->built, b->failed, b->jobs->count,
-           (long long)(ms / 1000), (long long)(ms % 1000 / 100), cli_format_bytes(size, b->cubin_bytes),
-           gdn_cache_dir(b->ctx));
+    cli_print("%zu kernel%s built, %zu already there; %zu of %zu plans failed; %lld.%lld s; %s of cubins for %s\n",
+              b->built, b->built == 1 ? "" : "s", b->num_kernels - b->built, b->failed, b->jobs->count,
+              (long long)(ms / 1000), (long long)(ms % 1000 / 100), cli_format_bytes(size, b->cubin_bytes),
+              gdn_cache_dir(b->ctx));
 }
 
 static int report(const struct cli_build *b, const struct cli_options *options)

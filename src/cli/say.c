@@ -1,13 +1,15 @@
 /*
- * say.c - owns standard error. Must not know: what is said. `lock` guards the progress line and the order of writes.
+ * say.c - owns standard error, and sentences on standard output. Must not know: what is said. `lock` guards the progress line
+ * and the order of writes to standard error.
  */
 #include "cli/say.h"
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "text/printable.h"
 
 enum { DEFAULT_WIDTH = 80 };
 
@@ -36,14 +38,24 @@ void cli_say(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
+    char *text = cli_format(format, args);
+    va_end(args);
     pthread_mutex_lock(&lock);
     erase();
-    fputs("gdn-jit-cache: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    fprintf(stderr, "gdn-jit-cache: %s\n", text);
     draw();
     pthread_mutex_unlock(&lock);
+    cli_free(text);
+}
+
+void cli_print(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *text = cli_format(format, args);
     va_end(args);
+    fputs(text, stdout);
+    cli_free(text);
 }
 
 void cli_progress(const char *line)
@@ -52,6 +64,7 @@ void cli_progress(const char *line)
     pthread_mutex_lock(&lock);
     erase();
     snprintf(progress, sizeof progress, "%s", line ? line : "");
+    gdni_make_printable(progress);
     draw();
     pthread_mutex_unlock(&lock);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/plan_facts.h"
+#include "cli/say.h"
 #include "cli/table.h"
 #include "cli/targets.h"
 #include "cli/tune_result.h"
@@ -102,7 +103,7 @@ static void print_table(const struct cli_tune_jobs *jobs, const gdn_target *targ
     for (size_t i = 0; i < jobs->count; ++i)
         add_row(table, &jobs->items[i]);
     cli_table_print(table);
-    printf("\n%zu of %s\n", jobs->count, cli_target_text(where, target));
+    cli_print("\n%zu of %s\n", jobs->count, cli_target_text(where, target));
 }
 
 /* ---- JSON ---- */
@@ -148,10 +149,10 @@ void cli_tune_print(const struct cli_tune_jobs *jobs, const gdn_target *target, 
 static void print_check(const cJSON *missing, const cJSON *stale, size_t count, const char *file)
 {
     const cJSON *item;
-    cJSON_ArrayForEach(item, missing) printf("missing: %s\n", item->valuestring);
-    cJSON_ArrayForEach(item, stale) printf("stale:   %s\n", item->valuestring);
-    printf("%s has %zu of %zu, of which %d were measured with another kernel\n", file,
-           count - (size_t)cJSON_GetArraySize(missing), count, cJSON_GetArraySize(stale));
+    cJSON_ArrayForEach(item, missing) cli_print("missing: %s\n", item->valuestring);
+    cJSON_ArrayForEach(item, stale) cli_print("stale:   %s\n", item->valuestring);
+    cli_print("%s has %zu of %zu, of which %d were measured with another kernel\n", file,
+              count - (size_t)cJSON_GetArraySize(missing), count, cJSON_GetArraySize(stale));
 }
 
 /* What the file has of a job. */

@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "text/printable.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -139,6 +140,21 @@ static bool take_text(char *out, const uint8_t *field, size_t size)
     return len < size;
 }
 
+/* Options are shown as a line. */
+static bool is_line(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; ++i)
+        if (text[i] < 0x20 || text[i] > 0x7e) return false;
+    return true;
+}
+
+static bool is_log(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; ++i)
+        if (!gdni_is_printable(text[i])) return false;
+    return true;
+}
+
 static bool take_facts(struct gdni_facts *facts, const uint8_t *footer)
 {
     for (int i = 0; i < NUM_FACTS; ++i) {
@@ -181,6 +197,8 @@ static const char *check_content(struct gdni_entry *e, const uint8_t *footer)
         return "trailer's checksum is wrong";
     if (!sum_is(footer + AT_CUBIN_SUM, e->cubin, e->cubin_size)) return "cubin's checksum is wrong";
     if (memchr(trailer, '\0', e->key_len + e->options_len + e->log_len)) return "text with a NUL";
+    if (!is_line(e->options, e->options_len)) return "options are not printable";
+    if (!is_log(e->build_log, e->log_len)) return "build log is not printable";
     if (!take_text(e->arch, footer + AT_ARCH, sizeof e->arch) ||
         !take_text(e->entry, footer + AT_ENTRY, sizeof e->entry) ||
         !take_text(e->facts.compiler, footer + AT_COMPILER, sizeof e->facts.compiler))
@@ -214,6 +232,8 @@ static gdn_status check_limits(const struct gdni_entry *e)
     if (e->options_len > GDNI_ENTRY_MAX_OPTIONS)
         return GDN_FAIL(GDN_E_INVALID, "the compiler's options have %zu bytes: an entry holds up to %d", e->options_len,
                         GDNI_ENTRY_MAX_OPTIONS);
+    if (!is_line(e->options, e->options_len))
+        return GDN_FAIL(GDN_E_INVALID, "the compiler's options are no line of printable ASCII, which an entry holds");
     const char *wrong = gdni_cubin_check(e->cubin, e->cubin_size, e->arch);
     return wrong ? GDN_FAIL(GDN_E_INVALID, "cubin of %s cannot be kept: %s", e->entry, wrong) : GDN_OK;
 }
@@ -256,6 +276,14 @@ static uint8_t *append(uint8_t *at, const void *bytes, size_t size)
     return at + size;
 }
 
+/* What a compiler says is shown: what of it could steer a terminal is not kept. */
+static uint8_t *append_log(uint8_t *at, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; ++i)
+        *at++ = gdni_is_printable(text[i]) ? (uint8_t)text[i] : '?';
+    return at;
+}
+
 gdn_status gdni_entry_encode(const struct gdni_entry *e, void **out, size_t *out_size)
 {
     GDN_TRY(check_limits(e));
@@ -267,7 +295,7 @@ gdn_status gdni_entry_encode(const struct gdni_entry *e, void **out, size_t *out
     uint8_t *at = append(bytes, e->cubin, e->cubin_size);
     at = append(at, e->key_text, e->key_len);
     at = append(at, e->options, e->options_len);
-    if (log_len) at = append(at, e->build_log + (e->log_len - log_len), log_len); /* its end: there ptxas speaks */
+    if (log_len) at = append_log(at, e->build_log + (e->log_len - log_len), log_len); /* its end: there ptxas speaks */
     put_footer(at, e, log_len);
     gdni_entry_seal(bytes, size);
     *out = bytes;

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "base/error.h"
+#include "text/printable.h"
 
 enum { MESSAGE_MAX = 2048 };
 

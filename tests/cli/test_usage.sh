@@ -111,6 +111,8 @@ echo '[{"op":"gdn_prefill"}]' >"$room/s.json"
 usage "s.json, shape 1: member \"num_q_heads\" is missing: must be an integer" warm --shapes "$room/s.json" -a sm_90a
 echo '[{"op":"conv1d_qkv\u0000garbage"}]' >"$room/n.json"
 usage "n.json, line 1: \\u0000 is not taken: it would end the string" show --shapes "$room/n.json" -a sm_90a
+echo '[{"op":"conv1d_qkv","\u001b]0;pwned\u0007":1}]' >"$room/e.json"
+usage "e.json, shape 1: \"?]0;pwned?\" is no member here: use op, io_type" show --shapes "$room/e.json" -a sm_90a
 echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":128,"head_dim_v":128}]' >"$room/c.json"
 usage "--op leaves no shape" warm --shapes "$room/c.json" --op gdn_prefill -a sm_90a
 

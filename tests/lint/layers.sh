@@ -57,13 +57,14 @@ layer() {
 libc='(stdbool|stddef|stdint|stdarg|string|limits|float|inttypes|stdalign|math)\.h'
 none='nothing'
 layer include/gdn_jit 'gdn_jit/[a-z_]+\.h' '(stddef|stdint)\.h'
+layer src/text 'text/[a-z_0-9]+\.h' "$libc"
 layer src/json 'json/[a-z_0-9]+\.h' "$libc|stdio\.h|cjson/cJSON\.h"
-layer src/base '(gdn_jit|base|json)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJSON\.h"
+layer src/base '(gdn_jit|base|text|json)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJSON\.h"
 layer src/codegen '(gdn_jit|base|codegen)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h|xxhash\.h"
 layer src/tuner '(gdn_jit|base|codegen|tuner)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h"
-layer src/runtime '(gdn_jit|base|codegen|tuner|runtime)/[a-z_0-9]+\.(h|def)' '.*'
+layer src/runtime '(gdn_jit|text|base|codegen|tuner|runtime)/[a-z_0-9]+\.(h|def)' '.*'
 layer src/reference '(gdn_jit|base|reference)/[a-z_0-9]+\.h|codegen/problem\.h' "$libc|stdlib\.h"
-layer src/cli '(gdn_jit/|cli/|json/)?[a-z_0-9]+\.h' '.*'
+layer src/cli '(gdn_jit/|cli/|text/|json/)?[a-z_0-9]+\.h' '.*'
 layer examples '(gdn_jit/|[a-z_0-9]+/)?[a-z_0-9]+\.h' '.*'
 layer bench '(gdn_jit/|support/|common/)?[a-z_0-9]+\.h' '.*'
 layer templates 'gdn_[a-z_0-9]+\.cuh' "$none"

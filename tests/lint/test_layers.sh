@@ -23,9 +23,10 @@ file src/codegen/spec.c '#include <stdio.h>' '#include "base/error.h"' '#include
 file src/runtime/env.c '#include <stdlib.h>' 'const char *home = getenv("HOME");'
 file src/runtime/driver.c '#include <dlfcn.h>' '#include "codegen/unit.h"' 'void *cuda = dlopen("libcuda.so.1", 2);'
 file src/reference/prefill.c '#include <math.h>' '#include "base/half.h"' '#include "codegen/problem.h"'
+file src/text/printable.c '#include "text/printable.h"'
 file src/json/value.c '#include "json/value.h"' '#include <cjson/cJSON.h>' 'bool is = cJSON_IsNull(item);'
 file src/cli/cmd_list.c '#include <stdio.h>' '#include "gdn_jit/gdn_jit.h"' '#include "cli/table.h"' '#include "json/value.h"' \
-    'int n = printf("x");'
+    '#include "text/printable.h"' 'int n = printf("x");'
 file examples/minimal.c '#include "cuda_mini.h"' '#include "gdn_jit/gdn_jit.h"'
 file bench/gdn_bench.c '#include "support/rng.h"'
 file templates/conv1d_qkv.cu '#include "gdn_spec.cuh"'
@@ -63,6 +64,7 @@ refuses() {
 }
 
 refuses src/base/mem.c 'src/base may not include "codegen/spec.h"' '#include "codegen/spec.h"'
+refuses src/text/printable.c 'src/text may not include "json/value.h"' '#include "json/value.h"'
 refuses src/json/value.c 'src/json may not include "base/error.h"' '#include "base/error.h"'
 refuses src/codegen/spec.c 'may not include "runtime/log.h"' '#include "runtime/log.h"'
 refuses src/codegen/spec.c 'may not include <pthread.h>' '#  include <pthread.h>'

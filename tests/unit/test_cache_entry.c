@@ -200,6 +200,52 @@ Test(cache_entry, refuses_a_nul_inside_key_text_options_or_log)
     drop(&f);
 }
 
+Test(cache_entry, refuses_options_and_logs_that_could_steer_a_terminal)
+{
+    static const struct {
+        char c;
+        bool in_options, in_log; /* good there */
+    } cases[] = { { '\033', false, false }, { '\a', false, false }, { '\r', false, false },
+                  { 0x7f, false, false },   { '\n', false, true },  { '\t', false, true },
+                  { '~', true, true },      { ' ', true, true },    { '\xc3', false, true } };
+    struct fixture f = make();
+    struct gdni_entry e;
+    uint8_t *const options = f.bytes + CUBIN + f.key.len, *const log = options + strlen(STORE_OPTIONS);
+    const uint8_t first_option = *options, first_of_log = *log;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        *options = (uint8_t)cases[i].c;
+        gdni_entry_seal(f.bytes, f.size);
+        const char *wrong = gdni_entry_parse(&e, f.bytes, f.size, NULL);
+        cr_expect_str_eq(wrong ? wrong : "good", cases[i].in_options ? "good" : "options are not printable", "case %zu",
+                         i);
+        *options = first_option;
+        *log = (uint8_t)cases[i].c;
+        gdni_entry_seal(f.bytes, f.size);
+        wrong = gdni_entry_parse(&e, f.bytes, f.size, NULL);
+        cr_expect_str_eq(wrong ? wrong : "good", cases[i].in_log ? "good" : "build log is not printable", "case %zu",
+                         i);
+        *log = first_of_log;
+    }
+    drop(&f);
+}
+
+Test(cache_entry, a_log_is_kept_without_what_could_steer_a_terminal)
+{
+    static const char log[] = "ptxas\033[2J info\r\n\tused 42";
+    struct fixture f = make();
+    struct gdni_entry e;
+    void *bytes = NULL;
+    size_t size = 0;
+    f.entry.build_log = log;
+    f.entry.log_len = strlen(log);
+    cr_assert_eq(gdni_entry_encode(&f.entry, &bytes, &size), GDN_OK, "%s", gdni_error_text());
+    cr_assert_null(gdni_entry_parse(&e, bytes, size, &f.key));
+    cr_assert_eq(e.log_len, strlen(log));
+    cr_assert_arr_eq(e.build_log, "ptxas?[2J info?\n\tused 42", e.log_len);
+    gdni_free(bytes);
+    drop(&f);
+}
+
 Test(cache_entry, knows_the_arch_of_a_cubin_in_both_elf_abis)
 {
     static const struct {
@@ -287,6 +333,12 @@ Test(cache_entry, does_not_keep_what_it_would_refuse)
     cr_assert_eq(gdni_entry_encode(&f.entry, &bytes, &size), GDN_E_INVALID);
     cr_assert(strstr(gdni_error_text(), "another arch"), "%s", gdni_error_text());
     snprintf(f.entry.arch, sizeof f.entry.arch, "sm_90a");
+    const char *const options = f.entry.options;
+    f.entry.options = "-D\n";
+    f.entry.options_len = 3;
+    cr_assert_eq(gdni_entry_encode(&f.entry, &bytes, &size), GDN_E_INVALID);
+    cr_assert(strstr(gdni_error_text(), "printable ASCII"), "%s", gdni_error_text());
+    f.entry.options = options;
     f.entry.options_len = GDNI_ENTRY_MAX_OPTIONS + 1;
     cr_assert_eq(gdni_entry_encode(&f.entry, &bytes, &size), GDN_E_INVALID);
     cr_assert(strstr(gdni_error_text(), "4097"), "%s", gdni_error_text());
