@@ -102,7 +102,8 @@ typedef void (*gdn_log_fn)(void *user, int level, const char *message);
 enum {
     GDN_CTX_NO_COMPILE = 1u, /* strict: a cubin that is in no cache is GDN_E_NOT_CACHED, never a compile */
     GDN_CTX_NO_ENV = 2u,     /* ignore every GDN_JIT_* variable, XDG_CACHE_HOME and HOME */
-    GDN_CTX_SHARED_CACHE = 4u /* accept a cache_dir that another user owns (a group shares it on purpose) */
+    GDN_CTX_SHARED_CACHE = 4u, /* accept a cache_dir that another user owns (a group shares it on purpose) */
+    GDN_CTX_EXISTING_CACHE = 8u /* for what only reads: where the cache directory is not there, memory only; none is made */
 };
 
 /* What it points to is copied: it need live no longer than gdn_ctx_create() takes, but for log_user. */

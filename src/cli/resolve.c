@@ -93,25 +93,37 @@ static int load_tunings(gdn_ctx *ctx, const struct cli_options *o)
     return CLI_OK;
 }
 
-int cli_resolve_context(const struct cli_options *o, gdn_ctx **out)
+static int make_context(const struct cli_options *o, uint32_t flags, gdn_ctx **out)
 {
     gdn_config config = GDN_CONFIG_INIT;
     config.cache_dir = o->cache_dir;
     config.nvrtc_path = o->nvrtc;
-    config.flags = o->shared_cache ? GDN_CTX_SHARED_CACHE : 0;
+    config.flags = flags | (o->shared_cache ? (uint32_t)GDN_CTX_SHARED_CACHE : 0);
     config.record_path = ""; /* GDN_JIT_RECORD is for what an engine asks for, and may name the list that --from reads */
     config.log_fn = on_log;
     config.log_level = o->verbose ? GDN_LOG_DEBUG : GDN_LOG_WARN;
     if (gdn_ctx_create(out, &config) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
-    return load_tunings(*out, o);
+    const int code = load_tunings(*out, o);
+    if (code == CLI_OK) return CLI_OK;
+    gdn_ctx_destroy(*out);
+    *out = NULL;
+    return code;
+}
+
+int cli_resolve_context(const struct cli_options *o, gdn_ctx **out)
+{
+    return make_context(o, 0, out);
 }
 
 int cli_resolve_context_to_read(const struct cli_options *o, gdn_ctx **out)
 {
     struct stat st;
     if (o->cache_dir && o->cache_dir[0] && stat(o->cache_dir, &st) != 0)
-        return cli_fail(CLI_FAILED, "--cache-dir %s cannot be read: %s", o->cache_dir, strerror(errno));
-    return cli_resolve_context(o, out);
+        return cli_fail(
+            CLI_FAILED,
+            "--cache-dir %s cannot be read: %s; name a directory that is there, or let gdn-jit-cache warm make it",
+            o->cache_dir, strerror(errno));
+    return make_context(o, GDN_CTX_EXISTING_CACHE, out);
 }
 
 int cli_require_cache(gdn_ctx *ctx)

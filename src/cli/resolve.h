@@ -10,9 +10,9 @@
 int cli_resolve_shapes(const struct cli_options *options, struct cli_shapes *out);
 bool cli_resolve_has_shapes(const struct cli_options *options);
 
-/* A context as the options say. */
+/* A context as the options say; *out is NULL when that fails. */
 int cli_resolve_context(const struct cli_options *options, gdn_ctx **out);
-/* The same for a command that only reads: the library would make a directory that is not there. */
+/* The same for a command that only reads: a cache directory that is not there is not made, whoever names it. */
 int cli_resolve_context_to_read(const struct cli_options *options, gdn_ctx **out);
 /* Fails when the context keeps cubins in memory only. */
 int cli_require_cache(gdn_ctx *ctx);

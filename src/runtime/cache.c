@@ -100,7 +100,9 @@ struct gdni_cache *gdni_cache_create(const gdn_config *cfg, const struct gdni_en
         gdni_cache_destroy(cache);
         return NULL;
     }
-    if (*cache->user.problem) gdni_log(log, GDN_LOG_WARN, "cubins are kept in memory only: %s", cache->user.problem);
+    if (*cache->user.problem) /* what is missing by leave is no oddity */
+        gdni_log(log, cache->user.missing ? GDN_LOG_INFO : GDN_LOG_WARN, "cubins are kept in memory only: %s",
+                 cache->user.problem);
     return cache;
 }
 

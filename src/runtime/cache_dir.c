@@ -24,6 +24,7 @@ enum { PERMISSIONS = 02777, OTHERS_WRITE = 022 };
 
 struct choice {
     char *path;       /* NULL: memory only */
+    const char *from; /* who says so */
     const char *must; /* a directory that has to be there before anything is made below it */
     bool named;       /* by the embedder or the user, not a default */
 };
@@ -46,10 +47,13 @@ static gdn_status choose(struct choice *c, const char *configured, const struct 
     const char *named = configured ? configured : env->cache_dir;
     if (named) {
         c->named = true;
+        c->from = configured ? "gdn_config.cache_dir" : "GDN_JIT_CACHE_DIR";
         return join(c, named, "", NULL);
     }
     /* The XDG specification: a relative path is invalid and is to be ignored. */
+    c->from = "XDG_CACHE_HOME";
     if (env->xdg_cache_home && *env->xdg_cache_home == '/') return join(c, env->xdg_cache_home, "/gdn-jit", NULL);
+    c->from = "HOME";
     if (env->home && *env->home == '/') return join(c, env->home, "/.cache/gdn-jit", env->home);
     snprintf(problem, size,
              "none of gdn_config.cache_dir, GDN_JIT_CACHE_DIR, XDG_CACHE_HOME and HOME names a directory: "
@@ -89,18 +93,30 @@ static bool judge(struct gdni_cache_dir *out, const struct choice *c, const stru
     return false;
 }
 
-static int open_or_make(const char *path, int *out)
+static int open_or_make(const char *path, bool make, int *out)
 {
     static const int how = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
     *out = open(path, how);
     if (*out >= 0) return 0;
-    const int err = errno == ENOENT ? gdni_fs_make_path(path, 0700) : errno;
+    const int err = errno == ENOENT && make ? gdni_fs_make_path(path, 0700) : errno;
     if (err) return err;
     *out = open(path, how);
     return *out >= 0 ? 0 : errno;
 }
 
-static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c)
+static bool refuse_missing(struct gdni_cache_dir *out, const struct choice *c)
+{
+    out->missing = true;
+    if (c->named)
+        snprintf(out->problem, sizeof out->problem,
+                 "%s names %s, which is not there: correct it, or let gdn-jit-cache warm make it", c->from, c->path);
+    else
+        snprintf(out->problem, sizeof out->problem,
+                 "%s has it at %s, and there is none yet: gdn-jit-cache warm makes it", c->from, c->path);
+    return false;
+}
+
+static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c, bool make)
 {
     struct stat st;
     if (c->must && (stat(c->must, &st) != 0 || !S_ISDIR(st.st_mode))) {
@@ -109,7 +125,8 @@ static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c)
         return false;
     }
     int fd;
-    const int err = open_or_make(c->path, &fd);
+    const int err = open_or_make(c->path, make, &fd);
+    if (err == ENOENT && !make) return refuse_missing(out, c);
     if (err || fstat(fd, &st) != 0) {
         snprintf(out->problem, sizeof out->problem, "%s cannot be used: %s; name a directory that this user may write",
                  c->path, gdni_fs_error(err ? err : errno));
@@ -133,7 +150,7 @@ gdn_status gdni_cache_dir_choose(struct gdni_cache_dir *out, const char *configu
     *out = (struct gdni_cache_dir){ .fd = -1, .any_owner = flags & GDN_CTX_SHARED_CACHE };
     struct choice c;
     GDN_TRY(choose(&c, configured, env, out->problem, sizeof out->problem));
-    if (c.path && open_and_judge(out, &c))
+    if (c.path && open_and_judge(out, &c, !(flags & GDN_CTX_EXISTING_CACHE)))
         out->path = c.path;
     else
         gdni_free(c.path);

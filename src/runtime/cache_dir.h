@@ -20,6 +20,7 @@ struct gdni_cache_dir {
     int fd;            /* -1: memory only */
     mode_t mode;       /* for what is made inside: the root's bits, but writable for others only when any_owner */
     bool any_owner;    /* entries of other users count */
+    bool missing;      /* not there, and GDN_CTX_EXISTING_CACHE forbids to make it */
     char problem[512]; /* why memory only; "" when that was asked for */
 };
 
@@ -27,7 +28,8 @@ struct gdni_cache_dir {
  * configured, else env->cache_dir, else env->xdg_cache_home/gdn-jit, else env->home/.cache/gdn-jit, else memory only.
  * A directory that was named is used as it is if its owner is this user or root, or with GDN_CTX_SHARED_CACHE; what others
  * may write inside it is believed only with that flag; a default
- * one must be this user's and writable for nobody else. Made, with mode 0700, when missing. An unusable directory is memory
+ * one must be this user's and writable for nobody else. Made, with mode 0700, when missing, but for
+ * GDN_CTX_EXISTING_CACHE. An unusable directory is memory
  * only with a problem, not a failure: GDN_E_NOMEM is the only one.
  */
 gdn_status gdni_cache_dir_choose(struct gdni_cache_dir *out, const char *configured, const struct gdni_env *env,

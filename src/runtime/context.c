@@ -18,7 +18,7 @@
 #include "runtime/registry.h"
 #include "runtime/tuning_api.h"
 
-enum { KNOWN_FLAGS = GDN_CTX_NO_COMPILE | GDN_CTX_NO_ENV | GDN_CTX_SHARED_CACHE };
+enum { KNOWN_FLAGS = GDN_CTX_NO_COMPILE | GDN_CTX_NO_ENV | GDN_CTX_SHARED_CACHE | GDN_CTX_EXISTING_CACHE };
 
 static gdn_status check_bundles(const gdn_config *cfg)
 {
@@ -37,8 +37,8 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_config, out, cfg));
     if (out->flags & ~(uint32_t)KNOWN_FLAGS)
         return GDN_FAIL(GDN_E_INVALID,
-                        "flags is 0x%x: only GDN_CTX_NO_COMPILE, GDN_CTX_NO_ENV and GDN_CTX_SHARED_CACHE are "
-                        "known",
+                        "flags is 0x%x: only GDN_CTX_NO_COMPILE, GDN_CTX_NO_ENV, GDN_CTX_SHARED_CACHE and "
+                        "GDN_CTX_EXISTING_CACHE are known",
                         out->flags);
     if (out->log_level < 0 || out->log_level > GDN_LOG_DEBUG)
         return GDN_FAIL(GDN_E_INVALID, "log_level is %d: must be GDN_LOG_ERROR to GDN_LOG_DEBUG, or 0 for GDN_LOG_WARN",

@@ -122,15 +122,6 @@ if [ -n "${GDN_MANY_ENTRIES:-}" ]; then
     done
 fi
 
-# Reading makes nothing.
-run 1 list -d "$room/typo"
-has "$err" "--cache-dir $room/typo cannot be read: No such file"
-[ ! -e "$room/typo" ] || fail "made the directory"
-mkdir "$room/empty"
-chmod 700 "$room/empty"
-run 0 list -d "$room/empty"
-has "$out" "0 kernels, 0 B in $room/empty"
-
 # What cannot be built is a failure with the library's sentence.
 run 1 show $conv -g h200 --x-alignment 8 --nvrtc /nowhere/libnvrtc.so -w spec
 has "$err" "/nowhere/libnvrtc.so"

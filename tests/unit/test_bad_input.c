@@ -721,7 +721,7 @@ Test(bad_input, contexts)
     cr_expect_null(ctx);
     cfg.struct_size = sizeof cfg;
     cfg.flags = 0x100;
-    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "flags is 0x100", "GDN_CTX_NO_COMPILE");
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "flags is 0x100", "GDN_CTX_NO_COMPILE", "GDN_CTX_EXISTING_CACHE");
     cfg.flags = 0;
     cfg.log_level = 9;
     EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "log_level is 9");

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,6 +65,31 @@ static unsigned mode_of(const char *path)
         cr_assert(strstr(dir_.problem, words), "\"%s\" expected in: %s", words, dir_.problem);     \
         gdni_cache_dir_close(&dir_);                                                               \
     } while (0)
+
+Test(cache_dir, what_only_reads_makes_none_and_says_who_named_it)
+{
+    char missing[1024], words[1200];
+    strcpy(missing, store_path(scratch, "a/b"));
+    struct gdni_env env = { 0 };
+    snprintf(words, sizeof words, "gdn_config.cache_dir names %s, which is not there: correct it", missing);
+    EXPECT_MEMORY(missing, &env, GDN_CTX_EXISTING_CACHE, words);
+    env.cache_dir = missing;
+    snprintf(words, sizeof words, "GDN_JIT_CACHE_DIR names %s, which is not there: correct it", missing);
+    EXPECT_MEMORY(NULL, &env, GDN_CTX_EXISTING_CACHE, words);
+    env = (struct gdni_env){ .xdg_cache_home = missing };
+    snprintf(words, sizeof words, "XDG_CACHE_HOME has it at %s/gdn-jit, and there is none yet: gdn-jit-cache warm",
+             missing);
+    EXPECT_MEMORY(NULL, &env, GDN_CTX_EXISTING_CACHE, words);
+    env = (struct gdni_env){ .home = scratch };
+    snprintf(words, sizeof words, "HOME has it at %s/.cache/gdn-jit, and there is none yet: gdn-jit-cache warm",
+             scratch);
+    EXPECT_MEMORY(NULL, &env, GDN_CTX_EXISTING_CACHE, words);
+    cr_expect_eq(store_count_files(scratch), 0);
+    cr_expect(access(store_path(scratch, "a"), F_OK) != 0 && access(store_path(scratch, ".cache"), F_OK) != 0);
+    struct gdni_cache_dir there = choose(scratch, &env, GDN_CTX_EXISTING_CACHE);
+    cr_expect(there.path && there.fd >= 0 && !there.missing && !*there.problem);
+    gdni_cache_dir_close(&there);
+}
 
 Test(cache_dir, config_then_variable_then_xdg_then_home)
 {
