@@ -53,7 +53,9 @@ static int write_content(struct archive *a, const char *tar, const char *path)
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     ssize_t got = fd < 0 ? -1 : 1;
     while (got > 0) {
-        got = read(fd, buf, sizeof buf);
+        do
+            got = read(fd, buf, sizeof buf);
+        while (got < 0 && errno == EINTR);
         if (got > 0 && archive_write_data(a, buf, (size_t)got) != got) {
             close(fd);
             return fail_archive(a, tar);

@@ -187,6 +187,17 @@ void cli_journal_close(struct cli_journal *j, bool finished)
     let_go(j);
 }
 
+/* NULL, or why not all of it is there. */
+static const char *write_line(int fd, const char *line, size_t len)
+{
+    ssize_t written;
+    do
+        written = write(fd, line, len);
+    while (written < 0 && errno == EINTR);
+    if (written < 0) return strerror(errno);
+    return written == (ssize_t)len ? NULL : "the disk took a part of the line only; free space there";
+}
+
 void cli_journal_add(struct cli_journal *j, enum cli_journal_what what, const char *of, const char *params,
                      const char *message)
 {
@@ -204,10 +215,10 @@ void cli_journal_add(struct cli_journal *j, enum cli_journal_what what, const ch
     }
     const size_t len = strlen(text);
     text[len] = '\n'; /* in place of its NUL: one write is one line */
-    const bool written = write(j->fd, text, len + 1) == (ssize_t)(len + 1);
+    const char *problem = write_line(j->fd, text, len + 1);
     cJSON_free(text);
-    if (written) return;
-    warn(j, strerror(errno));
+    if (!problem) return;
+    warn(j, problem);
     j->mute = true; /* and open still: its lock keeps other tuners off the file */
 }
 
