@@ -143,12 +143,15 @@ static void show_progress(const struct asking *a, const cJSON *line)
     cli_progress(text);
 }
 
-static void leave_out(struct tune *t, struct cli_tune_job *job, const char *of, const char *params, const char *why)
+/* false: the job has no such candidate. */
+static bool leave_out(struct tune *t, struct cli_tune_job *job, const char *of, const char *params, const char *why)
 {
     struct cli_candidate *c = cli_tune_candidate(job, params);
-    if (c) c->failed = true;
+    if (!c) return false;
+    c->failed = true;
     cli_journal_add(t->journal, CLI_JOURNAL_FAILED, of, params, why);
     cli_say("%s: %s is left out: %s", job->name, params, why);
+    return true;
 }
 
 static void take_answer(struct asking *a, const cJSON *line)
@@ -272,11 +275,24 @@ static size_t num_left(const struct cli_tune_job *job)
     return n;
 }
 
+/* A worker was lost. Unless this leaves fewer candidates than before, the next request would end as this one did. */
+static bool go_on(const struct asking *a, size_t before, const char *why)
+{
+    char text[CLI_TUNE_PARAMS + sizeof a->message + 128];
+    const bool known = !a->trying[0] || leave_out(a->t, a->job, a->job->name, a->trying, why);
+    if (num_left(a->job) < before) return true;
+    snprintf(text, sizeof text, "a worker was lost with %s, which %s: %s", a->trying,
+             known ? "it was told to leave out" : "is none of the candidates that were compiled", why);
+    fail_job(a->job, a->trying[0] ? text : why);
+    return false;
+}
+
 static int measure_once(struct tune *t, struct cli_tune_job *job, bool *again)
 {
     struct asking a = { .t = t, .job = job, .step = "timing", .of = job->name };
     enum cli_child_end end;
     const char *why;
+    const size_t before = num_left(job);
     cJSON *request = request_for(t, "measure"), *skip = cJSON_AddArrayToObject(request, "skip");
     for (size_t i = 0; i < job->count; ++i)
         if (job->candidates[i].failed) cJSON_AddItemToArray(skip, cJSON_CreateString(job->candidates[i].params));
@@ -284,11 +300,7 @@ static int measure_once(struct tune *t, struct cli_tune_job *job, bool *again)
     *again = false;
     if (is_lost(&a, end, &why)) {
         cli_child_restart(t->child);
-        *again = a.trying[0] != '\0';
-        if (*again)
-            leave_out(t, job, job->name, a.trying, why);
-        else
-            fail_job(job, why);
+        *again = go_on(&a, before, why);
     } else if (strcmp(a.status, "GDN_E_CANCELLED") == 0) {
         t->over = true;
     } else if (strcmp(a.status, "GDN_OK") != 0) {

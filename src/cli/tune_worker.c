@@ -63,13 +63,24 @@ static gdn_status keep(gdn_ctx *ctx, const struct cli_options *o)
     return status == GDN_OK ? gdn_tuning_save(ctx, &target, o->output) : status;
 }
 
+/* All of them: one that is missing would be tried again. cli_free() of the list; its texts are the request's. */
+static const char **take_skip(const cJSON *request, size_t *count)
+{
+    const cJSON *skip = cJSON_GetObjectItemCaseSensitive(request, "skip"), *item;
+    const char **list = cli_alloc(((size_t)cJSON_GetArraySize(skip) + 1) * sizeof *list);
+    *count = 0;
+    cJSON_ArrayForEach(item, skip)
+    {
+        if (cJSON_IsString(item)) list[(*count)++] = item->valuestring;
+    }
+    return list;
+}
+
 /* true: this process can serve more. */
 static bool serve(gdn_ctx *ctx, const struct cli_tune_jobs *jobs, const struct cli_options *o, const cJSON *request)
 {
     const int64_t job = cli_json_number(request, "job");
     const char *step = cli_json_text(request, "step"), *only = cli_json_text(request, "only");
-    const cJSON *skip = cJSON_GetObjectItemCaseSensitive(request, "skip"), *item;
-    const char *skipped[64];
     gdn_tune_options options = GDN_TUNE_OPTIONS_INIT;
     gdn_tune_result result = GDN_TUNE_RESULT_INIT;
     if (job < 0 || (size_t)job >= jobs->count || !*step) return false;
@@ -77,14 +88,11 @@ static bool serve(gdn_ctx *ctx, const struct cli_tune_jobs *jobs, const struct c
     options.steps = check ? GDN_TUNE_CHECK : GDN_TUNE_MEASURE;
     options.only = check && *only ? only : NULL;
     options.budget_ms = cli_json_number(request, "left_ms");
-    options.skip = skipped;
     options.progress = on_event;
-    cJSON_ArrayForEach(item, skip)
-    {
-        if (cJSON_IsString(item) && options.num_skip < sizeof skipped / sizeof skipped[0])
-            skipped[options.num_skip++] = item->valuestring;
-    }
+    const char **skip = take_skip(request, &options.num_skip);
+    options.skip = skip;
     gdn_status status = cli_tune_run(ctx, &jobs->items[job], o, &options, &result);
+    cli_free(skip);
     const bool lost = status == GDN_E_CUDA || status == GDN_E_TIMEOUT;
     if (status == GDN_OK && result.decided) status = keep(ctx, o);
     answer(status, &result);

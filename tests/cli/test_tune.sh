@@ -74,6 +74,21 @@ has "$err" "did not end within 1000 ms"
 has "$err" "illegal memory access"
 has "$err" "the process that tried it died"
 
+# However long the list of those that a worker is to leave out, it leaves out the last too.
+rm -f "$f" "$f.journal"
+worker() { # PARAMS... : one request of a tuner that has left these out
+    python3 -c 'import json, sys; print(json.dumps({"job": 0, "step": "measure", "skip": sys.argv[1:]}))' "$@" |
+        "$GDN_JIT_CACHE_TOOL" tune $conv --tokens 300 --worker >"$room/out" 2>"$room/err"
+    what="a worker that is to leave out $# candidates" out=$(cat "$room/out") err=$(cat "$room/err")
+}
+worker "$(params 8 64)"
+lacks "$out" '"try":"{\"tile_tokens\": 8, \"cta_threads\": 64}"'
+has "$out" '"try":"{\"tile_tokens\": 8, \"cta_threads\": 256}"'
+worker $(seq 95) "$(params 8 256)"
+lacks "$out" '"try":"{\"tile_tokens\": 8, \"cta_threads\": 256}"'
+has "$out" '"try":"{\"tile_tokens\": 8, \"cta_threads\": 64}"'
+has "$out" '"status":"GDN_OK"'
+
 # When all of them fail there is nothing to write, and the other shape is tuned all the same.
 rm -f "$f" "$f.journal"
 times=
