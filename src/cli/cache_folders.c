@@ -2,7 +2,8 @@
  * cache_folders.c - owns the trial of the folders of a cache directory. Must not know: entries, what an answer means.
  *
  * An entry is DIR/v2/<arch>/<two digits of its key>/<name>, as gdn-jit-cache(1) has it; folders that are not there yet are
- * made in the one above. Below DIR the library believes folders of this user or root that nobody else may write to.
+ * made in the one above. Below DIR the library believes folders of this user or root that nobody else may write to
+ * (tests/cli/test_cli_rules.c holds this against the library).
  */
 #include "cli/cache_folders.h"
 

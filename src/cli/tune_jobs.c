@@ -1,5 +1,6 @@
 /*
- * tune_jobs.c - owns the list of what is to be tuned. Must not know: processes, journals, printing.
+ * tune_jobs.c - owns the list of what is to be tuned. Must not know: processes, journals, printing. What it knows of the
+ * library's slots and kernels tests/cli/test_cli_rules.c holds against the library.
  */
 #include "cli/tune_jobs.h"
 

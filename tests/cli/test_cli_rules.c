@@ -1,0 +1,196 @@
+/*
+ * test_cli_rules.c - rules of the library that the tool knows by itself, since it sees the public header only, are the
+ * library's: which entry of a tuning file is a job's, and which folders of a cache directory are believed.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cache_folders.h"
+#include "cli/tune_jobs.h"
+#include "codegen/arch.h"
+#include "codegen/params.h"
+#include "codegen/spec.h"
+#include "runtime/cache_dir.h"
+#include "runtime/tuning.h"
+
+/* ---- Entries of a tuning file ---- */
+
+static const gdn_target *target_of(const struct gdni_arch *arch)
+{
+    static gdn_target target;
+    target = (gdn_target)GDN_TARGET_INIT;
+    cr_assert_eq(gdni_target_from_name(arch->name, &target), GDN_OK, "%s", gdn_last_error());
+    return &target;
+}
+
+/* As gdn_tuning_list() tells of it. */
+static gdn_tuning_entry entry_of(const struct gdni_tuning_key *key, const gdn_target *target)
+{
+    return (gdn_tuning_entry){ .struct_size = sizeof(gdn_tuning_entry),
+                               .arch = target->arch,
+                               .gpu_name = target->gpu_name,
+                               .kernel = gdni_kernel_info((enum gdni_kernel)key->kernel)->name,
+                               .num_sms = target->num_sms,
+                               .io_type = (gdn_dtype)key->io_type,
+                               .head_dim_qk = key->head_dim_qk,
+                               .head_dim_v = key->head_dim_v,
+                               .num_q_heads = key->num_q_heads,
+                               .num_k_heads = key->num_k_heads,
+                               .num_v_heads = key->num_v_heads,
+                               .l2norm = key->l2norm,
+                               .width = key->width,
+                               .tokens = gdni_tuning_tokens(key->slot.bucket),
+                               .seqs = gdni_tuning_seqs(key->slot.seq_class) };
+}
+
+static struct cli_shape prefill_shape(int dk, int dv, uint32_t flags, uint32_t plan_flags)
+{
+    struct cli_shape s = { .op = CLI_PREFILL, .plan_flags = plan_flags, .desc.prefill = GDN_PREFILL_DESC_INIT };
+    gdn_prefill_desc *d = &s.desc.prefill;
+    d->num_q_heads = d->num_k_heads = 4;
+    d->num_v_heads = 8;
+    d->head_dim_qk = dk;
+    d->head_dim_v = dv;
+    d->flags = flags;
+    d->max_tokens = INT32_MAX;
+    d->max_seqs = 1024;
+    return s;
+}
+
+static struct cli_shape conv_shape(int width, uint32_t flags)
+{
+    struct cli_shape s = { .op = CLI_CONV1D, .desc.conv1d = GDN_CONV1D_DESC_INIT };
+    gdn_conv1d_desc *d = &s.desc.conv1d;
+    d->num_q_heads = d->num_k_heads = 4;
+    d->num_v_heads = 8;
+    d->head_dim_qk = d->head_dim_v = 128;
+    d->width = width;
+    d->flags = flags;
+    d->max_tokens = INT32_MAX;
+    d->max_seqs = 1024;
+    return s;
+}
+
+static struct gdni_problem problem_of(const struct cli_shape *s)
+{
+    struct gdni_problem p;
+    const gdn_status status = s->op == CLI_PREFILL ? gdni_problem_from_prefill(&p, &s->desc.prefill)
+                                                   : gdni_problem_from_conv1d(&p, &s->desc.conv1d);
+    cr_assert_eq(status, GDN_OK, "%s", gdn_last_error());
+    p.generic = (s->plan_flags & GDN_PLAN_GENERIC) != 0;
+    return p;
+}
+
+/* Of all slots the job's is the one that a tuning of its call decides. */
+static void check_slots(const struct cli_shape *shape, const struct gdni_arch *arch, int64_t tokens, int64_t seqs)
+{
+    const struct cli_tune_job job = { .shape = shape, .tokens = tokens, .seqs = seqs };
+    const struct gdni_problem problem = problem_of(shape);
+    const gdn_target *target = target_of(arch);
+    const int seq_class = gdni_seq_class_of(seqs);
+    const bool few = shape->op == CLI_PREFILL && seq_class < GDNI_NUM_SEQ_CLASSES;
+    const struct gdni_slot own = { gdni_bucket_of(tokens), few ? seq_class : GDNI_ANY_SEQS };
+    for (struct gdni_slot slot = { 0, 0 }; slot.bucket < GDNI_NUM_BUCKETS; ++slot.bucket)
+        for (slot.seq_class = GDNI_ANY_SEQS; slot.seq_class < GDNI_NUM_SEQ_CLASSES; ++slot.seq_class) {
+            struct gdni_tuning_key key;
+            gdni_tuning_key_of(&key, &problem, arch, slot);
+            const gdn_tuning_entry entry = entry_of(&key, target);
+            cr_expect_eq(cli_tune_matches(&job, target, &entry),
+                         slot.bucket == own.bucket && slot.seq_class == own.seq_class,
+                         "%lld tokens of %lld sequences, an entry of up to %lld and %lld", (long long)tokens,
+                         (long long)seqs, (long long)entry.tokens, (long long)entry.seqs);
+        }
+}
+
+Test(cli_rules, a_call_has_the_slot_that_the_library_gives_it)
+{
+    const struct cli_shape shapes[] = { prefill_shape(128, 128, 0, 0), conv_shape(4, 0) };
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; ++i) {
+        for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
+            const int64_t edge = gdni_bucket_edge(bucket);
+            check_slots(&shapes[i], gdni_arch_at(0), edge < INT32_MAX ? edge : INT32_MAX, 1);
+            if (edge < INT32_MAX) check_slots(&shapes[i], gdni_arch_at(0), edge + 1, 1);
+        }
+        for (int64_t seqs = 1; seqs <= 2 * gdni_seq_class_edge(GDNI_NUM_SEQ_CLASSES - 1) + 1; ++seqs)
+            check_slots(&shapes[i], gdni_arch_at(0), 65536, seqs);
+    }
+}
+
+/* Of the kernels that an entry may name the job's is the one that the library chooses. */
+static void check_kernel(const struct cli_shape *shape, const struct gdni_arch *arch)
+{
+    static const enum gdni_kernel kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_HOPPER,
+                                                GDNI_KERNEL_CONV1D_QKV };
+    const struct cli_tune_job job = { .shape = shape, .tokens = 4096, .seqs = 1 };
+    const struct gdni_problem problem = problem_of(shape);
+    const gdn_target *target = target_of(arch);
+    struct gdni_tuning_key key;
+    gdni_tuning_key_of(&key, &problem, arch,
+                       (struct gdni_slot){ gdni_bucket_of(4096), shape->op == CLI_PREFILL ? 0 : GDNI_ANY_SEQS });
+    const int32_t own = key.kernel;
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; ++i) {
+        key.kernel = (int32_t)kernels[i];
+        const gdn_tuning_entry entry = entry_of(&key, target);
+        cr_expect_eq(cli_tune_matches(&job, target, &entry), key.kernel == own, "%s on %s, dims %d/%d, plan flags %u",
+                     entry.kernel, arch->name, key.head_dim_qk, key.head_dim_v, shape->plan_flags);
+    }
+}
+
+Test(cli_rules, a_job_has_the_kernel_that_the_library_chooses)
+{
+    static const int dims[] = { 16, 64, 128, 256 };
+    static const uint32_t plan_flags[] = { 0, GDN_PLAN_GENERIC };
+    int hopper = 0;
+    for (int i = 0; gdni_arch_at(i); ++i) {
+        const struct gdni_arch *arch = gdni_arch_at(i);
+        for (size_t d = 0; d < 4 * 16; ++d) {
+            const struct cli_shape shape =
+                prefill_shape(dims[d / 4 / 4], dims[d / 4 % 4], d & 2 ? GDN_PREFILL_QK_L2NORM : 0, plan_flags[d & 1]);
+            struct gdni_problem p;
+            if (gdni_problem_from_prefill(&p, &shape.desc.prefill) != GDN_OK) continue; /* dims that no kernel has */
+            check_kernel(&shape, arch);
+            hopper += arch->wgmma && !shape.plan_flags && p.head_dim_qk == 128 && p.head_dim_v == 128;
+        }
+        for (int width = 2; width <= 4; ++width) {
+            const struct cli_shape plain = conv_shape(width, 0), norm = conv_shape(width, GDN_CONV_L2_NORM);
+            check_kernel(&plain, arch);
+            check_kernel(&norm, arch);
+        }
+    }
+    cr_expect_gt(hopper, 0, "no case of the Hopper kernel was met");
+}
+
+/* ---- Folders of a cache directory ---- */
+
+static void check_folder(const char *root, const char *folder, bool any_owner)
+{
+    const struct gdni_cache_dir dir = { .any_owner = any_owner };
+    struct cli_cache_folders found;
+    struct stat st;
+    cr_assert_eq(lstat(folder, &st), 0, "%s: %m", folder);
+    cli_try_cache_folders(root, any_owner, &found);
+    cr_expect_str_eq(found.untrusted, gdni_cache_dir_trusts(&dir, &st) ? "" : folder,
+                     "mode %04o, owner %u, any owner %d", (unsigned)st.st_mode & 07777, (unsigned)st.st_uid, any_owner);
+}
+
+Test(cli_rules, a_folder_is_believed_where_the_library_believes_it)
+{
+    char root[] = "/tmp/gdn-rules-XXXXXX", folder[64];
+    cr_assert_not_null(mkdtemp(root));
+    snprintf(folder, sizeof folder, "%s/" GDNI_CACHE_FOLDER, root);
+    cr_assert_eq(mkdir(folder, 0700), 0);
+    for (int stranger = 0; stranger <= (geteuid() == 0); ++stranger) {
+        if (stranger) cr_assert_eq(chown(folder, 1234, 1234), 0);
+        for (unsigned mode = 0700; mode <= 03777; mode = mode % 01000 == 0777 ? mode + 0701 : mode + 1) {
+            cr_assert_eq(chmod(folder, mode), 0);
+            check_folder(root, folder, false);
+            check_folder(root, folder, true);
+        }
+    }
+    rmdir(folder);
+    rmdir(root);
+}
