@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include "cli/text.h"
+
 /* A dump on its way into memory. */
 struct sink {
     char *text;
@@ -57,6 +59,8 @@ void cli_print_json(cJSON *root)
         fputs("gdn-jit-cache: out of memory\n", stderr);
         return;
     }
-    puts(text);
+    char *valid = cli_utf8(text); /* paths are bytes, which cJSON prints as they are */
+    puts(valid);
+    cli_free(valid);
     cJSON_free(text);
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/text.h"
+
 #ifndef GDN_JIT_PRESET_DIR
 #error "GDN_JIT_PRESET_DIR is the folder of the presets, set by the build"
 #endif
@@ -51,6 +53,7 @@ int cli_preset_from_json(struct cli_preset *out, const char *name, const cJSON *
     if (!model[0] || strlen(model) >= sizeof p.model)
         return cli_fail(CLI_USAGE, "%s: \"model\" has %zu characters: must have from 1 to %zu", name, strlen(model),
                         sizeof p.model - 1);
+    CLI_TRY(cli_check_name(name, "model", model));
     strcpy(p.model, model);
     *out = p;
     return CLI_OK;

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/text.h"
+
 enum { MAX_BYTES = 64 << 20, MAX_LINE = 64 << 10, MAX_RECORDS = 4096, MAX_TORN = 1024, MAX_KEYS = 256 };
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -29,6 +31,7 @@ static int take_text(char *out, size_t size, const char *where, const char *memb
     if (strlen(text) >= size)
         return cli_fail(CLI_USAGE, "%s: \"%s\" has %zu characters: must have at most %zu", where, member, strlen(text),
                         size - 1);
+    CLI_TRY(cli_check_name(where, member, text));
     snprintf(out, size, "%s", text);
     return CLI_OK;
 }

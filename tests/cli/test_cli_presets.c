@@ -111,6 +111,9 @@ Test(cli_presets, a_bad_preset_is_refused_with_its_reason)
     } rows[] = {
         { "2", "\"m\"", "4", "true", "\"fp16\"", "2", "", "\"schema\" is 2" },
         { "1", "\"\"", "4", "true", "\"fp16\"", "2", "", "\"model\" has 0 characters" },
+        { "1", "\"m\\nfailed\"", "4", "true", "\"fp16\"", "2", "",
+          "p.json: \"model\" has the control character U+000A" },
+        { "1", "\"m\\u007f\"", "4", "true", "\"fp16\"", "2", "", "\"model\" has the control character U+007F" },
         { "1", "7", "4", "true", "\"fp16\"", "2", "", "\"model\" is 7: must be a string" },
         { "1", "\"m\"", "0", "true", "\"fp16\"", "2", "", "linear_attention: \"num_k_heads\" is 0" },
         { "1", "\"m\"", "4", "0", "\"fp16\"", "2", "", "\"conv_bias\" is 0: must be true or false" },

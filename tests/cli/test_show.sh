@@ -122,6 +122,12 @@ if [ -n "${GDN_MANY_ENTRIES:-}" ]; then
     done
 fi
 
+# JSON is UTF-8, whatever bytes a directory's name has: what is none is printed as U+FFFD, and what is stays.
+odd=$room/$(printf 'odd \377\303 \303\244')
+mkdir "$odd"
+run 0 list --json -d "$odd"
+json 'd["cache_dir"]' "$room/odd $(printf '\357\277\275\357\277\275 \303\244')"
+
 # What cannot be built is a failure with the library's sentence.
 run 1 show $conv -g h200 --x-alignment 8 --nvrtc /nowhere/libnvrtc.so -w spec
 has "$err" "/nowhere/libnvrtc.so"

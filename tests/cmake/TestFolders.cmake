@@ -171,7 +171,7 @@ endfunction()
 
 # What of the tool reads text that others wrote; for fuzz/fuzz_cli_*.c, without the libraries that the tool prints with.
 function(gdn_cli_readers target)
-    set(readers cli json mem record shapes)
+    set(readers cli json mem record shapes text)
     list(TRANSFORM readers PREPEND ${PROJECT_SOURCE_DIR}/src/cli/)
     list(TRANSFORM readers APPEND .c)
     target_sources(${target} PRIVATE ${readers})
