@@ -86,8 +86,10 @@ static void params_text(char out[128], const cJSON *variant)
 
 static void print_variant(const cJSON *v)
 {
-    char params[128], size[CLI_SHORT];
+    char params[128], size[CLI_SHORT], time[48] = "";
+    const int64_t ms = cli_json_number(v, "compile_ms");
     params_text(params, v);
+    if (ms) snprintf(time, sizeof time, " in %lld ms", (long long)ms); /* a bundle's entry has forgotten it */
     cli_format_bytes(size, (uint64_t)cli_json_number(v, "cubin_bytes"));
     cli_print("\n  kernel         %s for %s\n", cli_json_text(v, "kernel"), cli_json_text(v, "arch"));
     print_calls(v);
@@ -100,8 +102,8 @@ static void print_variant(const cJSON *v)
            (long long)cli_json_number(v, "local_bytes"));
     printf("  shared memory  %lld bytes static, %lld bytes dynamic\n", (long long)cli_json_number(v, "static_smem"),
            (long long)cli_json_number(v, "dynamic_smem"));
-    cli_print("  cubin          %s, compiled in %lld ms by %s, found in: %s\n", size,
-              (long long)cli_json_number(v, "compile_ms"), cli_json_text(v, "compiler"), cli_json_text(v, "origin"));
+    cli_print("  cubin          %s, compiled%s by %s, found in: %s\n", size, time, cli_json_text(v, "compiler"),
+              cli_json_text(v, "origin"));
     cli_print("  key            %s\n", cli_json_text(v, "key"));
 }
 

@@ -50,6 +50,7 @@ what="show out of the bundle"
 env -u HOME -u XDG_CACHE_HOME GDN_JIT_BUNDLE_PATH="$room/elsewhere" GDN_JIT_DISABLE_COMPILE=1 \
     "$GDN_JIT_CACHE_TOOL" show $conv --nvrtc /nowhere/libnvrtc.so >"$room/out" 2>"$room/err" || fail "exit status $?"
 out=$(cat "$room/out") err=$(cat "$room/err")
+has "$out" ", compiled by nvrtc "
 has "$out" "found in: bundle"
 
 # Of every entry; of a recorded list.

@@ -10,7 +10,7 @@ run 0 show $conv -g "NVIDIA H200" --tokens 256
 has "$out" "qwen3-next-80b-a3b tp1: conv1d_qkv bf16 heads 16/16/32 dims 128/128 width 4 state cw silu l2_norm interleaved, 32 gate heads, x"
 has "$out" "for NVIDIA H200 (sm_90a)"
 for word in "registers each" "spills         0 bytes, local memory 0 bytes" "parameters     tile_tokens=" \
-    "found in: compiler" "a call of 256 tokens in 1 sequence moves" "floor: " "(4800 GB/s, 989 TFLOP/s)"; do
+    ", compiled in " "found in: compiler" "a call of 256 tokens in 1 sequence moves" "floor: " "(4800 GB/s, 989 TFLOP/s)"; do
     has "$out" "$word"
 done
 # Where parameters come from: a table's own slot, the slot beside it.
