@@ -53,9 +53,15 @@ static int no_shapes(const struct cli_options *o)
     struct cli_names dirs = { 0 }, known = { 0 };
     cli_preset_dirs(&dirs, o->presets_dir);
     cli_preset_names(&known, &dirs);
-    char *list = cli_names_join(&known);
+    char *list = cli_names_join(&known), *where = cli_names_join(&dirs);
     const int code =
-        cli_fail(CLI_USAGE, "no shape given: name a model with --model (%s) or a file with --shapes", list);
+        known.count
+            ? cli_fail(CLI_USAGE, "no shape given: name a model with --model (%s) or a file with --shapes", list)
+            : cli_fail(CLI_USAGE,
+                       "no shape given, and no presets found in %s: name their folder with --presets and a model of it "
+                       "with --model, or a file with --shapes",
+                       where);
+    cli_free(where);
     cli_free(list);
     cli_names_free(&known);
     cli_names_free(&dirs);

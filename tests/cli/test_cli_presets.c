@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/presets.h"
+#include "cli/resolve.h"
 
 /* Value heads of each model; all have 16 key heads of 128, and four taps without bias. */
 static const struct {
@@ -142,4 +143,14 @@ Test(cli_presets, an_unknown_model_lists_the_known_ones)
     cr_assert_eq(cli_preset_find(&p, &dirs, "qwen9"), CLI_USAGE);
     cr_assert(strstr(cli_error(), "\"qwen9\" is not known: use one of qwen3-next-80b-a3b, "), "%s", cli_error());
     cli_names_free(&dirs);
+}
+
+/* As where the tool was copied without its presets: an empty list of models would be no remedy. */
+Test(cli_presets, where_there_are_none_their_folder_is_asked_for)
+{
+    const struct cli_options options = { .presets_dir = "/nowhere" };
+    struct cli_shapes shapes = { 0 };
+    cr_assert_eq(cli_resolve_shapes(&options, &shapes), CLI_USAGE);
+    cr_assert(strstr(cli_error(), "no presets found in /nowhere: name their folder with --presets"), "%s", cli_error());
+    cr_assert_eq(shapes.count, 0);
 }
