@@ -3,7 +3,9 @@
  */
 #include <argp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -80,10 +82,20 @@ static void print_version(FILE *out, struct argp_state *state)
             GDN_VERSION_PATCH, v / 10000, v / 100 % 100, v % 100);
 }
 
+/* However the process ends: argp ends it itself behind --help and --version. A failure keeps its status. */
+static void check_output(int status, void *unused)
+{
+    (void)unused;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return;
+    cli_say("cannot write standard output");
+    if (status == CLI_OK) _exit(CLI_FAILED);
+}
+
 int main(int argc, char **argv)
 {
     static const struct argp argp = { NULL, parse, "COMMAND [OPTION...]", doc, NULL, NULL, NULL };
     struct choice choice = { 0 };
+    on_exit(check_output, NULL); /* the first of them find room without memory: it does not fail */
     argp_program_version_hook = print_version;
     argp_err_exit_status = CLI_USAGE;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL,
@@ -91,12 +103,8 @@ int main(int argc, char **argv)
     char name[32];
     snprintf(name, sizeof name, "%s", choice.command->argv0);
     argv[choice.index] = name;
-    int code = choice.command->run(argc - choice.index, argv + choice.index);
+    const int code = choice.command->run(argc - choice.index, argv + choice.index);
     cli_progress(NULL);
     if (code != CLI_OK && cli_error()[0]) cli_say("%s", cli_error());
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        cli_say("cannot write standard output");
-        code = code ? code : CLI_FAILED;
-    }
     return code;
 }

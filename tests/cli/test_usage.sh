@@ -14,6 +14,16 @@ for command in warm list show verify prune pack tune doctor; do
     has "$out" "xit status"
 done
 
+# Whatever is printed, a full disk under it is no success.
+for words in --help --version --usage "list --help" "pack --usage"; do
+    what="gdn-jit-cache $words >/dev/full" out='' got=0
+    # shellcheck disable=SC2086 # words
+    "$GDN_JIT_CACHE_TOOL" $words >/dev/full 2>"$room/err" || got=$?
+    err=$(cat "$room/err")
+    [ "$got" = 1 ] || fail "exit status $got, not 1"
+    [ "$err" = "gdn-jit-cache: cannot write standard output" ] || fail "does not say so once"
+done
+
 # usage WORDS ARGS...
 usage() {
     local words=$1
