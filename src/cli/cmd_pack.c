@@ -10,6 +10,7 @@
 
 #include "cli/build.h"
 #include "cli/commands.h"
+#include "cli/compiler.h"
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
@@ -156,6 +157,7 @@ static int run(struct pack *p, const struct cli_options *o, gdn_ctx **ctx)
     CLI_TRY(check_options(o, p->all));
     if (!p->all) CLI_TRY(cli_jobs_read(&p->jobs, o));
     CLI_TRY((p->all ? cli_resolve_context_to_read : cli_resolve_context)(o, ctx));
+    CLI_TRY(cli_require_compiler(*ctx, o));
     CLI_TRY(cli_require_cache(*ctx));
     if (!p->all) CLI_TRY(build_kernels(p, *ctx, o));
     CLI_TRY(pack_for(p, *ctx, o, &report));

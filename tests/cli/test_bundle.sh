@@ -62,8 +62,15 @@ key=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shapes"]
 # What cannot be packed is not there.
 run 1 pack $conv -d "$d" -o "$room/bundle"
 has "$err" "$room/bundle"
-run 1 pack $conv -d "$room/none" --nvrtc /nowhere/libnvrtc.so -o "$room/half" --tar "$room/half.tar"
+FAKE_NVRTC_RESULT=6 run 1 pack $conv -d "$room/none" --nvrtc "$GDN_FAKE_NVRTC" -o "$room/half" --tar "$room/half.tar"
 has "$err" "nothing was packed"
+# A compiler that is named and is none: other compilers' kernels do not pass for its.
+for what_of in "$conv" ""; do
+    run 2 pack $what_of -d "$d" --nvrtc /nowhere/libnvrtc.so -o "$room/half" --tar "$room/half.tar"
+    has "$err" "--nvrtc /nowhere/libnvrtc.so cannot be used: NVRTC cannot be opened as configured"
+    GDN_JIT_NVRTC=/nowhere/libnvrtc.so run 1 pack $what_of -d "$d" -o "$room/half"
+    has "$err" "GDN_JIT_NVRTC is /nowhere/libnvrtc.so, which cannot be used"
+done
 [ ! -e "$room/half" ] && [ ! -e "$room/half.tar" ] || fail "left a bundle that is not whole"
 # What is no regular file was not put there to be replaced: nothing is built, and it stays.
 mkfifo "$room/pipe" && ln -s "$room/bundle.tar" "$room/link.tar" && mkdir "$room/folder.tar"

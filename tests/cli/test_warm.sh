@@ -60,12 +60,26 @@ json 'd["plans_failed"], d["already_there"], d["failures"][0]["status"]' "(1, 1,
 has "$err" "failed: bad.json[0]"
 has "$err" "head_dim_qk is 60"
 
-# Nothing to compile with: one sentence for all plans that it stopped.
-run 1 warm -m qwen3.5-27b -g h200 -d "$room/none" --nvrtc /nowhere/libnvrtc.so --json
-json 'd["built"], d["plans_failed"] == d["plans"] == 41, len(d["failures"])' "(0, True, 1)"
-json 'd["failures"][0]["status"], d["failures"][0]["count"]' "('GDN_E_NO_NVRTC', 41)"
-has "$err" "(and 40 more)"
-has "$err" "/nowhere/libnvrtc.so"
+# A compiler that is too old for the arch: one sentence for all plans that it stopped.
+FAKE_NVRTC_VERSION=12.8 run 1 warm -m qwen3.5-27b -a sm_103a -d "$room/none" --nvrtc "$GDN_FAKE_NVRTC" --json
+json 'd["built"], d["plans_failed"] == d["plans"] == 82, len(d["failures"])' "(0, True, 1)"
+json 'd["failures"][0]["status"], d["failures"][0]["count"]' "('GDN_E_NO_NVRTC', 82)"
+has "$err" "(and 81 more)"
+has "$err" "sm_103a needs NVRTC 12.9 or newer"
+# A compiler that is named and is none: nothing of another one passes for what it would have made.
+for none in /nowhere/libnvrtc.so /etc/passwd; do
+    run 2 warm $conv -g h200 -d "$d" --nvrtc $none
+    has "$err" "--nvrtc $none cannot be used: NVRTC cannot be opened as configured ($none"
+    [ -z "$out" ] || fail "prints on standard output"
+    GDN_JIT_NVRTC=$none run 1 warm $conv -g h200 -d "$d"
+    has "$err" "GDN_JIT_NVRTC is $none, which cannot be used: NVRTC cannot be opened as configured ($none"
+    [ -z "$out" ] || fail "prints on standard output"
+done
+FAKE_NVRTC_VERSION=12.4 run 2 warm $conv -g h200 -d "$d" --nvrtc "$GDN_FAKE_NVRTC"
+has "$err" "is NVRTC 12.4"
+# Where nothing is compiled none is in use, whatever the variable is left at; the option is still wrong.
+GDN_JIT_DISABLE_COMPILE=1 GDN_JIT_NVRTC=/nowhere/libnvrtc.so run 0 warm $conv -g h200 -d "$d"
+GDN_JIT_DISABLE_COMPILE=1 run 2 warm $conv -g h200 -d "$d" --nvrtc /nowhere/libnvrtc.so
 GDN_JIT_DISABLE_COMPILE=1 run 1 warm $conv -g h200 -d "$room/none" --json
 json 'd["failures"][0]["status"]' GDN_E_NOT_CACHED
 
