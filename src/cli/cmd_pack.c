@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/compiler.h"
 #include "cli/entries.h"
+#include "cli/place.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
 #include "cli/say.h"
@@ -29,8 +30,9 @@ static const char doc[] =
     "\n"
     "The same kernels give the same bytes, in the directory and in the archive.\n"
     "\n"
-    "Exit status: 0 the bundle is there, 1 it could not be made whole, and what could not is not there, 2 the command "
-    "line or a file it names is wrong.";
+    "Exit status: 0 the bundle is there, 1 it could not be made, and is not there, or damaged entries of the cache "
+    "directory were left out of it, 2 the command line or a file it names is wrong, or nothing can be put where it "
+    "says.";
 
 /* What the bundle is to hold; all of it, when there are no jobs. */
 struct pack {
@@ -147,7 +149,19 @@ static int check_options(const struct cli_options *o, bool all)
     if (all && (o->model_option || o->ops || o->archs.count || o->gpus.count || o->tunings.count))
         return cli_fail(CLI_USAGE, "without --model, --shapes and --from every entry of the cache directory is packed: "
                                    "name what is wanted, or leave the other options out");
-    return o->tar ? cli_tar_check(o->tar) : CLI_OK;
+    if (o->output && o->tar && strcmp(o->output, o->tar) == 0)
+        return cli_fail(CLI_USAGE, "--output and --tar are both %s: give the archive a name of its own", o->tar);
+    if (o->output) CLI_TRY(cli_place_check_directory("--output", o->output));
+    if (o->tar) CLI_TRY(cli_tar_check(o->tar));
+    return o->tar ? cli_place_check("--tar", o->tar) : CLI_OK;
+}
+
+/* Of named kernels every one is there, whatever else lies damaged in the cache; of the whole cache these are not. */
+static int verdict(const struct pack *p, const gdn_cache_report *r)
+{
+    if (!p->all || !r->damaged) return CLI_OK;
+    return cli_fail(CLI_FAILED, "%llu damaged entr%s left out: gdn-jit-cache verify tells what is wrong",
+                    (unsigned long long)r->damaged, r->damaged == 1 ? "y was" : "ies were");
 }
 
 static int run(struct pack *p, const struct cli_options *o, gdn_ctx **ctx)
@@ -162,7 +176,7 @@ static int run(struct pack *p, const struct cli_options *o, gdn_ctx **ctx)
     if (!p->all) CLI_TRY(build_kernels(p, *ctx, o));
     CLI_TRY(pack_for(p, *ctx, o, &report));
     (o->json ? print_json : print_text)(p, &report, o);
-    return CLI_OK;
+    return verdict(p, &report);
 }
 
 int cli_cmd_pack(int argc, char **argv)

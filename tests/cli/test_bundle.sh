@@ -60,8 +60,6 @@ run 0 show $conv -d "$d" --json
 key=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shapes"][0]["plan"]["variants"][0]["key"])' "$room/out")
 
 # What cannot be packed is not there.
-run 1 pack $conv -d "$d" -o "$room/bundle"
-has "$err" "$room/bundle"
 FAKE_NVRTC_RESULT=6 run 1 pack $conv -d "$room/none" --nvrtc "$GDN_FAKE_NVRTC" -o "$room/half" --tar "$room/half.tar"
 has "$err" "nothing was packed"
 # A compiler that is named and is none: other compilers' kernels do not pass for its.
@@ -80,11 +78,56 @@ for place in "$room/pipe" "$room/link.tar" "$room/folder.tar" -; do
 done
 [ -p "$room/pipe" ] && [ -L "$room/link.tar" ] && [ -d "$room/folder.tar" ] && [ ! -e "$room/unused" ] ||
     fail "--tar took the place of something, or built"
-run 1 pack $conv -d "$d" --tar "$room/no/such/folder.tar"
-has "$err" "$room/no/such/folder.tar"
+# Where nothing can be put nothing is built, and nothing is left.
+# refuses WORDS ARGS...
+refuses() {
+    local words=$1
+    shift
+    run 2 pack $conv -d "$room/unused" "$@"
+    has "$err" "$words"
+    [ ! -e "$room/unused" ] || fail "made the cache directory"
+}
+refuses "--output $room/bundle: is not empty: name a new or empty directory" -o "$room/bundle"
+refuses "--output $room/bundle/: is not empty" -o "$room/bundle/"
+refuses "--output $room/bundle.tar: what has this name is no directory" -o "$room/bundle.tar"
+ln -s "$room/folder.tar" "$room/linked"
+refuses "--output $room/linked/: what has this name is no directory" -o "$room/linked/"
+refuses "--output $room/no/bundle: its folder $room/no/ cannot be used: No such file or directory; make it first" -o "$room/no/bundle"
+refuses "--output /proc/bundle: nothing can be made in /proc/" -o /proc/bundle
+refuses "--output $room/..: has no name of its own" -o "$room/.."
+refuses "--output /: has no name of its own" -o /
+refuses "--tar $room/no/such/folder.tar: its folder $room/no/such/ cannot be used" --tar "$room/no/such/folder.tar"
+refuses "--tar /proc/bundle.tar: nothing can be made in /proc/" --tar /proc/bundle.tar
+refuses "--tar $room/no.tar/: names a folder: name a file" --tar "$room/no.tar/"
+refuses "--output and --tar are both $room/both" -o "$room/both" --tar "$room/both"
+refuses "--tar $room/no/b.tar: its folder" -o "$room/both" --tar "$room/no/b.tar"
+[ ! -e "$room/both" ] || fail "left a directory"
+[ -z "$(find "$room" -maxdepth 1 -name '.gdnk-tmp-*')" ] || fail "left what it tried with"
+mkdir "$room/mount"
+if unshare -rm mount -t tmpfs none "$room/mount" 2>/dev/null; then # it needs a mount, which not every container may make
+    what="pack to a mount point" out=''
+    unshare -rm sh -c 'mount -t tmpfs none "$0" && exec "$@"' "$room/mount" \
+        "$GDN_JIT_CACHE_TOOL" pack $conv -d "$room/unused" -o "$room/mount" 2>"$room/err"
+    [ $? = 2 ] || fail "exit status is not 2"
+    has "$(cat "$room/err")" "--output $room/mount: is a mount point, which nothing can be moved to: name a new or empty directory"
+fi
 mkdir "$room/full"
 run 1 pack -d "$room/full" -o "$room/empty"
 [ ! -e "$room/empty" ] || fail "a bundle of nothing"
+
+# Of the whole cache what is damaged is left out, and that is no success; of what is named nothing is missing.
+cp -a "$d" "$room/hurt"
+printf x | dd of="$(find "$room/hurt" -name '*.gdnk' | grep -v "$key" | head -n 1)" bs=1 seek=999 conv=notrunc 2>/dev/null
+whole=$(($(find "$d" -name '*.gdnk' | wc -l) - 1))
+run 1 pack -d "$room/hurt" -o "$room/part"
+has "$out" "$whole kernel"
+has "$err" "1 damaged entry was left out: gdn-jit-cache verify"
+run 0 verify -b "$room/part"
+run 1 pack -d "$room/hurt" --tar "$room/part.tar" --json
+json 'd["entries"], d["damaged"]' "($whole, 1)"
+has "$err" "1 damaged entry was left out: gdn-jit-cache verify"
+run 0 pack $conv -d "$room/hurt" -o "$room/named"
+[ -z "$err" ] || fail "tells of an entry that was not asked for"
 
 # ---- verify: of a bundle ----
 file=$(find "$room/bundle" -name '*.gdnk')

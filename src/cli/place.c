@@ -1,0 +1,91 @@
+/*
+ * place.c - owns the look at where something is to go. Must not know: what goes there.
+ *
+ * Another process may take the place meanwhile: who puts something there looks again.
+ */
+#include "cli/place.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ROOM = 4096 };
+
+/* "a/b//" is b in "a/"; "b" is b in "./". */
+static int split(const char *option, const char *path, char folder[ROOM], char name[ROOM])
+{
+    size_t end = strlen(path);
+    if (end >= ROOM) return cli_fail(CLI_USAGE, "%s %.64s...: the name is too long", option, path);
+    while (end > 1 && path[end - 1] == '/')
+        --end;
+    size_t start = end;
+    while (start && path[start - 1] != '/')
+        --start;
+    snprintf(folder, ROOM, "%.*s", start ? (int)start : 2, start ? path : "./");
+    snprintf(name, ROOM, "%.*s", (int)(end - start), path + start);
+    if (name[0] && strcmp(name, "/") != 0 && strcmp(name, ".") != 0 && strcmp(name, "..") != 0) return CLI_OK;
+    return cli_fail(CLI_USAGE, "%s %s: has no name of its own, under which something could be made: give it one",
+                    option, path);
+}
+
+/* Permissions do not say all: a file system may be read-only, or take nothing. */
+static int try_to_make(const char *option, const char *path, const char *folder)
+{
+    char scratch[ROOM + 32];
+    struct stat st;
+    if (stat(folder, &st) != 0)
+        return cli_fail(CLI_USAGE, "%s %s: its folder %s cannot be used: %s; %s", option, path, folder, strerror(errno),
+                        errno == ENOENT ? "make it first" : "name another place");
+    snprintf(scratch, sizeof scratch, "%s.gdnk-tmp-XXXXXX", folder);
+    if (!mkdtemp(scratch))
+        return cli_fail(CLI_USAGE, "%s %s: nothing can be made in %s: %s; name another place", option, path, folder,
+                        strerror(errno));
+    rmdir(scratch);
+    return CLI_OK;
+}
+
+int cli_place_check(const char *option, const char *path)
+{
+    char folder[ROOM], name[ROOM];
+    CLI_TRY(split(option, path, folder, name));
+    if (path[strlen(path) - 1] == '/') return cli_fail(CLI_USAGE, "%s %s: names a folder: name a file", option, path);
+    return try_to_make(option, path, folder);
+}
+
+/* 0, ENOTEMPTY, or why it cannot be told. */
+static int is_empty(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir) return errno;
+    const struct dirent *e;
+    do
+        e = readdir(dir);
+    while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
+    closedir(dir);
+    return e ? ENOTEMPTY : 0;
+}
+
+static int taken(const char *option, const char *path, const char *why)
+{
+    return cli_fail(CLI_USAGE, "%s %s: %s: name a new or empty directory", option, path, why);
+}
+
+int cli_place_check_directory(const char *option, const char *path)
+{
+    char folder[ROOM], name[ROOM], plain[2 * ROOM];
+    struct stat st, around;
+    CLI_TRY(split(option, path, folder, name));
+    snprintf(plain, sizeof plain, "%s%s", folder, name); /* a slash behind a link would look at what it leads to */
+    if (lstat(plain, &st) == 0) {
+        if (!S_ISDIR(st.st_mode)) return taken(option, path, "what has this name is no directory");
+        const int error = is_empty(plain);
+        if (error) return taken(option, path, error == ENOTEMPTY ? "is not empty" : strerror(error));
+        if (stat(folder, &around) == 0 && around.st_dev != st.st_dev)
+            return taken(option, path, "is a mount point, which nothing can be moved to");
+    }
+    return try_to_make(option, path, folder);
+}
