@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/diagnose.h"
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
@@ -67,13 +68,23 @@ static int verdict_on_removal(struct cli_entries *bad, const char *dir)
     return code;
 }
 
-static int verdict(const gdn_cache_report *r, const char *dir, bool bundle)
+static uint64_t count_distrusted(const struct cli_entries *bad)
 {
-    const uint64_t wrong = r->damaged + r->missing + r->unlisted;
+    uint64_t count = 0;
+    for (size_t i = 0; i < bad->count; ++i)
+        count += cli_is_distrusted(bad->items[i].problem);
+    return count;
+}
+
+static int verdict(const struct cli_entries *bad, const gdn_cache_report *r, const char *dir, bool bundle)
+{
+    static const char damaged[] = "the library ignores them; take them away with --remove";
+    const uint64_t wrong = r->damaged + r->missing + r->unlisted, distrusted = count_distrusted(bad);
     if (!wrong) return CLI_OK;
-    return bundle ? cli_fail(CLI_FAILED, "%s is not what was packed: pack it again, or copy it again", dir)
-                  : cli_fail(CLI_FAILED,
-                             "%s has damaged entries: the library ignores them; take them away with --remove", dir);
+    if (bundle) return cli_fail(CLI_FAILED, "%s is not what was packed: pack it again, or copy it again", dir);
+    if (!distrusted) return cli_fail(CLI_FAILED, "%s has damaged entries: %s", dir, damaged);
+    return cli_fail(CLI_FAILED, "%s has entries that others could have written: %s%s%s", dir, cli_owner_remedy,
+                    distrusted < wrong ? "; and damaged ones: " : "", distrusted < wrong ? damaged : "");
 }
 
 static int run(gdn_ctx *ctx, const struct cli_options *o)
@@ -87,7 +98,8 @@ static int run(gdn_ctx *ctx, const struct cli_options *o)
     int code = status == GDN_OK ? CLI_OK : cli_fail(CLI_FAILED, "%s", gdn_last_error());
     if (code == CLI_OK && o->json) print_json(&bad, &report, dir);
     if (code == CLI_OK && !o->json) print_text(&bad, &report, dir, o->bundle != NULL);
-    if (code == CLI_OK) code = o->remove ? verdict_on_removal(&bad, dir) : verdict(&report, dir, o->bundle != NULL);
+    if (code == CLI_OK)
+        code = o->remove ? verdict_on_removal(&bad, dir) : verdict(&bad, &report, dir, o->bundle != NULL);
     cli_entries_free(&bad);
     return code;
 }

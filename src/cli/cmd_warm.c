@@ -7,6 +7,7 @@
 #include "cli/build.h"
 #include "cli/commands.h"
 #include "cli/compiler.h"
+#include "cli/diagnose.h"
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
@@ -128,12 +129,29 @@ static int count_missing(const struct cli_build *b, size_t *missing)
     return CLI_OK;
 }
 
-/* The sentence for what is missing: the likeliest cause that the library's counters show. */
-static int fail_missing(const struct cli_build *b, size_t missing, const gdn_cache_stats *stats)
+/* Why entries could not be written, as doctor finds out; the cause may be over. */
+static int fail_unwritten(const struct cli_build *b, size_t missing, bool any_owner)
 {
-    const char *remedy = stats->publish_failures ? "make it writable, or free space there"
-                         : stats->evicted        ? "the size cap evicted them: raise GDN_JIT_CACHE_MAX_BYTES"
-                                          : "they were found in a bundle: unset GDN_JIT_BUNDLE_PATH to build them here";
+    const char *dir = gdn_cache_dir(b->ctx);
+    struct cli_cache_folders folders;
+    cli_try_cache_folders(dir, any_owner, &folders);
+    if (folders.untrusted[0])
+        return cli_fail(CLI_FAILED, "%zu of %zu kernels are not in %s: %s is not this user's alone: %s", missing,
+                        b->num_kernels, dir, folders.untrusted, cli_owner_remedy);
+    if (folders.error)
+        return cli_fail(CLI_FAILED, "%zu of %zu kernels are not in %s: %s cannot be written (%s): %s", missing,
+                        b->num_kernels, dir, folders.unwritable, strerror(folders.error),
+                        cli_write_remedy(folders.error));
+    return cli_fail(CLI_FAILED, "%zu of %zu kernels are not in %s: make it writable, or free space there", missing,
+                    b->num_kernels, dir);
+}
+
+/* The sentence for what is missing: the likeliest cause that the library's counters show. */
+static int fail_missing(const struct cli_build *b, size_t missing, const gdn_cache_stats *stats, bool any_owner)
+{
+    const char *remedy = stats->evicted ? "the size cap evicted them: raise GDN_JIT_CACHE_MAX_BYTES"
+                                        : "they were found in a bundle: unset GDN_JIT_BUNDLE_PATH to build them here";
+    if (stats->publish_failures) return fail_unwritten(b, missing, any_owner);
     return cli_fail(CLI_FAILED, "%zu of %zu kernels are not in %s: %s", missing, b->num_kernels, gdn_cache_dir(b->ctx),
                     remedy);
 }
@@ -159,7 +177,7 @@ static int report(const struct cli_build *b, const struct cli_options *options)
         print_json(b, missing);
     else
         print_summary(b);
-    if (missing) return fail_missing(b, missing, &stats);
+    if (missing) return fail_missing(b, missing, &stats, options->shared_cache);
     return b->failed ? cli_fail(CLI_FAILED, "%s", "") : CLI_OK;
 }
 

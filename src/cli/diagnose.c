@@ -106,21 +106,30 @@ static const struct {
     { EDQUOT, "this user's quota is used up: free space there; gdn-jit-cache prune removes kernels" },
 };
 
-static const char *write_remedy(int error)
+const char *cli_write_remedy(int error)
 {
     for (size_t i = 0; i < sizeof write_remedies / sizeof write_remedies[0]; ++i)
         if (write_remedies[i].error == error) return write_remedies[i].remedy;
     return "give it to this user with chown, or name another directory with --cache-dir or GDN_JIT_CACHE_DIR";
 }
 
-static const char folder_remedy[] =
-    "the folders below the cache directory must belong to this user or root and be writable for nobody else: chown them "
-    "and chmod go-w, or use --shared-cache and GDN_CTX_SHARED_CACHE if that is meant";
+const char cli_owner_remedy[] =
+    "folders and entries below the cache directory must belong to this user or root and be writable for nobody else: "
+    "chown them and chmod go-w, or use --shared-cache and GDN_CTX_SHARED_CACHE if a group shares them";
 
-/* The library's words: the entry itself may be good. */
-static bool is_of_folder(const struct cli_facts *f)
+static bool begins(const char *text, const char *words)
 {
-    return f->damaged && strcmp(f->damage, "in a folder of another user") == 0;
+    return strncmp(text, words, strlen(words)) == 0;
+}
+
+static bool is_of_folder(const char *problem)
+{
+    return begins(problem, "in a folder of another user") || begins(problem, "in a folder that others may write to");
+}
+
+bool cli_is_distrusted(const char *problem)
+{
+    return is_of_folder(problem) || begins(problem, "owned by another user") || begins(problem, "writable for others");
 }
 
 static void diagnose_folders(const struct cli_facts *f, struct cli_findings *out)
@@ -129,19 +138,20 @@ static void diagnose_folders(const struct cli_facts *f, struct cli_findings *out
     if (c->error)
         find(out, CLI_PART_CACHE, true,
              "%s cannot be written (%s), so that kernels in it are used and new ones are lost with their process: %s",
-             c->unwritable, strerror(c->error), write_remedy(c->error));
-    if (c->untrusted[0] && !is_of_folder(f)) /* else its entries tell of it */
+             c->unwritable, strerror(c->error), cli_write_remedy(c->error));
+    if (c->untrusted[0] && !(f->damaged && is_of_folder(f->damage))) /* else its entries tell of it */
         find(out, CLI_PART_CACHE, true,
              "%s is not this user's alone, so that the library keeps nothing in it and uses nothing in it: %s",
-             c->untrusted, folder_remedy);
+             c->untrusted, cli_owner_remedy);
 }
 
 static void diagnose_entries(const struct cli_facts *f, struct cli_findings *out)
 {
-    const bool folder = is_of_folder(f); /* then nothing can be kept there either */
+    const bool folder = is_of_folder(f->damage); /* then nothing can be kept there either */
     const char *remedy =
-        folder ? folder_remedy
-               : "they are ignored, and replaced when they are needed; gdn-jit-cache verify --remove takes them away";
+        cli_is_distrusted(f->damage)
+            ? cli_owner_remedy
+            : "they are ignored, and replaced when they are needed; gdn-jit-cache verify --remove takes them away";
     if (f->damaged)
         find(out, CLI_PART_CACHE, folder, "%llu entr%s cannot be used (%s: %s): %s", (unsigned long long)f->damaged,
              f->damaged == 1 ? "y" : "ies", f->damaged_path, f->damage, remedy);

@@ -61,6 +61,15 @@ struct cli_findings {
     size_t count;
 };
 
+/*
+ * The library's words for an entry: that others own it or its folder, or may write to them. It may be good, and removing it is
+ * no remedy; cli_owner_remedy says which is.
+ */
+bool cli_is_distrusted(const char *problem);
+extern const char cli_owner_remedy[];
+/* What to do where writing to the cache directory fails with this errno. */
+const char *cli_write_remedy(int error);
+
 /* In the order of parts. Pure: looks at nothing but the facts. */
 void cli_diagnose(const struct cli_facts *facts, struct cli_findings *out);
 bool cli_stops_warm(const struct cli_findings *findings);

@@ -34,7 +34,7 @@ void cli_entries_split(struct cli_entries *gone, struct cli_entries *stayed);
 /* The sentence for those that stayed: how many (size_t), of which directory, the first one's path. */
 #define CLI_STAYED                                                                                                     \
     "%zu of the entries in %s could not be removed, the first of them %s: its folder must belong to this user and "    \
-    "be writable for nobody else"
+    "be writable for nobody else (chmod go-w), or --shared-cache be given if a group shares it"
 
 /* Adds the entries to an object, as an array of this name. */
 void cli_entries_json(cJSON *object, const char *name, const struct cli_entries *entries);

@@ -45,12 +45,12 @@ bool gdni_cache_dir_trusts(const struct gdni_cache_dir *dir, const struct stat *
 
 /*
  * Reads a whole entry file; *bytes is the caller's (gdni_free). 0 or an errno value; what an entry cannot be is ELOOP (a link),
- * EINVAL (no regular file), EPERM (a stranger's file), EFBIG (longer than max), ENODATA (shorter than it said).
+ * EINVAL (no regular file), EPERM (not to be believed, by *st), EFBIG (longer than max), ENODATA (shorter than it said).
  */
 int gdni_cache_dir_read(const struct gdni_cache_dir *dir, int folder, const char *name, size_t max, void **bytes,
                         struct stat *st);
 
-/* Opens GDNI_CACHE_FOLDER/<arch>/<2 hex>, each folder checked; 0 or an errno value (EPERM: a folder of a stranger). */
+/* Opens GDNI_CACHE_FOLDER/<arch>/<2 hex>, each folder checked; 0 or an errno value (EPERM: one is not to be believed). */
 int gdni_cache_dir_open(const struct gdni_cache_dir *dir, const char *arch, const char *key_hex, bool create, int *out);
 
 #endif

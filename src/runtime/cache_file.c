@@ -5,6 +5,7 @@
 #include "runtime/cache_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,12 +24,34 @@ static const char *wrong_kind(int err)
         int err;
         const char *words;
     } kinds[] = {
-        { ELOOP, "a symbolic link" },  { EINVAL, "no regular file" },        { EPERM, "owned by another user" },
-        { EFBIG, "file is too long" }, { ENODATA, "file cannot be read whole" },
+        { ELOOP, "a symbolic link" },
+        { EINVAL, "no regular file" },
+        { EFBIG, "file is too long" },
+        { ENODATA, "file cannot be read whole" },
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i)
         if (kinds[i].err == err) return kinds[i].words;
     return NULL;
+}
+
+/* Which of the two keeps what is at st from being believed: its owner is told first, as no mode would help against him. */
+static bool is_anothers(const struct stat *st)
+{
+    return st->st_uid != geteuid() && st->st_uid != 0;
+}
+
+static unsigned mode_of(const struct stat *st)
+{
+    return (unsigned)st->st_mode & 07777;
+}
+
+static void distrust(struct gdni_cache_item *item)
+{
+    if (is_anothers(&item->st))
+        snprintf(item->words, sizeof item->words, "owned by another user (%u)", (unsigned)item->st.st_uid);
+    else
+        snprintf(item->words, sizeof item->words, "writable for others (mode %04o)", mode_of(&item->st));
+    item->problem = item->words;
 }
 
 /* An entry under another key's name or another arch's folder is found by nobody: as good as damaged. */
@@ -43,6 +66,10 @@ int gdni_cache_item_read(const struct gdni_cache_dir *dir, const char *arch, int
 {
     *out = (struct gdni_cache_item){ 0 };
     const int err = gdni_cache_dir_read(dir, folder, name, GDNI_ENTRY_MAX_BYTES, &out->bytes, &out->st);
+    if (err == EPERM && !gdni_cache_dir_trusts(dir, &out->st)) {
+        distrust(out);
+        return 0;
+    }
     if (err) {
         out->problem = wrong_kind(err);
         return out->problem ? 0 : err;
@@ -86,6 +113,26 @@ int gdni_cache_file_open_folder(const struct gdni_cache_dir *dir, const struct g
     return gdni_cache_dir_open(dir, arch, gdni_cache_file_name(file) - 3, false, folder);
 }
 
+/* The first folder on the way to the file that is not to be believed; false: there is none any more. */
+static bool distrust_folder(const struct gdni_cache_dir *dir, const struct gdni_cache_file *file,
+                            struct gdni_cache_item *item)
+{
+    char folder[sizeof file->path];
+    struct stat st;
+    for (const char *slash = file->path; (slash = strchr(slash, '/')); ++slash) {
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - file->path), file->path);
+        if (fstatat(dir->fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 || gdni_cache_dir_trusts(dir, &st)) continue;
+        if (is_anothers(&st))
+            snprintf(item->words, sizeof item->words, "in a folder of another user (%.24s, user %u)", folder,
+                     (unsigned)st.st_uid);
+        else
+            snprintf(item->words, sizeof item->words, "in a folder that others may write to (%.24s, mode %04o)", folder,
+                     mode_of(&st));
+        return true;
+    }
+    return false;
+}
+
 static bool is_gone(int err)
 {
     return err == ENOENT || err == ESTALE;
@@ -110,7 +157,7 @@ bool gdni_cache_file_read(const struct gdni_cache_dir *dir, const struct gdni_ca
     if (err == ENOMEM)
         *status = GDN_FAIL(GDN_E_NOMEM, "out of memory: reading %s/%s", dir->path, file->path);
     else if (!is_gone(err))
-        item->problem = err == EPERM ? "in a folder of another user" : gdni_fs_error(err);
+        item->problem = err == EPERM && distrust_folder(dir, file, item) ? item->words : gdni_fs_error(err);
     return item->problem != NULL;
 }
 

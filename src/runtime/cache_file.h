@@ -15,7 +15,8 @@ struct gdni_cache_item {
     struct stat st;          /* zeros when it could not be opened */
     struct gdni_entry entry; /* leads into bytes; zeros with a problem */
     char hex[GDNI_KEY_HEX];  /* of the entry's key; "" with a problem */
-    const char *problem;     /* NULL: good. Static storage */
+    const char *problem;     /* NULL: good. Static storage, or words */
+    char words[96];
 };
 
 /*

@@ -177,11 +177,29 @@ for n in 1 2 3 4 5 6 7 8 9; do
     old=$(dirname "$(find "$k/v2/sm_80" -name '*.gdnk' | head -n 1)")/.gdnk-tmp-$n
     touch -d '2 hours ago' "$old"
 done
+# They may be good: to remove them is no remedy.
+run 1 verify -d "$k"
+has "$out" "in a folder that others may write to (v2/sm_90a, mode 0720)"
+has "$err" "$k has entries that others could have written: "
+has "$err" "chmod go-w, or use --shared-cache"
+lacks "$err" "--remove"
+run 0 verify -d "$k" --shared-cache
 run 1 verify -d "$k" --remove
 has "$out" "damaged, 9 old temporary files; 9 removed"
 has "$err" "of the entries in $k could not be removed, the first of them $file"
+has "$err" "--shared-cache"
 [ -e "$file" ] || fail "removed it"
 chmod g-w "$k/v2/sm_90a"
+chmod g+w "$file"
+run 1 verify -d "$k"
+has "$out" "writable for others (mode 0620)"
+has "$err" "chmod go-w, or use --shared-cache"
+lacks "$err" "--remove"
+run 0 show --key "$(basename "$file" | cut -d. -f1)" -d "$k"
+has "$out" "writable for others (mode 0620); folders and entries below the cache directory must"
+printf x | dd of="$(find "$k/v2/sm_80" -name '*.gdnk' | head -n 1)" bs=1 seek=999 conv=notrunc 2>/dev/null
+run 1 verify -d "$k"
+has "$err" "; and damaged ones: the library ignores them; take them away with --remove"
 run 0 verify -d "$k" --remove
 
 run 1 verify -d "$room/typo"

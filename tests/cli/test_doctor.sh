@@ -62,7 +62,10 @@ finds 0 cache False "1 entry cannot be used ($one: " -d "$room/bad"
 finds 0 cache False "gdn-jit-cache verify --remove takes them away" -d "$room/bad"
 chmod g+w "$room/bad/v2/sm_90a"
 finds 1 cache True "chown them and chmod go-w" -d "$room/bad"
+finds 1 cache True "in a folder that others may write to (v2/sm_90a, mode 0720)" -d "$room/bad"
 chmod g-w "$room/bad/v2/sm_90a"
+chmod g+w "$one"
+finds 0 cache False "writable for others (mode 0620)): folders and entries below the cache directory must" -d "$room/bad"
 # An entry in the folder of other keys is a damaged entry, and no folder that cannot be used.
 rm "$one"
 other=$(find "$room/bad" -name '*.gdnk' | head -n 1)

@@ -90,6 +90,16 @@ run 1 warm $conv -g h200 -d /proc/none
 has "$err" "/proc/none"
 has "$err" "--cache-dir"
 
+# A directory that a group shares, and the option for it forgotten: space and permission are not what is missing.
+run 0 warm $conv -g h200 -d "$room/shared"
+find "$room/shared" -name '*.gdnk' -delete
+chmod g+w "$room/shared/v2/sm_90a"
+run 1 warm $conv -g h200 -d "$room/shared"
+has "$err" "2 of 2 kernels are not in $room/shared: $room/shared/v2/sm_90a is not this user's alone: "
+has "$err" "chmod go-w, or use --shared-cache"
+lacks "$err" "free space"
+run 0 warm $conv -g h200 -d "$room/shared" --shared-cache
+
 # What the directory does not hold at the end is no success: kernels of a bundle, kernels that the cap evicted.
 run 0 warm $conv -g h200 -d "$room/bundle"
 export GDN_JIT_BUNDLE_PATH=$room/bundle

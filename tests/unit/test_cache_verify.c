@@ -156,6 +156,39 @@ Test(cache_verify, names_what_is_wrong_and_leaves_it)
     cr_assert_eq(store_count_files(scratch), ENTRIES);
 }
 
+/* Whose it is and who may write to it are two things with two remedies. */
+Test(cache_verify, says_which_of_file_and_folder_others_may_write_to)
+{
+    char words[64];
+    struct seen seen = { 0 };
+    cr_assert_eq(chmod(paths[0], 0664), 0);
+    gdn_cache_report report = verify(0, &seen);
+    cr_assert_eq(report.damaged, 1u, "%s", seen.problems);
+    cr_assert_str_eq(seen.problems, "writable for others (mode 0664)\n");
+    cr_assert_eq(chmod(paths[0], 0644), 0);
+    *strrchr(paths[1], '/') = '\0';
+    cr_assert_eq(chmod(paths[1], 0702), 0);
+    seen = (struct seen){ 0 };
+    report = verify(0, &seen);
+    cr_assert_geq(report.damaged, 1u);
+    snprintf(words, sizeof words, "in a folder that others may write to (%s, mode 0702)\n", strstr(paths[1], "v2/"));
+    cr_assert(strstr(seen.problems, words), "\"%s\" is not in:\n%s", words, seen.problems);
+}
+
+Test(cache_verify, says_which_of_file_and_folder_is_anothers)
+{
+    if (geteuid() != 0) cr_skip_test("only root can make files of another user");
+    struct seen seen = { 0 };
+    cr_assert_eq(chown(paths[0], 1234, 1234), 0);
+    verify(0, &seen);
+    cr_assert_str_eq(seen.problems, "owned by another user (1234)\n");
+    cr_assert_eq(chown(paths[0], geteuid(), getegid()), 0);
+    cr_assert_eq(chown(store_path(scratch, "v2"), 1234, 1234), 0);
+    seen = (struct seen){ 0 };
+    cr_assert_eq(verify(0, &seen).damaged, ENTRIES);
+    cr_assert(strstr(seen.problems, "in a folder of another user (v2, user 1234)\n"), "%s", seen.problems);
+}
+
 Test(cache_verify, removes_the_damaged_and_nothing_else)
 {
     struct seen seen = { 0 }, again = { 0 };
