@@ -6,24 +6,27 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cache_folders.h"
+#include "cli/bundles.h"
 #include "cli/commands.h"
-#include "cli/diagnose.h"
+#include "cli/entries.h"
+#include "cli/env.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
 #include "cli/say.h"
 #include "cli/table.h"
 #include "cli/targets.h"
 
-static const char doc[] = "Tells what works on this machine: the CUDA driver, NVRTC, the cache directory, the "
+static const char doc[] = "Tells what works on this machine: the CUDA driver, NVRTC, the cache directory, bundles, the "
                           "archs that NVRTC can compile for (by compiling), the GPUs that can be named, and the "
                           "tuning tables.\v"
                           "What is missing or does not fit is named together with what to do about it: a problem stops "
                           "warm, a note something else. NVRTC and a cache directory are "
-                          "all that warm needs; the driver and a GPU are needed to run.\n"
+                          "all that warm needs; the driver and a GPU are needed to run. With "
+                          "GDN_JIT_DISABLE_COMPILE=1 nothing is compiled, and what keeps kernels from being found is a "
+                          "problem, which is a bundle that is not whole.\n"
                           "\n"
-                          "Exit status: 0 warm would work here, 1 something it needs is missing, 2 the command "
-                          "line is wrong.";
+                          "Exit status: 0 warm would work here, 1 something it needs is missing (with "
+                          "GDN_JIT_DISABLE_COMPILE=1: there is such a problem), 2 the command line is wrong.";
 
 /* A GPU's name differs from its arch. */
 static void on_name(void *user, const char *name, const char *arch)
@@ -64,13 +67,18 @@ static void run_probe(gdn_ctx *ctx, struct cli_probe *p)
     if (!p->compiles) snprintf(p->problem, sizeof p->problem, "%s", gdn_last_error());
 }
 
-/* In a context of its own that has no cache directory: an entry from before would prove nothing. */
-static int probe_archs(const struct cli_options *options, struct cli_facts *f)
+/*
+ * In a context of its own that has neither a cache directory nor bundles: an entry from before would prove nothing. It is
+ * silent: what it would warn of was told when the other one was made.
+ */
+static int probe_archs(const struct cli_options *options, const char *nvrtc, struct cli_facts *f)
 {
-    struct cli_options memory_only = *options;
+    gdn_config config = GDN_CONFIG_INIT;
     gdn_ctx *ctx = NULL;
-    memory_only.cache_dir = "";
-    CLI_TRY(cli_resolve_context(&memory_only, &ctx));
+    config.cache_dir = "";
+    config.flags = GDN_CTX_NO_ENV;
+    config.nvrtc_path = options->nvrtc ? options->nvrtc : nvrtc;
+    if (gdn_ctx_create(&ctx, &config) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
     for (size_t i = 0; i < f->num_probes; ++i)
         run_probe(ctx, &f->probes[i]);
     cli_progress(NULL);
@@ -165,6 +173,22 @@ static void print_part(enum cli_part part, const char *text, const struct cli_fi
     print_findings(findings, part);
 }
 
+static void print_bundles(const struct cli_facts *f, const struct cli_findings *findings)
+{
+    if (!f->num_bundles) printf("%-7s %-8s %s\n", "bundle", "none", "GDN_JIT_BUNDLE_PATH names no directory to search");
+    for (size_t i = 0; i < f->num_bundles; ++i) {
+        const struct cli_bundle *b = &f->bundles[i];
+        const char *state = cli_bundle_is_whole(b) ? "ok" : b->readable ? "damaged" : "unusable";
+        char size[CLI_SHORT];
+        printf("%-7s %-8s %s", i ? "" : "bundle", state, b->path);
+        if (b->readable)
+            printf(": %llu kernel%s, %s", (unsigned long long)b->report.entries, b->report.entries == 1 ? "" : "s",
+                   cli_format_bytes(size, b->report.bytes));
+        puts("");
+    }
+    print_findings(findings, CLI_PART_BUNDLE);
+}
+
 static void print_devices(const struct cli_facts *f, const struct cli_findings *findings)
 {
     for (size_t i = 0; i < f->num_devices; ++i) {
@@ -207,7 +231,8 @@ static void print_archs(const struct cli_facts *f)
         char ms[CLI_SHORT] = "-", gpus[512];
         if (p->compiles) snprintf(ms, sizeof ms, "%lld", (long long)p->ms);
         gpus_of_arch(f, p->arch, gpus, sizeof gpus);
-        cli_table_row(table, (const char *const[]){ p->arch, p->compiles ? "yes" : "no", ms, gpus });
+        const char *compiles = f->compile_disabled ? "-" : p->compiles ? "yes" : "no";
+        cli_table_row(table, (const char *const[]){ p->arch, compiles, ms, gpus });
     }
     cli_table_print(table);
 }
@@ -217,11 +242,13 @@ static void print_text(const struct cli_facts *f, const struct cli_findings *fin
     print_part(CLI_PART_DRIVER, f->doctor.driver, findings);
     print_part(CLI_PART_NVRTC, f->doctor.nvrtc, findings);
     print_part(CLI_PART_CACHE, f->doctor.cache, findings);
+    print_bundles(f, findings);
     print_devices(f, findings);
     print_tables(f, findings);
     puts("");
     print_archs(f);
-    if (!f->doctor.num_devices) puts("\nNo GPU here: kernels can be compiled for a named one, and not run.");
+    if (!f->doctor.num_devices && !f->compile_disabled)
+        puts("\nNo GPU here: kernels can be compiled for a named one, and not run.");
 }
 
 /* ---- JSON ---- */
@@ -235,6 +262,21 @@ static void add_part(cJSON *root, enum cli_part part, const char *text, const ch
     cJSON_AddStringToObject(o, "text", text);
     cJSON_AddStringToObject(o, "problem", !problem[0] && found ? found : problem);
     cJSON_AddItemToObject(root, cli_part_names[part], o);
+}
+
+static cJSON *bundles_json(const struct cli_facts *f)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (size_t i = 0; i < f->num_bundles; ++i) {
+        const struct cli_bundle *b = &f->bundles[i];
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "path", b->path);
+        cJSON_AddBoolToObject(o, "ok", cli_bundle_is_whole(b));
+        cJSON_AddStringToObject(o, "problem", b->problem);
+        cli_report_json(o, &b->report);
+        cJSON_AddItemToArray(array, o);
+    }
+    return array;
 }
 
 static cJSON *devices_json(const struct cli_facts *f)
@@ -312,6 +354,8 @@ static void print_json(const struct cli_facts *f, const struct cli_findings *fin
     add_part(root, CLI_PART_DRIVER, d->driver, d->driver_problem, findings);
     add_part(root, CLI_PART_NVRTC, d->nvrtc, d->nvrtc_problem, findings);
     add_part(root, CLI_PART_CACHE, d->cache, d->cache_problem, findings);
+    cJSON_AddBoolToObject(root, "compile_disabled", f->compile_disabled);
+    cJSON_AddItemToObject(root, "bundles", bundles_json(f));
     cJSON_AddItemToObject(root, "devices", devices_json(f));
     cJSON_AddItemToObject(root, "archs", archs_json(f));
     cJSON_AddItemToObject(root, "known_gpus", gpus_json(f));
@@ -322,13 +366,16 @@ static void print_json(const struct cli_facts *f, const struct cli_findings *fin
 
 static int run(gdn_ctx *ctx, const struct cli_options *options, struct cli_facts *f, struct cli_findings *findings)
 {
+    const struct cli_env env = cli_env_read();
+    f->compile_disabled = env.disable_compile;
     if (gdn_examine(ctx, &f->doctor) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
     find_devices(ctx, f);
     examine_cache(ctx, options->shared_cache, f);
+    cli_examine_bundles(ctx, env.bundle_path, f);
     gdn_target_names(on_name, f);
     gdn_tuning_list(ctx, on_tuned, f); /* more GPUs than there is room for are not told */
-    if (f->doctor.nvrtc[0])
-        CLI_TRY(probe_archs(options, f)); /* without it no arch compiles, for one and the same reason */
+    if (f->doctor.nvrtc[0] && !env.disable_compile)
+        CLI_TRY(probe_archs(options, env.nvrtc, f)); /* without it no arch compiles, for one and the same reason */
     cli_diagnose(f, findings);
     (options->json ? print_json : print_text)(f, findings);
     return cli_stops_warm(findings) ? cli_fail(CLI_FAILED, "%s", "") : CLI_OK;

@@ -8,11 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const cli_part_names[CLI_NUM_PARTS] = { [CLI_PART_DRIVER] = "driver",
-                                                    [CLI_PART_NVRTC] = "nvrtc",
-                                                    [CLI_PART_CACHE] = "cache",
-                                                    [CLI_PART_GPU] = "gpu",
-                                                    [CLI_PART_TABLES] = "tables" };
+const char *const cli_part_names[CLI_NUM_PARTS] = {
+    [CLI_PART_DRIVER] = "driver", [CLI_PART_NVRTC] = "nvrtc", [CLI_PART_CACHE] = "cache",
+    [CLI_PART_BUNDLE] = "bundle", [CLI_PART_GPU] = "gpu",     [CLI_PART_TABLES] = "tables"
+};
 
 __attribute__((format(printf, 4, 5))) static void find(struct cli_findings *out, enum cli_part part, bool stops_warm,
                                                        const char *format, ...)
@@ -48,7 +47,7 @@ static void diagnose_versions(const gdn_doctor *d, struct cli_findings *out)
 static void diagnose_driver(const struct cli_facts *f, struct cli_findings *out)
 {
     if (f->doctor.driver_problem[0]) find(out, CLI_PART_DRIVER, false, "%s", f->doctor.driver_problem);
-    diagnose_versions(&f->doctor, out);
+    if (!f->compile_disabled) diagnose_versions(&f->doctor, out);
 }
 
 /* ---- NVRTC ---- */
@@ -79,9 +78,14 @@ static void diagnose_builtins(const struct cli_facts *f, struct cli_findings *ou
          major, minor, major, f->probes[0].problem);
 }
 
-/* One cause may have stopped all archs: it is told once. */
+/* One cause may have stopped all archs: it is told once. Where nothing is compiled none of them matters. */
 static void diagnose_nvrtc(const struct cli_facts *f, struct cli_findings *out)
 {
+    if (f->compile_disabled) {
+        find(out, CLI_PART_NVRTC, false,
+             "GDN_JIT_DISABLE_COMPILE is set: nothing is compiled; kernels come from bundles and the cache");
+        return;
+    }
     const bool none = f->num_probes && num_compiling(f) == 0;
     if (f->doctor.nvrtc_problem[0]) find(out, CLI_PART_NVRTC, !f->doctor.nvrtc[0], "%s", f->doctor.nvrtc_problem);
     if (!f->doctor.nvrtc[0]) return;
@@ -136,24 +140,24 @@ static void diagnose_folders(const struct cli_facts *f, struct cli_findings *out
 {
     const struct cli_cache_folders *c = &f->folders;
     if (c->error)
-        find(out, CLI_PART_CACHE, true,
+        find(out, CLI_PART_CACHE, !f->compile_disabled,
              "%s cannot be written (%s), so that kernels in it are used and new ones are lost with their process: %s",
              c->unwritable, strerror(c->error), cli_write_remedy(c->error));
     if (c->untrusted[0] && !(f->damaged && is_of_folder(f->damage))) /* else its entries tell of it */
-        find(out, CLI_PART_CACHE, true,
+        find(out, CLI_PART_CACHE, !f->compile_disabled,
              "%s is not this user's alone, so that the library keeps nothing in it and uses nothing in it: %s",
              c->untrusted, cli_owner_remedy);
 }
 
 static void diagnose_entries(const struct cli_facts *f, struct cli_findings *out)
 {
-    const bool folder = is_of_folder(f->damage); /* then nothing can be kept there either */
+    const bool stops = is_of_folder(f->damage) && !f->compile_disabled; /* then nothing can be kept there either */
     const char *remedy =
         cli_is_distrusted(f->damage)
             ? cli_owner_remedy
             : "they are ignored, and replaced when they are needed; gdn-jit-cache verify --remove takes them away";
     if (f->damaged)
-        find(out, CLI_PART_CACHE, folder, "%llu entr%s cannot be used (%s: %s): %s", (unsigned long long)f->damaged,
+        find(out, CLI_PART_CACHE, stops, "%llu entr%s cannot be used (%s: %s): %s", (unsigned long long)f->damaged,
              f->damaged == 1 ? "y" : "ies", f->damaged_path, f->damage, remedy);
     if (f->temporaries)
         find(out, CLI_PART_CACHE, false,
@@ -165,9 +169,46 @@ static void diagnose_cache(const struct cli_facts *f, struct cli_findings *out)
 {
     const gdn_doctor *d = &f->doctor;
     const char *here = strstr(d->cache_problem, "GDN_CTX_SHARED_CACHE") ? " (for this tool: --shared-cache)" : "";
-    if (d->cache_problem[0]) find(out, CLI_PART_CACHE, !d->cache[0], "%s%s", d->cache_problem, here);
+    if (d->cache_problem[0])
+        find(out, CLI_PART_CACHE, !d->cache[0] && !f->compile_disabled, "%s%s", d->cache_problem, here);
     if (d->cache[0]) diagnose_folders(f, out);
     diagnose_entries(f, out);
+}
+
+/* ---- bundles ---- */
+
+bool cli_bundle_is_whole(const struct cli_bundle *b)
+{
+    const gdn_cache_report *r = &b->report;
+    return b->readable && r->entries && !(r->damaged + r->missing + r->unlisted);
+}
+
+/* What is wrong with one is compiled anew, unless nothing is. */
+static void diagnose_bundle(const struct cli_facts *f, const struct cli_bundle *b, struct cli_findings *out)
+{
+    static const char remedy[] = "pack it again, copy it again, or take it out of GDN_JIT_BUNDLE_PATH";
+    const gdn_cache_report *r = &b->report;
+    const bool stops = f->compile_disabled;
+    if (cli_bundle_is_whole(b)) return;
+    if (!b->readable)
+        find(out, CLI_PART_BUNDLE, stops, "%s: correct its name in GDN_JIT_BUNDLE_PATH, or %s", b->problem, remedy);
+    else if (!r->entries && !r->missing)
+        find(out, CLI_PART_BUNDLE, stops, "%s holds no kernel: %s", b->path, remedy);
+    else
+        find(out, CLI_PART_BUNDLE, stops,
+             "%s is not what was packed: %llu damaged, %llu missing, %llu not in the manifest (%s): %s", b->path,
+             (unsigned long long)r->damaged, (unsigned long long)r->missing, (unsigned long long)r->unlisted,
+             b->problem, remedy);
+}
+
+static void diagnose_bundles(const struct cli_facts *f, struct cli_findings *out)
+{
+    for (size_t i = 0; i < f->num_bundles; ++i)
+        diagnose_bundle(f, &f->bundles[i], out);
+    if (f->compile_disabled && !f->num_bundles && !f->doctor.cache[0])
+        find(out, CLI_PART_BUNDLE, true,
+             "there is neither a bundle nor a cache directory that a kernel could come from: name a bundle in "
+             "GDN_JIT_BUNDLE_PATH");
 }
 
 /* ---- GPUs ---- */
@@ -257,6 +298,7 @@ void cli_diagnose(const struct cli_facts *facts, struct cli_findings *out)
     diagnose_driver(facts, out);
     diagnose_nvrtc(facts, out);
     diagnose_cache(facts, out);
+    diagnose_bundles(facts, out);
     for (size_t i = 0; i < facts->num_devices; ++i)
         diagnose_device(facts, i, out);
     diagnose_tables(facts, out);

@@ -6,17 +6,27 @@
 
 #include "cli/cache_folders.h"
 
+enum { CLI_SENTENCE = 4096 }; /* room for a sentence of the library, or a path: nothing is cut off */
+
 /* Can this arch be compiled? Asked by compiling a small kernel. */
 struct cli_probe {
     char arch[16];
     bool compiles;
     int64_t ms;
-    char problem[512];
+    char problem[CLI_SENTENCE];
 };
 
 struct cli_device {
     gdn_target target;
-    char problem[512]; /* "" when target is known */
+    char problem[CLI_SENTENCE]; /* "" when target is known */
+};
+
+/* A directory of GDN_JIT_BUNDLE_PATH. */
+struct cli_bundle {
+    char path[CLI_SENTENCE];
+    bool readable; /* report is of all of it */
+    gdn_cache_report report;
+    char problem[2 * CLI_SENTENCE]; /* why it is not readable, or the first entry that is wrong, and how; "": none */
 };
 
 /* Entries of tuning tables for one GPU. */
@@ -26,11 +36,14 @@ struct cli_tuned_gpu {
     int64_t entries, stale;
 };
 
-enum { CLI_MAX_PROBES = 64, CLI_MAX_DEVICES = 64, CLI_MAX_GPUS = 256, CLI_MAX_TUNED = 256 };
+enum { CLI_MAX_PROBES = 64, CLI_MAX_DEVICES = 64, CLI_MAX_GPUS = 256, CLI_MAX_TUNED = 256, CLI_MAX_BUNDLES = 64 };
 
 /* What was found. */
 struct cli_facts {
     gdn_doctor doctor;
+    bool compile_disabled; /* by GDN_JIT_DISABLE_COMPILE; then nothing was probed */
+    struct cli_bundle bundles[CLI_MAX_BUNDLES];
+    size_t num_bundles;
     struct cli_device devices[CLI_MAX_DEVICES];
     size_t num_devices;
     struct cli_probe probes[CLI_MAX_PROBES];
@@ -43,16 +56,24 @@ struct cli_facts {
     size_t num_tuned;
     struct cli_cache_folders folders;
     uint64_t damaged, temporaries;
-    char damage[256], damaged_path[512]; /* of the first damaged entry */
+    char damage[CLI_SENTENCE], damaged_path[CLI_SENTENCE]; /* of the first damaged entry */
 };
 
-enum cli_part { CLI_PART_DRIVER, CLI_PART_NVRTC, CLI_PART_CACHE, CLI_PART_GPU, CLI_PART_TABLES, CLI_NUM_PARTS };
+enum cli_part {
+    CLI_PART_DRIVER,
+    CLI_PART_NVRTC,
+    CLI_PART_CACHE,
+    CLI_PART_BUNDLE,
+    CLI_PART_GPU,
+    CLI_PART_TABLES,
+    CLI_NUM_PARTS
+};
 extern const char *const cli_part_names[CLI_NUM_PARTS];
 
 struct cli_finding {
     enum cli_part part;
-    bool stops_warm; /* else it stops, or slows, something else */
-    char text[1024];
+    bool stops_warm; /* or, where nothing is compiled, kernels from being found; false: something else, or nothing */
+    char text[4 * CLI_SENTENCE];
 };
 
 enum { CLI_MAX_FINDINGS = 128 };
@@ -69,6 +90,9 @@ bool cli_is_distrusted(const char *problem);
 extern const char cli_owner_remedy[];
 /* What to do where writing to the cache directory fails with this errno. */
 const char *cli_write_remedy(int error);
+
+/* Every kernel that it should have, and no other, can be used. */
+bool cli_bundle_is_whole(const struct cli_bundle *bundle);
 
 /* In the order of parts. Pure: looks at nothing but the facts. */
 void cli_diagnose(const struct cli_facts *facts, struct cli_findings *out);

@@ -13,12 +13,13 @@
 #include "runtime/nvrtc.h"
 #include "runtime/target.h"
 
-/* Cuts what does not fit, and keeps it one line. */
+/* Cuts what does not fit, which is seen at its end, and keeps it one line. */
 static void put_line(char *out, size_t size, const char *text)
 {
     const size_t len = strnlen(text, size - 1);
     memcpy(out, text, len);
     out[len] = '\0';
+    if (text[len]) memcpy(out + len - 3, "...", 3);
     for (char *c = out; *c; ++c)
         if (*c == '\n' || *c == '\r') *c = ' ';
 }

@@ -138,6 +138,45 @@ Test(cli_diagnose, what_was_left_behind_and_what_is_stale_is_told)
     free(f);
 }
 
+/* Neither a compiler nor a place for what it makes is missed where nothing is to be made. */
+Test(cli_diagnose, where_nothing_is_compiled_only_what_kernels_come_from_counts)
+{
+    struct cli_facts *f = healthy();
+    f->compile_disabled = true;
+    f->probes[0].compiles = false;
+    expect_one(f, CLI_PART_NVRTC, false,
+               "GDN_JIT_DISABLE_COMPILE is set: nothing is compiled; kernels come from bundles and the cache");
+    snprintf(f->doctor.driver, sizeof f->doctor.driver, "CUDA 12.4, 1 device");
+    f->doctor.nvrtc[0] = '\0';
+    snprintf(f->doctor.nvrtc_problem, sizeof f->doctor.nvrtc_problem, "NVRTC was not found");
+    expect_one(f, CLI_PART_NVRTC, false, "nothing is compiled");
+    f->folders.error = EROFS;
+    struct cli_findings *found = calloc(1, sizeof *found);
+    cli_diagnose(f, found);
+    cr_expect(found->count == 2 && !cli_stops_warm(found), "%zu findings", found->count);
+    free(found);
+    free(f);
+}
+
+/* With a path as long as a path may be. */
+Test(cli_diagnose, no_sentence_is_cut_off)
+{
+    static const char end[] = "take it out of GDN_JIT_BUNDLE_PATH";
+    struct cli_facts *f = healthy();
+    struct cli_findings *found = calloc(1, sizeof *found);
+    struct cli_bundle *b = &f->bundles[0];
+    f->num_bundles = 1;
+    *b = (struct cli_bundle){ .readable = true, .report = { .entries = 1, .damaged = 1 } };
+    memset(b->path, 'p', sizeof b->path - 1);
+    memset(b->problem, 'q', sizeof b->problem - 1);
+    cli_diagnose(f, found);
+    cr_assert_eq(found->count, 1);
+    const char *text = found->items[0].text;
+    cr_expect_str_eq(text + strlen(text) - strlen(end), end);
+    free(found);
+    free(f);
+}
+
 /* More GPUs and findings than there is room for are left out, not written past. */
 Test(cli_diagnose, room_is_never_exceeded)
 {

@@ -72,6 +72,14 @@ env -i $environment "$GDN_JIT_CACHE_TOOL" show --model "$MODEL" --dtype fp16 --g
     fail "finds what was not packed"
 has "$(cat "$room/err")" "add a bundle that has it"
 
+# doctor there: the bundle is whole, and nothing that the image leaves out on purpose is a problem.
+what="doctor in the image"
+# shellcheck disable=SC2086
+env -i $environment "$GDN_JIT_CACHE_TOOL" doctor --json >"$room/out" 2>"$room/err" || fail "exit status $?"
+out='' err=$(cat "$room/err")
+json '[(b["path"], b["ok"], b["entries"] > 0) for b in d["bundles"]]' "[('$room/opt/gdn-bundle', True, True)]"
+json 'd["ready"], d["compile_disabled"], [f["part"] for f in d["findings"] if f["stops_warm"]]' "(True, True, [])"
+
 # README names the file.
 grep -q examples/container/Dockerfile "$top/README.md" || fail "README.md does not name it"
 finish

@@ -97,6 +97,60 @@ rm -rf "$room/open/v2"
 touch "$room/open/v2"
 finds 1 cache True "$room/open/v2 cannot be written (Not a directory)" -d "$room/open"
 
+# Bundles: each is told of with what it holds, a directory that is none once, as a finding and as the library's warning.
+run 0 doctor -d "$room/cache" --nvrtc "$fake"
+has "$out" "bundle  none     GDN_JIT_BUNDLE_PATH names no directory"
+run 0 warm --nvrtc "$fake" -m qwen3.5-2b --tp 1 --op conv1d_qkv --prologue conv -g h200 -d "$room/filled"
+run 0 pack --nvrtc "$fake" -d "$room/filled" -o "$room/bundle"
+kernels=$(find "$room/bundle" -name '*.gdnk' | wc -l)
+export GDN_JIT_BUNDLE_PATH="$room/bundle::/nowhere/bundle:$room/filled"
+finds 0 bundle False "bundle /nowhere/bundle cannot be opened: No such file or directory: correct its name in GDN_JIT_BUNDLE_PATH"
+has "$out" "bundle  ok       $room/bundle: $kernels kernels, "
+has "$out" "unusable /nowhere/bundle"
+has "$out" "ok       $room/filled: $kernels kernels, "
+[ "$(grep -c /nowhere/bundle "$room/err")" = 1 ] || fail "warns more than once"
+run 0 doctor -d "$room/cache" --nvrtc "$fake" --json
+json '[(b["path"], b["ok"], b["entries"]) for b in d["bundles"]]' \
+    "[('$room/bundle', True, $kernels), ('/nowhere/bundle', False, 0), ('$room/filled', True, $kernels)]"
+GDN_JIT_DISABLE_CACHE=1 run 0 doctor -d "$room/cache" --nvrtc "$fake" --json
+json 'd["bundles"]' "[]"
+# Where nothing is compiled nothing is tried, and what a kernel could come from is what counts.
+strict() {
+    GDN_JIT_DISABLE_COMPILE=1 finds "$@"
+}
+export GDN_JIT_BUNDLE_PATH="$room/bundle"
+strict 0 nvrtc False "GDN_JIT_DISABLE_COMPILE is set: nothing is compiled; kernels come from bundles and the cache"
+lacks "$out" "problem "
+lacks "$out" "compiles for no arch"
+lacks "$out" "can be compiled"
+lacks "$out" " yes "
+strict 0 nvrtc False "nothing is compiled" --nvrtc /nowhere/libnvrtc.so
+GDN_JIT_DISABLE_COMPILE=1 GDN_JIT_CACHE_DIR=/proc/none run 0 doctor --nvrtc "$fake"
+has "$out" "cache   missing"
+cp -a "$room/bundle" "$room/hurt"
+one=$(find "$room/hurt" -name '*.gdnk' | head -n 1)
+printf x | dd of="$one" bs=1 seek=70 conv=notrunc 2>/dev/null
+export GDN_JIT_BUNDLE_PATH="$room/hurt"
+strict 1 bundle True "$room/hurt is not what was packed: 1 damaged, 0 missing, 0 not in the manifest ($one: "
+finds 0 bundle False "pack it again, copy it again, or take it out of GDN_JIT_BUNDLE_PATH"
+has "$out" "bundle  damaged  $room/hurt: $kernels kernels, "
+rm "$one"
+strict 1 bundle True "0 damaged, 1 missing, 0 not in the manifest ($one: missing: "
+mkdir "$room/hollow"
+GDN_JIT_BUNDLE_PATH=$room/hollow strict 1 bundle True "$room/hollow holds no kernel"
+export GDN_JIT_BUNDLE_PATH=''
+strict 0 nvrtc False "nothing is compiled"
+GDN_JIT_DISABLE_COMPILE=1 GDN_JIT_DISABLE_CACHE=1 run 1 doctor --json
+json '[f["stops_warm"] for f in d["findings"] if f["part"] == "bundle" and "neither a bundle nor a cache directory" in f["text"]]' "[True]"
+json 'd["compile_disabled"], d["ready"]' "(True, False)"
+unset GDN_JIT_BUNDLE_PATH
+# A sentence is told whole, however long a path makes it; a line of the library that has less room shows that it ends early.
+long=$room/$(printf 'l%.0s' $(seq 200))
+mkdir "$long"
+GDN_JIT_BUNDLE_PATH=$long/$(printf 'b%.0s' $(seq 200)) finds 0 bundle False "take it out of GDN_JIT_BUNDLE_PATH"
+run 1 doctor -d "$room/cache" --nvrtc "$long/libnvrtc.so" --json
+json 'd["nvrtc"]["problem"][-3:]' "..."
+
 # GPUs, played by the fake driver.
 export LD_LIBRARY_PATH=$driver
 FAKE_CUDA_HIDE=cuLibraryLoadData finds 0 driver False "install driver 525 or newer"
