@@ -1,6 +1,6 @@
 # cJSON for the library: a static archive that can go into a shared library, else the shared one. Sets CJSON_INCLUDE_DIR,
-# CJSON_LIBRARY, GDN_CJSON_SONAME, which is empty when the library needs no libcjson at run time, and GDN_CJSON_DIR, the folder of
-# CJSON_LIBRARY where no linker looks by itself, else empty.
+# CJSON_LIBRARY, GDN_CJSON_SONAME, which is empty when the library needs no libcjson at run time, and GDN_CJSON_DIR, the folder
+# of CJSON_LIBRARY where no linker looks by itself, else empty.
 include_guard()
 
 find_path(CJSON_INCLUDE_DIR cjson/cJSON.h)

@@ -1,5 +1,6 @@
-# Installation in three components: runtime (shared library, licences), dev (headers, static library, CMake and pkg-config files,
-# the man page of the interface), tools (gdn-jit-cache, presets, the other man pages: cmake/Tools.cmake, cmake/ManPages.cmake).
+# Installation in three components: runtime (shared library, licences), dev (headers, static library, CMake and pkg-config
+# files, the man page of the interface), tools (gdn-jit-cache, presets, the other man pages: cmake/Tools.cmake,
+# cmake/ManPages.cmake).
 include_guard()
 include(CMakePackageConfigHelpers)
 

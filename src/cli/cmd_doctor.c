@@ -180,7 +180,7 @@ static void print_bundles(const struct cli_facts *f, const struct cli_findings *
         const struct cli_bundle *b = &f->bundles[i];
         const char *state = cli_bundle_is_whole(b) ? "ok" : b->readable ? "damaged" : "unusable";
         char size[CLI_SHORT];
-        printf("%-7s %-8s %s", i ? "" : "bundle", state, b->path);
+        cli_print("%-7s %-8s %s", i ? "" : "bundle", state, b->path);
         if (b->readable)
             printf(": %llu kernel%s, %s", (unsigned long long)b->report.entries, b->report.entries == 1 ? "" : "s",
                    cli_format_bytes(size, b->report.bytes));

@@ -65,17 +65,23 @@ __device__ __forceinline__ void store_rows(u32 tile, u16 *to, i64 stride, int ro
 }
 
 /*
- * Share number `share` of `shares` of the rows of o that no sequence has, if they are to be zeros. By one warp, of two heads at
- * a time; all CTAs have one, whatever their items are.
+ * Share number `share` of `shares` of the rows of o that no sequence has, if they are to be zeros: rows in a row, of two heads
+ * at a time. By one warp; all CTAs have a share, whatever their items are.
  */
 __device__ __forceinline__ void zero_share(const prefill_params &p, int share, int shares, int lane)
 {
     static_assert(D / 8 == 16, "half a warp a row");
     if constexpr (spec::ZERO_PADDING) {
         if (!p.cu_seqlens) return;
-        const i64 row = first_of_padding(p) + share;
-        u16 *o = (u16 *)p.o + lane / 16 * p.o_head_stride + lane % 16 * 8;
-        for (int head = lane / 16; head < p.num_heads; head += 2, o += 2 * p.o_head_stride)
-            zero_rows(p, o, row, shares);
+        const i64 padding = first_of_padding(p), rows = p.num_tokens - padding, pitch = 2 * p.o_head_stride;
+        const i64 end = padding + rows * (share + 1) / shares;
+        i64 row = padding + rows * share / shares;
+        u16 *o = (u16 *)p.o + row * p.o_token_stride + lane / 16 * p.o_head_stride + lane % 16 * 8;
+        for (; row < end; ++row, o += p.o_token_stride) {
+            u16 *to = o;
+#pragma unroll 1
+            for (int head = lane / 16; head < p.num_heads; head += 2, to += pitch)
+                *(uint4 *)to = make_uint4(0, 0, 0, 0);
+        }
     }
 }

@@ -167,7 +167,7 @@ Test(hostile, nothing_is_removed_through_a_link)
         const char *elsewhere = store_path(scratch, "elsewhere");
         gdn_cache_report report = GDN_CACHE_REPORT_INIT;
         gdn_prune_options all = GDN_PRUNE_OPTIONS_INIT;
-        all.max_bytes = 0;
+        all.max_bytes = 1;
         fill();
         find_components();
         store_write(components[ENTRY], "damaged", 7);

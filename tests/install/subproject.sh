@@ -19,8 +19,8 @@ quiet install "$cmake" --install "$room/build" --prefix "$room/parent"
 installed=$(cd "$room/parent" && find . -type f)
 [ "$installed" = ./share/doc/GdnJitParent/LICENSE ] || fail "installed besides the parent's LICENSE: $installed"
 
-# ---- with its installation: in components, into folders that are full paths, with a cJSON where no linker looks, and without the
-# pages of a tool that is not there ----
+# ---- with its installation: in components, into folders that are full paths, with a cJSON where no linker looks, and without
+# the pages of a tool that is not there ----
 mkdir -p "$room/cjson"
 cp "$cjson"* "$room/cjson/"
 cjson_kind=CJSON_SHARED
