@@ -210,7 +210,7 @@ INITS = {'gdn_config': ['sizeof', None, None, 0, 0, 0, None, None, None, None, 0
  'gdn_cost': ['sizeof', 0, 0, 0],
  'gdn_cache_stats': ['sizeof', 0, 0, 0, 0, 0, 0, 0, 0],
  'gdn_cache_report': ['sizeof', 0, 0, 0, 0, 0, 0, 0, 0],
- 'gdn_prune_options': ['sizeof', 18446744073709551615, 0, None, 0, 0],
+ 'gdn_prune_options': ['sizeof', 0, 0, None, 0, 0],
  'gdn_pack_options': ['sizeof', None, None, 0, None, 0],
  'gdn_doctor': ['sizeof', None, None, None, None, None, None, 0, 0],
  'gdn_tuning_report': ['sizeof', 0, 0, 0, 0, 0],

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "text/utf8.h"
+
 /* ---- names ---- */
 
 /* The first control character, those of U+0080 to U+009F included, which terminals obey too; 0: none. */
@@ -27,37 +29,16 @@ int cli_check_name(const char *where, const char *member, const char *text)
 
 /* ---- UTF-8 ---- */
 
-/* Bytes of the character that begins at p; 0: none does. A NUL continues nothing, so that nothing behind it is read. */
-static size_t character(const unsigned char *p)
-{
-    /* First bytes up to `last`: how many bytes, and from where to where the second one goes (no overlong, no surrogate). */
-    static const struct {
-        unsigned char last, low, high;
-        size_t bytes;
-    } kinds[] = {
-        { 0x7f, 0, 0, 1 },       { 0xc1, 0, 0, 0 },       { 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xa0, 0xbf, 3 },
-        { 0xec, 0x80, 0xbf, 3 }, { 0xed, 0x80, 0x9f, 3 }, { 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0x90, 0xbf, 4 },
-        { 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0x80, 0x8f, 4 }, { 0xff, 0, 0, 0 },
-    };
-    size_t kind = 0;
-    while (*p > kinds[kind].last)
-        ++kind;
-    const size_t bytes = kinds[kind].bytes;
-    if (bytes > 1 && (p[1] < kinds[kind].low || p[1] > kinds[kind].high)) return 0;
-    for (size_t i = 2; i < bytes; ++i)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    return bytes;
-}
-
 char *cli_utf8(const char *text)
 {
     static const char replacement[] = "\xef\xbf\xbd";
     char *copy = cli_alloc(3 * strlen(text) + 1), *end = copy;
-    while (*text) {
-        const size_t bytes = character((const unsigned char *)text);
-        memcpy(end, bytes ? text : replacement, bytes ? bytes : 3);
-        end += bytes ? bytes : 3;
-        text += bytes ? bytes : 1;
+    for (size_t left = strlen(text), taken; left; left -= taken, text += taken) {
+        const int length = gdni_utf8_length(text, left);
+        const size_t bytes = length ? (size_t)length : sizeof replacement - 1;
+        memcpy(end, length ? text : replacement, bytes);
+        end += bytes;
+        taken = length ? bytes : 1;
     }
     return copy; /* cli_alloc() gives zeros */
 }

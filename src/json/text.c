@@ -9,6 +9,8 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
+#include "text/utf8.h"
+
 /* ---- before cJSON sees the text ---- */
 
 struct scan {
@@ -22,37 +24,13 @@ static int refuse(const struct scan *s, const char *what)
     return s->fail("%s, line %d: %s", s->name, s->line, what);
 }
 
-/* Length of the UTF-8 sequence at s->at, 0 when it is none: surrogates, overlong forms and what passes U+10FFFF included. */
-static int utf8_length(const struct scan *s)
-{
-    static const struct {
-        unsigned char low, high; /* of the first byte */
-        unsigned char next_low, next_high;
-        int length;
-    } forms[] = {
-        { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
-        { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
-        { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
-    };
-    const unsigned char *p = (const unsigned char *)s->at;
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; ++i) {
-        const int length = forms[i].length;
-        if (*p < forms[i].low || *p > forms[i].high) continue;
-        if (s->end - s->at < length || p[1] < forms[i].next_low || p[1] > forms[i].next_high) return 0;
-        for (int k = 2; k < length; ++k)
-            if (p[k] < 0x80 || p[k] > 0xbf) return 0;
-        return length;
-    }
-    return 0;
-}
-
 /* Behind the opening quote; leaves s->at behind the closing one. An open string is cJSON's to refuse. */
 static int scan_string(struct scan *s)
 {
     while (s->at < s->end && *s->at != '"') {
         const unsigned char c = (unsigned char)*s->at;
         if (c < 0x20 || c == 0x7f) return refuse(s, "a control character in a string must be written as an escape");
-        const int length = c < 0x80 ? 1 : utf8_length(s);
+        const int length = gdni_utf8_length(s->at, (size_t)(s->end - s->at));
         if (length == 0) return refuse(s, "the text is not UTF-8");
         if (c == '\\' && s->end - s->at >= 6 && memcmp(s->at + 1, "u0000", 5) == 0)
             return refuse(s, "\\u0000 is not taken: it would end the string");

@@ -3,7 +3,6 @@
  */
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/size_first.h"
 #include "base/mem.h"
 #include "runtime/cache.h"
 #include "runtime/cache_file.h"

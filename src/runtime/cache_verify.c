@@ -4,7 +4,6 @@
  */
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/size_first.h"
 #include "base/mem.h"
 #include "runtime/cache.h"
 #include "runtime/cache_report.h"

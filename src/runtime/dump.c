@@ -6,7 +6,6 @@
  */
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/size_first.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "codegen/partition.h"

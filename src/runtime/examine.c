@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/size_first.h"
 #include "runtime/cache.h"
 #include "runtime/context.h"
 #include "runtime/nvrtc.h"

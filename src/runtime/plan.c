@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/size_first.h"
 #include "base/mem.h"
 #include "codegen/partition.h"
 #include "codegen/workspace.h"

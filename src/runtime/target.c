@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/size_first.h"
 #include "codegen/arch.h"
 #include "runtime/context.h"
 

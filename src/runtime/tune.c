@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/size_first.h"
 #include "base/mem.h"
 #include "runtime/clock.h"
 #include "runtime/context.h"

@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/first_size.h"
-#include "base/size_first.h"
 #include "base/mem.h"
 #include "codegen/spec.h"
 #include "runtime/context.h"
