@@ -320,22 +320,22 @@ __device__ __forceinline__ void aux_role(const prefill_params &p, const Strip &w
 __device__ __forceinline__ void load_state(float (&S)[KEY_BLOCKS][4], const StateAt<const void> &from, int dv0,
                                            int lane)
 {
-    const int g = lane >> 2, t = lane & 3;
+    const StateAt<const void> own = from.beginning_at(2 * (lane & 3), dv0 + (lane >> 2));
 #pragma unroll
     for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
         for (int i = 0; i < 4; i += 2)
-            from.load_pair(S[n][i], S[n][i + 1], 8 * n + 2 * t, dv0 + g + 4 * i);
+            own.load_pair(S[n][i], S[n][i + 1], 8 * n, 4 * i);
 }
 
 __device__ __forceinline__ void save_state(const float (&S)[KEY_BLOCKS][4], const StateAt<void> &to, int dv0, int lane)
 {
-    const int g = lane >> 2, t = lane & 3;
+    const StateAt<void> own = to.beginning_at(2 * (lane & 3), dv0 + (lane >> 2));
 #pragma unroll
     for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
         for (int i = 0; i < 4; i += 2)
-            to.store_pair(8 * n + 2 * t, dv0 + g + 4 * i, S[n][i], S[n][i + 1]);
+            own.store_pair(8 * n, 4 * i, S[n][i], S[n][i + 1]);
 }
 
 /* Operand A of k-step s from packed accumulator blocks 2 s and 2 s + 1. */

@@ -198,24 +198,24 @@ __device__ __forceinline__ void scale_columns(TokenPart &x, u32 gates, int warp,
 /* This warp's part of a state: dk = dk0 + 8 n + 2 t (+ 1), dv = dv0 + 16 m + g (+ 8). */
 __device__ __forceinline__ void load_state(KeyPart &S, const StateAt<const void> &from, int dk0, int dv0, int lane)
 {
-    const int g = lane >> 2, t = lane & 3;
+    const StateAt<const void> own = from.beginning_at(dk0 + 2 * (lane & 3), dv0 + (lane >> 2));
 #pragma unroll
     for (int m = 0; m < ROW_BLOCKS; ++m)
 #pragma unroll
         for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
             for (int i = 0; i < 4; i += 2)
-                from.load_pair(S[m][n][i], S[m][n][i + 1], dk0 + 8 * n + 2 * t, dv0 + 16 * m + g + 4 * i);
+                own.load_pair(S[m][n][i], S[m][n][i + 1], 8 * n, 16 * m + 4 * i);
 }
 
 __device__ __forceinline__ void save_state(const KeyPart &S, const StateAt<void> &to, int dk0, int dv0, int lane)
 {
-    const int g = lane >> 2, t = lane & 3;
+    const StateAt<void> own = to.beginning_at(dk0 + 2 * (lane & 3), dv0 + (lane >> 2));
 #pragma unroll
     for (int m = 0; m < ROW_BLOCKS; ++m)
 #pragma unroll
         for (int n = 0; n < KEY_BLOCKS; ++n)
 #pragma unroll
             for (int i = 0; i < 4; i += 2)
-                to.store_pair(dk0 + 8 * n + 2 * t, dv0 + 16 * m + g + 4 * i, S[m][n][i], S[m][n][i + 1]);
+                own.store_pair(8 * n, 16 * m + 4 * i, S[m][n][i], S[m][n][i + 1]);
 }

@@ -47,6 +47,11 @@ template <typename T> struct StateAt {
     {
         store_element<spec::STATE_TYPE>(base, index(dk, dv), x);
     }
+    /* The same, counted from an element, whose key is even: a thread's elements are constants away from its first one. */
+    __device__ __forceinline__ StateAt beginning_at(int dk, int dv) const
+    {
+        return { base, index(dk, dv) };
+    }
     /* Of keys dk, which is even, and dk + 1: one access where they are neighbours, since lines are aligned to 16 bytes. */
     __device__ __forceinline__ void load_pair(float &a, float &b, int dk, int dv) const
     {
