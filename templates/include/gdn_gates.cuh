@@ -24,19 +24,22 @@ struct RawGate {
     u32 bits;
 };
 
-/* Bits of the few values that stand for what is not there, by type; "huge" is one whose exp is infinite. */
+/*
+ * Bits of the few values that stand for what is not there, by type; "huge" is one whose exp is infinite. Minus infinity
+ * stays that with any dt_bias added.
+ */
 struct RawValues {
-    u32 zero, half, one, huge, minus_huge;
+    u32 zero, half, one, huge, minus_infinity;
 };
 __device__ constexpr RawValues raw_values(int type)
 {
-    return type == TYPE_F32    ? RawValues{ 0, 0x3f000000, 0x3f800000, 0x7f000000, 0xff000000 }
-           : type == TYPE_BF16 ? RawValues{ 0, 0x3f00, 0x3f80, 0x7f00, 0xff00 }
-                               : RawValues{ 0, 0x3800, 0x3c00, 0x7bff, 0xfbff };
+    return type == TYPE_F32    ? RawValues{ 0, 0x3f000000, 0x3f800000, 0x7f000000, 0xff800000 }
+           : type == TYPE_BF16 ? RawValues{ 0, 0x3f00, 0x3f80, 0x7f00, 0xff80 }
+                               : RawValues{ 0, 0x3800, 0x3c00, 0x7bff, 0xfc00 };
 }
 constexpr RawValues G_VALUES = raw_values(spec::GATE_TYPE), BETA_VALUES = raw_values(spec::BETA_TYPE);
-constexpr u32 RAW_NO_DECAY = spec::GATE_LOGITS ? G_VALUES.minus_huge : spec::GATE_LINEAR ? G_VALUES.one : G_VALUES.zero;
-constexpr u32 RAW_BETA_0 = spec::BETA_LOGITS ? BETA_VALUES.minus_huge : BETA_VALUES.zero;
+constexpr u32 RAW_NO_DECAY = spec::GATE_LOGITS ? G_VALUES.minus_infinity : spec::GATE_LINEAR ? G_VALUES.one : G_VALUES.zero;
+constexpr u32 RAW_BETA_0 = spec::BETA_LOGITS ? BETA_VALUES.minus_infinity : BETA_VALUES.zero;
 constexpr u32 RAW_BETA_1 = spec::BETA_LOGITS ? (spec::BETA_TIMES_2 ? BETA_VALUES.zero : BETA_VALUES.huge)
                                              : (spec::BETA_TIMES_2 ? BETA_VALUES.half : BETA_VALUES.one);
 
