@@ -8,6 +8,14 @@ if(NOT XXHASH_INCLUDE_DIR)
     message(FATAL_ERROR "xxhash.h not found: install xxHash 0.8 or newer (Debian, Ubuntu: libxxhash-dev).")
 endif()
 
+include(CheckSymbolExists)
+set(CMAKE_REQUIRED_DEFINITIONS -D_GNU_SOURCE)
+check_symbol_exists(strerrordesc_np string.h GDN_HAVE_STRERRORDESC_NP)
+unset(CMAKE_REQUIRED_DEFINITIONS)
+if(NOT GDN_HAVE_STRERRORDESC_NP)
+    message(FATAL_ERROR "This libc has no strerrordesc_np(): glibc 2.32 or newer is needed.")
+endif()
+
 include(${CMAKE_CURRENT_LIST_DIR}/CJson.cmake)
 
 file(GLOB sources CONFIGURE_DEPENDS src/text/*.c src/json/*.c src/base/*.c src/codegen/*.c src/runtime/*.c

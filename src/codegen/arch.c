@@ -161,7 +161,7 @@ static gdn_status target_of_arch(const struct gdni_arch *arch, gdn_target *out)
     return GDN_OK;
 }
 
-/* A name that is the beginning of several rows' names gets them listed. */
+/* A name that is the first words of several rows' names gets them listed: "A100", but not "H20", which is a GPU of its own. */
 static gdn_status unknown_gpu(const char *name)
 {
     char wanted[96], row[96], hits[320] = "";
@@ -169,7 +169,8 @@ static gdn_status unknown_gpu(const char *name)
     size_t len = 0;
     for (int i = 0; i < NUM_GPUS && len < sizeof hits; ++i) {
         plain_name(gpus[i].name, row, sizeof row);
-        if (wanted[0] && strncmp(wanted, row, strlen(wanted)) == 0)
+        const size_t length = strlen(wanted);
+        if (length && strncmp(wanted, row, length) == 0 && row[length] == ' ')
             len += (size_t)snprintf(hits + len, sizeof hits - len, "%s\"%s\"", len ? ", " : "", gpus[i].name);
     }
     if (hits[0]) return GDN_FAIL(GDN_E_UNSUPPORTED, "target \"%.64s\" is not one GPU: name one of %s", name, hits);
