@@ -88,6 +88,10 @@ function(gdn_test_framework)
     endif()
 endfunction()
 
+# Tests of the host's side of plans: what they compile is nothing to them, and NVRTC would take most of their time. That it
+# compiles what they ask for is shown by the matrix, by test_compile and test_dump, and on the host GPU.
+set(GDN_TESTS_OF_HOSTS test_plan test_onecall test_tune test_execute test_layer)
+
 # <folder>/test_*.c: one Criterion executable each.
 function(gdn_criterion_tests folder)
     file(GLOB sources CONFIGURE_DEPENDS ${folder}/test_*.c)
@@ -101,6 +105,10 @@ function(gdn_criterion_tests folder)
         target_link_libraries(${name} PRIVATE test_framework)
         set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${folder})
         gdn_register(${name} ${folder} 600 ${name})
+        if(name IN_LIST GDN_TESTS_OF_HOSTS AND TARGET fakenvrtc)
+            set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_NVRTC=$<TARGET_FILE:fakenvrtc>"
+                                                                  "XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache-of-hosts")
+        endif()
         if(folder STREQUAL "nvrtc") # compile times are held against a limit; the whole matrix takes long
             set_tests_properties(${name} PROPERTIES RUN_SERIAL ON TIMEOUT 3600)
         endif()
