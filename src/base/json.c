@@ -5,20 +5,13 @@
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 
-static int refuse(const char *format, ...)
+static int refuse(const char *sentence)
 {
-    char sentence[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
     return (int)GDN_FAIL(GDN_E_INVALID, "%s", sentence);
 }
 

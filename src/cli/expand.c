@@ -10,9 +10,9 @@ const struct gdni_json_word cli_prologue_words[] = {
     { "fused", CLI_PROLOGUE_FUSED }, { "conv", CLI_PROLOGUE_CONV }, { "logits", CLI_PROLOGUE_LOGITS }, { NULL, 0 }
 };
 const struct gdni_json_word cli_feature_words[] = { { "checkpoints", CLI_WITH_CHECKPOINTS },
-                                              { "zero_padding", CLI_WITH_ZERO_PADDING },
-                                              { "programmatic_launch", CLI_WITH_PROGRAMMATIC_LAUNCH },
-                                              { NULL, 0 } };
+                                                    { "zero_padding", CLI_WITH_ZERO_PADDING },
+                                                    { "programmatic_launch", CLI_WITH_PROGRAMMATIC_LAUNCH },
+                                                    { NULL, 0 } };
 
 /* ---- ranks ---- */
 

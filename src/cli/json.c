@@ -4,7 +4,6 @@
 #include "cli/json.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,13 +55,8 @@ int cli_json_read(const char *path, cJSON **out)
     return code;
 }
 
-static int refuse(const char *format, ...)
+static int refuse(const char *sentence)
 {
-    char sentence[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
     return cli_fail(CLI_USAGE, "%s", sentence);
 }
 

@@ -56,8 +56,8 @@ static const char *wanted(const struct gdni_json_field *field, char phrase[PHRAS
 static int refuse_value(struct gdni_json_asker asker, const cJSON *item, const struct gdni_json_field *field)
 {
     char is[GDNI_JSON_QUOTED], must_be[PHRASE];
-    return asker.fail("%s: \"%s\" is %s: must be %s", asker.where, field->name, gdni_json_quote(item, is),
-                      wanted(field, must_be));
+    return gdni_json_refuse(asker.fail, "%s: \"%s\" is %s: must be %s", asker.where, field->name,
+                            gdni_json_quote(item, is), wanted(field, must_be));
 }
 
 static int take_int(struct gdni_json_asker asker, const cJSON *item, const struct gdni_json_field *field)
@@ -65,8 +65,8 @@ static int take_int(struct gdni_json_asker asker, const cJSON *item, const struc
     int64_t n = 0;
     if (!gdni_json_integer(item, &n)) return refuse_value(asker, item, field);
     if (n < field->low || n > field->high)
-        return asker.fail("%s: \"%s\" is %lld: must be from %lld to %lld", asker.where, field->name, (long long)n,
-                          (long long)field->low, (long long)field->high);
+        return gdni_json_refuse(asker.fail, "%s: \"%s\" is %lld: must be from %lld to %lld", asker.where, field->name,
+                                (long long)n, (long long)field->low, (long long)field->high);
     *(int64_t *)field->out = n;
     return 0;
 }
@@ -135,7 +135,7 @@ static int refuse_unknown(struct gdni_json_asker asker, const char *name, const 
 {
     char names[NAMES];
     list_names(fields, count, names, sizeof names);
-    return asker.fail("%s: \"%.64s\" is no member here: use %s", asker.where, name, names);
+    return gdni_json_refuse(asker.fail, "%s: \"%.64s\" is no member here: use %s", asker.where, name, names);
 }
 
 static int require_members(struct gdni_json_asker asker, uint64_t seen, const struct gdni_json_field *fields,
@@ -144,8 +144,8 @@ static int require_members(struct gdni_json_asker asker, uint64_t seen, const st
     char must_be[PHRASE];
     for (size_t i = 0; i < count; ++i)
         if (fields[i].required && !(seen >> i & 1))
-            return asker.fail("%s: member \"%s\" is missing: must be %s", asker.where, fields[i].name,
-                              wanted(&fields[i], must_be));
+            return gdni_json_refuse(asker.fail, "%s: member \"%s\" is missing: must be %s", asker.where, fields[i].name,
+                                    wanted(&fields[i], must_be));
     return 0;
 }
 
@@ -155,14 +155,14 @@ int gdni_json_take_members(struct gdni_json_asker asker, const cJSON *object, co
 {
     uint64_t seen = 0;
     size_t at = 0;
-    if (!cJSON_IsObject(object)) return asker.fail("%s: must be an object, in braces", asker.where);
+    if (!cJSON_IsObject(object)) return gdni_json_refuse(asker.fail, "%s: must be an object, in braces", asker.where);
     if (count > GDNI_JSON_MAX_FIELDS)
-        return asker.fail("%s: a table of %zu members: at most %d", asker.where, count, GDNI_JSON_MAX_FIELDS);
+        return gdni_json_refuse(asker.fail, "%s: a table of %zu members: at most %d", asker.where, count, GDNI_JSON_MAX_FIELDS);
     for (const cJSON *item = object->child; item; item = item->next, ++at) {
         at = find_field(fields, count, item->string, at);
         if (at == count) return refuse_unknown(asker, item->string, fields, count);
         if (seen >> at & 1)
-            return asker.fail("%s: member \"%.64s\" is given twice: keep one", asker.where, item->string);
+            return gdni_json_refuse(asker.fail, "%s: member \"%.64s\" is given twice: keep one", asker.where, item->string);
         seen |= (uint64_t)1 << at;
         const int refused = gdni_json_take(asker, item, &fields[at]);
         if (refused) return refused;

@@ -7,9 +7,21 @@
 #include "json/text.h"
 
 #include <cjson/cJSON.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "text/utf8.h"
+
+int gdni_json_refuse(gdni_json_fail_fn *fail, const char *format, ...)
+{
+    char sentence[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    return fail(sentence);
+}
 
 /* ---- before cJSON sees the text ---- */
 
@@ -21,7 +33,7 @@ struct scan {
 
 static int refuse(const struct scan *s, const char *what)
 {
-    return s->fail("%s, line %d: %s", s->name, s->line, what);
+    return gdni_json_refuse(s->fail, "%s, line %d: %s", s->name, s->line, what);
 }
 
 /* Behind the opening quote; leaves s->at behind the closing one. An open string is cJSON's to refuse. */
@@ -79,5 +91,6 @@ int gdni_json_read(const char *name, int line, const char *text, size_t len, gdn
     const int refused = scan_text(&scan);
     if (refused) return refused;
     *out = cJSON_ParseWithLengthOpts(text, len + 1, &end, 1); /* the length that it wants counts the NUL */
-    return *out ? 0 : fail("%s, line %d: not valid JSON near \"%.16s\"", name, line_of(text, line, end), end);
+    if (*out) return 0;
+    return gdni_json_refuse(fail, "%s, line %d: not valid JSON near \"%.16s\"", name, line_of(text, line, end), end);
 }

@@ -12,7 +12,9 @@ struct cJSON;
 enum { GDNI_JSON_MAX_DEPTH = 16 };
 
 /* How a reader fails: keeps the sentence, and says what the reader is to return, which is not 0. */
-typedef int gdni_json_fail_fn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+typedef int gdni_json_fail_fn(const char *sentence);
+/* fail, with the sentence that format makes. */
+int gdni_json_refuse(gdni_json_fail_fn *fail, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
  * 0, or what fail said. name: what sentences call the text, "FILE"; line: the number of its first line. text[len] is a NUL.

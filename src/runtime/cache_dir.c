@@ -68,9 +68,14 @@ static bool is_owner_trusted(uid_t owner, bool any_owner)
     return any_owner || owner == geteuid() || owner == 0;
 }
 
+bool gdni_cache_dir_trusts_owner(const struct gdni_cache_dir *dir, const struct stat *st)
+{
+    return is_owner_trusted(st->st_uid, dir->any_owner);
+}
+
 bool gdni_cache_dir_trusts(const struct gdni_cache_dir *dir, const struct stat *st)
 {
-    return is_owner_trusted(st->st_uid, dir->any_owner) && (dir->any_owner || !(st->st_mode & OTHERS_WRITE));
+    return gdni_cache_dir_trusts_owner(dir, st) && (dir->any_owner || !(st->st_mode & OTHERS_WRITE));
 }
 
 /* False, with the problem, when what was opened must not be used. */

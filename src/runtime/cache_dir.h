@@ -27,10 +27,9 @@ struct gdni_cache_dir {
 /*
  * configured, else env->cache_dir, else env->xdg_cache_home/gdn-jit, else env->home/.cache/gdn-jit, else memory only.
  * A directory that was named is used as it is if its owner is this user or root, or with GDN_CTX_SHARED_CACHE; what others
- * may write inside it is believed only with that flag; a default
- * one must be this user's and writable for nobody else. Made, with mode 0700, when missing, but for
- * GDN_CTX_EXISTING_CACHE. An unusable directory is memory
- * only with a problem, not a failure: GDN_E_NOMEM is the only one.
+ * may write inside it is believed only with that flag; a default one must be this user's and writable for nobody else. Made,
+ * with mode 0700, when missing, but for GDN_CTX_EXISTING_CACHE. An unusable directory is memory only with a problem, not a
+ * failure: GDN_E_NOMEM is the only one.
  */
 gdn_status gdni_cache_dir_choose(struct gdni_cache_dir *out, const char *configured, const struct gdni_env *env,
                                  uint32_t flags);
@@ -41,6 +40,8 @@ bool gdni_cache_dir_bundle(struct gdni_cache_dir *out, const char *path);
 void gdni_cache_dir_close(struct gdni_cache_dir *dir);
 
 /* Whether a file or folder of this owner counts in dir: this user's, root's, or anyone's where the embedder said so. */
+bool gdni_cache_dir_trusts_owner(const struct gdni_cache_dir *dir, const struct stat *st);
+/* And of this mode: writable for nobody else, where the embedder did not say so. */
 bool gdni_cache_dir_trusts(const struct gdni_cache_dir *dir, const struct stat *st);
 
 /*

@@ -34,20 +34,15 @@ static const char *wrong_kind(int err)
     return NULL;
 }
 
-/* Which of the two keeps what is at st from being believed: its owner is told first, as no mode would help against him. */
-static bool is_anothers(const struct stat *st)
-{
-    return st->st_uid != geteuid() && st->st_uid != 0;
-}
-
 static unsigned mode_of(const struct stat *st)
 {
     return (unsigned)st->st_mode & 07777;
 }
 
-static void distrust(struct gdni_cache_item *item)
+/* Of two reasons its owner is told first, as no mode would help against him. */
+static void distrust(const struct gdni_cache_dir *dir, struct gdni_cache_item *item)
 {
-    if (is_anothers(&item->st))
+    if (!gdni_cache_dir_trusts_owner(dir, &item->st))
         snprintf(item->words, sizeof item->words, "owned by another user (%u)", (unsigned)item->st.st_uid);
     else
         snprintf(item->words, sizeof item->words, "writable for others (mode %04o)", mode_of(&item->st));
@@ -67,7 +62,7 @@ int gdni_cache_item_read(const struct gdni_cache_dir *dir, const char *arch, int
     *out = (struct gdni_cache_item){ 0 };
     const int err = gdni_cache_dir_read(dir, folder, name, GDNI_ENTRY_MAX_BYTES, &out->bytes, &out->st);
     if (err == EPERM && !gdni_cache_dir_trusts(dir, &out->st)) {
-        distrust(out);
+        distrust(dir, out);
         return 0;
     }
     if (err) {
@@ -122,7 +117,7 @@ static bool distrust_folder(const struct gdni_cache_dir *dir, const struct gdni_
     for (const char *slash = file->path; (slash = strchr(slash, '/')); ++slash) {
         snprintf(folder, sizeof folder, "%.*s", (int)(slash - file->path), file->path);
         if (fstatat(dir->fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 || gdni_cache_dir_trusts(dir, &st)) continue;
-        if (is_anothers(&st))
+        if (!gdni_cache_dir_trusts_owner(dir, &st))
             snprintf(item->words, sizeof item->words, "in a folder of another user (%.24s, user %u)", folder,
                      (unsigned)st.st_uid);
         else

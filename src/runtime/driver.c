@@ -107,28 +107,34 @@ static gdn_status resolve_all(struct gdni_driver *driver)
     return GDN_OK;
 }
 
-/* What usually lies behind a cuInit() that fails. */
-static const struct {
-    gdni_curesult result;
+/* Results from first to last mostly come of one thing. */
+struct cause {
+    gdni_curesult first, last;
     const char *remedy;
-} init_causes[] = {
-    { CUDA_ERROR_NO_DEVICE,
-      "no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, and in a container pass GPUs in" },
-    { 34, "this is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH" },
-    { 46, "the GPU is in use by another process in exclusive mode" },
-    { 800, "this process may not use the GPU: check the permissions of /dev/nvidia*" },
-    { 802, "the system is not ready: nvidia-fabricmanager must run on NVSwitch machines" },
-    { 803, "the kernel module and libcuda are of different versions: reboot, or reinstall the driver" },
-    { 804, "the compatibility package's libcuda does not fit this GPU: take it out of LD_LIBRARY_PATH" },
-    { 999, "the kernel module is not loaded or /dev/nvidia* cannot be opened: look at nvidia-smi" },
 };
 
-static const char *init_remedy(gdni_curesult result)
+/* Of the first row that the result is in; NULL: there is none. */
+static const char *remedy_of(const struct cause *causes, size_t count, gdni_curesult result)
 {
-    for (size_t i = 0; i < sizeof init_causes / sizeof init_causes[0]; ++i)
-        if (init_causes[i].result == result) return init_causes[i].remedy;
-    return "see whether nvidia-smi works";
+    for (size_t i = 0; i < count; ++i)
+        if (result >= causes[i].first && result <= causes[i].last) return causes[i].remedy;
+    return NULL;
 }
+
+#define REMEDY_OF(causes, result) remedy_of(causes, sizeof(causes) / sizeof(causes)[0], result)
+
+/* What usually lies behind a cuInit() that fails. */
+static const struct cause init_causes[] = {
+    { CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NO_DEVICE,
+      "no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, and in a container pass GPUs in" },
+    { 34, 34, "this is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH" },
+    { 46, 46, "the GPU is in use by another process in exclusive mode" },
+    { 800, 800, "this process may not use the GPU: check the permissions of /dev/nvidia*" },
+    { 802, 802, "the system is not ready: nvidia-fabricmanager must run on NVSwitch machines" },
+    { 803, 803, "the kernel module and libcuda are of different versions: reboot, or reinstall the driver" },
+    { 804, 804, "the compatibility package's libcuda does not fit this GPU: take it out of LD_LIBRARY_PATH" },
+    { 999, 999, "the kernel module is not loaded or /dev/nvidia* cannot be opened: look at nvidia-smi" },
+};
 
 static const char *words(const struct gdni_cuda *cuda, gdni_curesult result)
 {
@@ -141,8 +147,9 @@ static gdn_status initialise(const struct gdni_driver *driver)
 {
     const gdni_curesult result = driver->cuda.cuInit(0);
     if (result == 0) return GDN_OK;
+    const char *remedy = REMEDY_OF(init_causes, result);
     return GDN_FAIL(result == CUDA_ERROR_NO_DEVICE ? GDN_E_NO_DEVICE : GDN_E_NO_DRIVER, "cuInit failed: %s (%d): %s",
-                    words(&driver->cuda, result), result, init_remedy(result));
+                    words(&driver->cuda, result), result, remedy ? remedy : "see whether nvidia-smi works");
 }
 
 static gdn_status open_driver(struct gdni_driver *driver)
@@ -168,31 +175,23 @@ gdn_status gdni_driver_get(struct gdni_driver *driver, const struct gdni_cuda **
     return GDN_OK;
 }
 
+#define KERNEL_FAILED "a kernel that was launched before in this context failed: compute-sanitizer finds it"
+
 /* Of calls that fail for what the caller, or a kernel before, has done. */
-static const struct {
-    gdni_curesult first, last;
-    const char *remedy;
-} call_causes[] = {
+static const struct cause call_causes[] = {
     { 4, 4, "the process is ending, or the driver was shut down in it" },
     { 201, 201, "the current context was destroyed, or is of another device" },
     { 400, 400, "stream must be one of the current context that was not destroyed" },
-    { 700, 700, "a kernel that was launched before in this context failed: compute-sanitizer finds it" },
+    { 700, 700, KERNEL_FAILED },
     { 709, 709, "the current context was destroyed" },
-    { 714, 720, "a kernel that was launched before in this context failed: compute-sanitizer finds it" },
-    { 900, 905, "a capture does not allow it, or was broken before: look at what the stream captures" },
+    { 714, 720, KERNEL_FAILED },
     { 906, 906, "while another stream captures in global mode the NULL stream cannot be used: give a stream of its own" },
-    { 907, 908, "a capture does not allow it, or was broken before: look at what the stream captures" },
+    { 900, 908, "a capture does not allow it, or was broken before: look at what the stream captures" },
 };
-
-static const char *call_remedy(gdni_curesult result)
-{
-    for (size_t i = 0; i < sizeof call_causes / sizeof call_causes[0]; ++i)
-        if (result >= call_causes[i].first && result <= call_causes[i].last) return call_causes[i].remedy;
-    return "";
-}
 
 gdn_status gdni_cuda_fail(const struct gdni_cuda *cuda, gdni_curesult result, const char *call)
 {
-    const char *remedy = call_remedy(result);
-    return GDN_FAIL(GDN_E_CUDA, "%s failed: %s (%d)%s%s", call, words(cuda, result), result, *remedy ? ": " : "", remedy);
+    const char *remedy = REMEDY_OF(call_causes, result);
+    return GDN_FAIL(GDN_E_CUDA, "%s failed: %s (%d)%s%s", call, words(cuda, result), result, remedy ? ": " : "",
+                    remedy ? remedy : "");
 }

@@ -64,16 +64,6 @@ __device__ __forceinline__ i64 first_of_padding(const prefill_params &p)
     return load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, p.num_seqs);
 }
 
-/* Zeros in 16 bytes of every step-th row of o from `row` on; o: where they are in row 0. Moved on, not made anew a row. */
-__device__ __forceinline__ void zero_rows(const prefill_params &p, u16 *o, i64 row, i64 step)
-{
-    const i64 pitch = step * p.o_token_stride;
-    o += row * p.o_token_stride;
-#pragma unroll 1
-    for (; row < p.num_tokens; row += step, o += pitch)
-        *(uint4 *)o = make_uint4(0, 0, 0, 0);
-}
-
 /*
  * Zeros in columns column0..+COLUMNS of a head of o, rows past the last sequence, by `threads` threads. Work is dealt out by
  * the sequence that a CTA is there for; a call without any has one CTA a head, of n = 0.
@@ -84,7 +74,11 @@ __device__ __forceinline__ void zero_padding(const prefill_params &p, int n, int
 {
     constexpr int PIECES = COLUMNS / 8;
     if (!p.cu_seqlens) return;
-    const int rows = threads / PIECES, seqs = max(p.num_seqs, 1);
-    zero_rows(p, (u16 *)p.o + head * p.o_head_stride + column0 + thread % PIECES * 8,
-              first_of_padding(p) + (i64)n * rows + thread / PIECES, (i64)seqs * rows);
+    const int rows = threads / PIECES;
+    const i64 step = (i64)max(p.num_seqs, 1) * rows, pitch = step * p.o_token_stride;
+    i64 row = first_of_padding(p) + (i64)n * rows + thread / PIECES;
+    u16 *o = (u16 *)p.o + row * p.o_token_stride + head * p.o_head_stride + column0 + thread % PIECES * 8;
+#pragma unroll 1
+    for (; row < p.num_tokens; row += step, o += pitch)
+        *(uint4 *)o = make_uint4(0, 0, 0, 0);
 }
