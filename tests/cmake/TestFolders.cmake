@@ -88,9 +88,17 @@ function(gdn_test_framework)
     endif()
 endfunction()
 
-# Tests of the host's side of plans: what they compile is nothing to them, and NVRTC would take most of their time. That it
-# compiles what they ask for is shown by the matrix, by test_compile and test_dump, and on the host GPU.
-set(GDN_TESTS_OF_HOSTS test_plan test_onecall test_tune test_execute test_layer)
+# Tests of the host's side of plans, and of the tool where it is to be complete or to choose: what they compile is nothing to
+# them, and NVRTC would take most of their time. That it compiles what they ask for is shown by the matrix, by test_compile,
+# test_dump, cli_test_warm and cli_test_show, and on the host GPU.
+set(GDN_TESTS_OF_HOSTS test_plan test_onecall test_tune test_execute test_layer cli_test_strict cli_test_tune)
+
+function(gdn_compiled_by_stand_in name)
+    if(name IN_LIST GDN_TESTS_OF_HOSTS AND TARGET fakenvrtc)
+        set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_NVRTC=$<TARGET_FILE:fakenvrtc>"
+                                                              "XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache-of-hosts")
+    endif()
+endfunction()
 
 # <folder>/test_*.c: one Criterion executable each.
 function(gdn_criterion_tests folder)
@@ -105,10 +113,7 @@ function(gdn_criterion_tests folder)
         target_link_libraries(${name} PRIVATE test_framework)
         set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${folder})
         gdn_register(${name} ${folder} 600 ${name})
-        if(name IN_LIST GDN_TESTS_OF_HOSTS AND TARGET fakenvrtc)
-            set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "GDN_JIT_NVRTC=$<TARGET_FILE:fakenvrtc>"
-                                                                  "XDG_CACHE_HOME=${CMAKE_CURRENT_BINARY_DIR}/cache-of-hosts")
-        endif()
+        gdn_compiled_by_stand_in(${name})
         if(folder STREQUAL "nvrtc") # compile times are held against a limit; the whole matrix takes long
             set_tests_properties(${name} PROPERTIES RUN_SERIAL ON TIMEOUT 3600)
         endif()
@@ -309,6 +314,7 @@ function(gdn_cli_tests)
                      "GDN_FAKE_DRIVER_DIR=$<TARGET_FILE_DIR:fake_driver>" "GDN_PRESET_ENGINE=$<TARGET_FILE:preset_engine>"
                      "GDN_FAKE_GPU_DIR=$<TARGET_FILE_DIR:fake_gpu>" "GDN_MANY_ENTRIES=$<TARGET_FILE:many_entries>" "GDN_MAKE_TUNING=$<TARGET_FILE:make_tuning>"
                      "GDN_FAKE_NVRTC=$<TARGET_FILE:env_nvrtc>")
+        gdn_compiled_by_stand_in(cli_${name})
         if(GDN_SANITIZE) # a time that is promised is that of the tool as it is shipped
             set_property(TEST cli_${name} APPEND PROPERTY ENVIRONMENT "GDN_LIST_MS=60000")
         endif()
