@@ -98,8 +98,9 @@ quiet run_pc_static "$room/pc_static"
     echo '#include <stdio.h>'
     sed -n 's/^    \(#include <gdn_jit.*\)/\1/p' "$here/../../README.md"
     echo 'int failed(void); gdn_devptr allocate(size_t size);'
-    echo 'int embed(int device, int64_t tokens, int64_t seqs, gdn_stream stream);'
-    echo 'int embed(int device, int64_t tokens, int64_t seqs, gdn_stream stream) {'
+    embed='int embed(int device, int64_t tokens, int64_t seqs, gdn_devptr q, gdn_devptr k, gdn_devptr v, gdn_devptr g,
+        gdn_devptr beta, gdn_devptr o, gdn_devptr states, gdn_devptr cu_seqlens, gdn_stream stream)'
+    echo "$embed; $embed {"
     sed -n '/^    #include <gdn_jit/,/^[^ ]/s/^    \([^#.].*\)/\1/p; s/^    gdn_prefill(ctx.*/&/p' "$here/../../README.md"
     echo 'return 0; }'
 } >"$room/readme.c"
