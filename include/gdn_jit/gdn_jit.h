@@ -245,8 +245,8 @@ typedef struct gdn_prefill_desc {
     gdn_dtype io_type;    /* q, k, v, o: GDN_BF16 or GDN_F16 */
     gdn_dtype state_type; /* initial and final state; 16 bit: the state is rounded when it is stored, and only then */
     gdn_state_layout state_layout;
-    int32_t num_q_heads, num_k_heads, num_v_heads;
-    int32_t head_dim_qk, head_dim_v; /* 64 or 128, equal */
+    int32_t num_q_heads, num_k_heads, num_v_heads; /* 1 to 4096 each; each divides the largest of the three, which is H */
+    int32_t head_dim_qk, head_dim_v;               /* 64 or 128, equal */
     gdn_head_map head_map;
     gdn_gate gate;
     gdn_dtype gate_type; /* args.g */
@@ -347,7 +347,7 @@ enum {
     GDN_CONV_BETA_TIMES_2 = 256u,    /* beta is doubled, after that: negative eigenvalues */
     GDN_CONV_LAUNCH_DEPENDENTS = 512u /* a kernel launched after it with programmatic stream serialization may start early;
                                          it must execute griddepcontrol.wait before it reads what this one writes, as
-                                         GDN_PREFILL_PROGRAMMATIC_LAUNCH does. sm_90 on */
+                                         GDN_PREFILL_PROGRAMMATIC_LAUNCH does. sm_90a on */
 };
 
 /*
@@ -456,26 +456,27 @@ enum {
     /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */
     GDN_PLAN_HEURISTIC = 4u,
     /*
-     * Parameters that were measured, or GDN_E_NOT_TUNED: for calls of any number of sequences in each bucket up to max_tokens.
-     * Few sequences have a kernel of their own only if a table says so. This flag is for tables of your own: of those that are
-     * built in only conv1d-QKV's have what it asks for, with GDN_CONV_L2_NORM and up to 65536 tokens; prefill's lack short
-     * calls of any number of sequences.
+     * Parameters that were measured, or GDN_E_NOT_TUNED: each bucket of tokens up to max_tokens must have an entry for calls of
+     * any number of sequences. Calls of few sequences have a kernel of their own only if a table says so. This flag is for
+     * tables of your own: of the built-in ones only conv1d-QKV's suffice, with GDN_CONV_L2_NORM and up to 65536 tokens;
+     * prefill's have no such entry for short calls.
      */
     GDN_PLAN_TUNED_ONLY = 8u,
     /*
-     * Prefill: no sequence is cut into partitions, which Hopper's kernel does where heads are few, with a workspace. A cut
-     * gains up to eight times where gates decay, up to five where they do not; where they do not, some calls of 4096 to 16384
-     * tokens lose a tenth to a quarter by it (docs/prefill_partitions.md, "Cut or not"). Which chunks make a partition depends
-     * on num_tokens, num_seqs and the GPU, and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the environment is this flag
-     * for every plan of a context.
+     * Prefill: no sequence is cut into partitions. Else Hopper's kernel, where heads are few and the call has a workspace, cuts
+     * long sequences, so that more SMs have work. With 4 heads and 131072 tokens that is seven times as fast where gates decay
+     * and five times where they do not; but where they do not, some calls of 4096 to 16384 tokens take a tenth to a quarter
+     * longer by it (docs/prefill_partitions.md, "Cut or not"). Which chunks make a partition depends on num_tokens, num_seqs
+     * and the GPU, and so does the rounding. GDN_JIT_WHOLE_SEQUENCES=1 in the environment is this flag for every plan of a
+     * context.
      */
     GDN_PLAN_WHOLE_SEQUENCES = 16u,
     /*
      * Prefill: a sequence's bits depend on its own tokens, gates and states alone: alone or anywhere in a batch, whatever the
      * other sequences, num_tokens, num_seqs, the desc's bounds, tuning tables and the number of SMs. One kernel serves all
-     * calls, with the library's own parameters; Hopper's cuts every sequence into partitions of a length that follows from the
-     * heads (a dump has it), for which every call needs the workspace: without one GDN_E_WORKSPACE. With
-     * GDN_PLAN_WHOLE_SEQUENCES nothing is cut and no workspace needed. Not with GDN_PLAN_TUNED_ONLY.
+     * calls, with the library's own parameters. Hopper's cuts sequences into partitions of a length that follows from the heads
+     * (a dump has it); for that every call needs the workspace, and without one is GDN_E_WORKSPACE. With
+     * GDN_PLAN_WHOLE_SEQUENCES nothing is cut and no workspace is needed. Not with GDN_PLAN_TUNED_ONLY.
      */
     GDN_PLAN_BATCH_INVARIANT = 32u
 };
@@ -534,10 +535,10 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
 
 /*
  * Bytes of device memory, 256-byte aligned, any contents, with which every call within desc's bounds runs its fastest kernel; 0
- * when no kernel of the plan uses any. These do (docs/prefill.md):
- *   prefill of few sequences and heads  11 KiB per 64 tokens and head, on Hopper with head dims of 128 26 KiB; up to 512 MiB
- *   the Hopper kernel where it may cut sequences  on an H200 43 MB, with up to 32 heads up to 93 MB
- *   GDN_PLAN_BATCH_INVARIANT            bounds that would need more than 512 MiB are GDN_E_UNSUPPORTED
+ * when no kernel of the plan uses any. What uses it (docs/prefill.md, "Workspace"):
+ *   kernels for few sequences and heads  11 KiB per 64 tokens and head, on Hopper with head dims of 128 26 KiB; up to 512 MiB
+ *   the Hopper kernel, which may cut     on an H200 43 MB, with up to 32 heads up to 93 MB
+ *   GDN_PLAN_BATCH_INVARIANT on Hopper   grows with max_tokens; bounds that need more than 512 MiB are GDN_E_UNSUPPORTED
  */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
