@@ -202,10 +202,9 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
 static bool sm_holds_four(const struct gdni_params *params, const struct gdni_problem *problem,
                           const struct gdni_arch *arch)
 {
-    enum { CTAS = 4, RESERVED = 1024 };
+    enum { CTAS = 4 };
     struct gdni_spec spec;
-    return gdni_spec_build(&spec, problem, arch, params) == GDN_OK &&
-           CTAS * (spec.smem_bytes + RESERVED) <= arch->smem_per_block + RESERVED;
+    return gdni_spec_build(&spec, problem, arch, params) == GDN_OK && gdni_spec_ctas_per_sm(&spec) >= CTAS;
 }
 
 /*
@@ -253,14 +252,10 @@ static int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* CTAs that an SM holds at a time, by shared memory and threads; registers are not known before a compile. */
+/* CTAs that all SMs hold at a time. */
 static int64_t resident_ctas(const struct gdni_spec *spec, int num_sms)
 {
-    enum { SM_THREADS = 1536, RESERVED = 1024 };
-    const int64_t by_memory = (spec->arch->smem_per_block + RESERVED) / (spec->smem_bytes + RESERVED);
-    const int64_t by_threads = SM_THREADS / spec->threads;
-    const int64_t each = by_memory < by_threads ? by_memory : by_threads;
-    return num_sms * (each > 1 ? each : 1);
+    return (int64_t)num_sms * gdni_spec_ctas_per_sm(spec);
 }
 
 /*

@@ -352,6 +352,26 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
     return GDN_OK;
 }
 
+/*
+ * What a template's __launch_bounds__ leave. Prefill's are of one CTA, which has more than half of an SM's registers
+ * (tests/nvrtc/test_matrix.c). Conv's ask for so many, and ptxas uses what that leaves: no more fit. 0: they say nothing.
+ */
+static int32_t ctas_by_registers(const struct gdni_spec *s)
+{
+    if (s->kernel != GDNI_KERNEL_CONV1D_QKV) return 1;
+    return s->min_ctas_per_sm > 1 ? s->min_ctas_per_sm : 0;
+}
+
+int32_t gdni_spec_ctas_per_sm(const struct gdni_spec *spec)
+{
+    enum { SM_THREADS = 1536, RESERVED = 1024 }; /* the fewest threads of any arch; shared memory that CUDA takes of a CTA's */
+    const int32_t by_memory = (spec->arch->smem_per_block + RESERVED) / (spec->smem_bytes + RESERVED);
+    const int32_t by_threads = SM_THREADS / spec->threads, by_registers = ctas_by_registers(spec);
+    int32_t ctas = by_memory < by_threads ? by_memory : by_threads;
+    if (by_registers && by_registers < ctas) ctas = by_registers;
+    return ctas > 1 ? ctas : 1;
+}
+
 int64_t gdni_spec_parts(const struct gdni_spec *spec, const struct gdni_problem *problem)
 {
     return (int64_t)problem->num_heads * (spec->dv / spec->params.block_dv);

@@ -67,6 +67,12 @@ struct gdni_spec {
 gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                            const struct gdni_params *params);
 
+/*
+ * CTAs that an SM holds at a time, at least one: by shared memory, by threads, and by registers as far as launch bounds tell of
+ * them. A conv kernel that may use all that it wants is taken at its memory and threads.
+ */
+int32_t gdni_spec_ctas_per_sm(const struct gdni_spec *spec);
+
 /* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
 int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
 

@@ -116,6 +116,8 @@ static void check(const struct gdni_spec *spec, const char *what)
         cr_expect_eq(f.local_bytes, 0, "%s: %d bytes of local memory", what, f.local_bytes);
         cr_expect_gt(f.registers, 0, "%s: the build log was not understood", what);
         cr_expect_leq(f.registers * spec->threads, 65536, "%s: %d registers", what, f.registers);
+        cr_expect(spec->kernel == GDNI_KERNEL_CONV1D_QKV || 2 * f.registers * spec->threads > 65536,
+                  "%s: %d registers, so that an SM could hold two CTAs: gdni_spec_ctas_per_sm() says one", what, f.registers);
         cr_expect_lt(f.compile_ms, most_ms, "%s: %d ms", what, f.compile_ms);
         if (report)
             fprintf(report, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", f.compiler, what, f.registers, f.spill_bytes, f.local_bytes,

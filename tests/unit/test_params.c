@@ -414,6 +414,52 @@ Test(choices, are_the_product_of_what_the_arch_can_hold)
     cr_expect_eq(choices_of(&conv, "sm_90a", wanted[2].slot, list), 0, "conv has no classes of sequences");
 }
 
+/* Registers as NVRTC 13.0 gives them: generic 205 to 220 with head dims of 64, conv of width 4 94 to 96. */
+Test(spec, an_sm_holds_as_many_ctas_as_its_shared_memory_and_registers_allow)
+{
+    static const struct {
+        const char *arch, *what;
+        int32_t head_dim, tile, threads, io_type, ctas; /* tile 0: the generic kernel's */
+    } wanted[] = {
+        { "sm_90a", "memory has room for two, registers have not", 64, 0, 0, GDN_BF16, 1 },
+        { "sm_90a", "nor is there memory", 128, 0, 0, GDN_BF16, 1 },
+        { "sm_80", "1536 threads would be six", 64, 0, 0, GDN_BF16, 1 },
+        { "sm_90a", "memory has room for eight", 128, 4, 128, GDN_BF16, 5 },
+        { "sm_90a", "for six", 128, 8, 128, GDN_BF16, 5 },
+        { "sm_90a", "for four", 128, 16, 128, GDN_BF16, 4 },
+        { "sm_90a", "for three", 128, 8, 256, GDN_BF16, 2 },
+        { "sm_86", "for two", 128, 8, 128, GDN_BF16, 2 },
+        { "sm_90a", "registers are not bounded: memory has room for three", 128, 8, 128, GDN_F32, 3 },
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        struct gdni_problem p = wanted[i].tile ? conv_problem(16) : few_heads(8);
+        const struct gdni_params conv = { .tile_tokens = wanted[i].tile, .cta_threads = wanted[i].threads };
+        struct gdni_params params;
+        const struct gdni_arch *arch = NULL;
+        struct gdni_spec spec;
+        cr_assert_eq(gdni_arch_find(wanted[i].arch, &arch), GDN_OK);
+        p.generic = 1;
+        p.head_dim_qk = p.head_dim_v = wanted[i].head_dim;
+        p.io_type = p.state_type = wanted[i].io_type;
+        gdni_params_heuristic(&params, &p, arch, 0, 2);
+        cr_assert_eq(gdni_spec_build(&spec, &p, arch, wanted[i].tile ? &conv : &params), GDN_OK, "%s", gdni_error_text());
+        const int32_t ctas = gdni_spec_ctas_per_sm(&spec);
+        cr_expect_eq(ctas, wanted[i].ctas, "%s %s: %d", wanted[i].arch, wanted[i].what, ctas);
+    }
+}
+
+/* An SM holds one CTA of 64 dims, though its memory has room for two, of two stages three: 264 take two rounds either way. */
+Test(choices, waves_of_small_heads_are_of_one_cta_an_sm)
+{
+    struct gdni_problem p = few_heads(33);
+    struct gdni_params list[GDNI_MAX_CHOICES];
+    p.head_dim_qk = p.head_dim_v = 64;
+    const int count = choices_of(&p, "sm_90a", (struct gdni_slot){ 3, 3 }, list);
+    cr_assert_gt(count, 2);
+    cr_expect(list[0].stages == 3 && list[1].stages == 4, "two stages are no more CTAs, and slower: %d, %d",
+              list[0].stages, list[1].stages);
+}
+
 Test(choices, the_model_ranks_measured_orders_rightly)
 {
     /* H200, docs/prefill_split.md: 16 heads, 1 x 32768: 32 columns 802 us, 16 columns 1294; generic 1520. */
