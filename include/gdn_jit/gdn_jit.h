@@ -718,9 +718,10 @@ GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
 /*
  * Measured choices of parameters: values, in JSON files that people can read and merge (gdn-jit-tuning(5), docs/tuning.md). A
  * context starts with the tables that are built in, then takes gdn_config.tuning_path in turn; what comes later goes before
- * what was there. Plans that exist are not changed. For each slot, which is a bucket of tokens and a class of sequences, a plan
- * asks for the entry of its GPU, then for that of its GPU and a slot beside it, if that beat the model there, then for another
- * GPU's of its arch, then the model. Nothing here measures, and no plan ever does. Thread-safe.
+ * what was there, unless it is stale and that is not. Plans that exist are not changed. For each slot, which is a bucket of
+ * tokens and a class of sequences, a plan asks for the entry of its GPU, then for that of its GPU and a slot beside it, if that
+ * beat the model there, then for another GPU's of its arch, then the model. Nothing here measures, and no plan ever does.
+ * Thread-safe.
  */
 typedef struct gdn_tuning_entry {
     size_t struct_size;
@@ -750,8 +751,9 @@ typedef struct gdn_tuning_report {
 
 enum {
     /*
-     * Of two entries with one key, the file's does not simply win: it must be newer and of the same choice, or of a kernel that
-     * has changed since, or faster by more than the tie band on an equal driver and NVRTC. The notes say what was decided.
+     * Of two entries with one key, both stale or neither, the file's does not simply win: it must be newer and of the same
+     * choice, or of a kernel that has changed since, or faster by more than the tie band on an equal driver and NVRTC. The
+     * notes say what was decided.
      */
     GDN_TUNING_MERGE = 1u
 };

@@ -51,6 +51,9 @@ struct gdni_tuning_entry {
 /* Measured in one run of the tuner: equal clocks, versions, date and code. */
 bool gdni_tuning_same_run(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b);
 
+/* Measured with another source of its kernel than this library's. */
+bool gdni_tuning_is_stale(const struct gdni_tuning_entry *entry);
+
 /* Legal whatever the arch's sizes: else a sentence. What a plan of a problem can use, gdni_params_usable() says. */
 gdn_status gdni_tuning_entry_check(const struct gdni_tuning_entry *entry, const struct gdni_arch *arch);
 

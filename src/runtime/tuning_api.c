@@ -144,13 +144,6 @@ struct showing {
     gdn_tuning_report report;
 };
 
-static bool is_stale(const struct gdni_tuning_entry *e)
-{
-    char code[GDNI_CODE_HEX];
-    gdni_kernel_code_hash(code, (enum gdni_kernel)gdni_tuning_kernel(&e->key, &e->params));
-    return strcmp(code, e->code) != 0;
-}
-
 static gdn_status show(const struct showing *s, const struct gdni_tuning_table *table,
                        const struct gdni_tuning_entry *e, const char *note)
 {
@@ -180,7 +173,7 @@ static gdn_status show(const struct showing *s, const struct gdni_tuning_table *
         .samples = e->samples,
         .sm_mhz = e->sm_mhz,
         .mem_mhz = e->mem_mhz,
-        .stale = is_stale(e),
+        .stale = gdni_tuning_is_stale(e),
         .driver = e->driver,
         .nvrtc = e->nvrtc,
         .date = e->date,

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "tuner/stats.h"
 
 enum { MAX_TABLES = 64 };
 
@@ -171,12 +172,11 @@ gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tunin
 
 /* ---- Import ---- */
 
-bool gdni_tuning_tied(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b)
+static bool are_tied(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b)
 {
-    enum { TIE_PERCENT = 2 };
-    const int64_t smaller = a->median_ns < b->median_ns ? a->median_ns : b->median_ns;
-    const int64_t apart = a->median_ns < b->median_ns ? b->median_ns - a->median_ns : a->median_ns - b->median_ns;
-    return apart <= smaller * TIE_PERCENT / 100 || apart <= a->mad_ns + b->mad_ns;
+    const struct gdni_estimate first = gdni_estimate_from(a->median_ns, a->mad_ns, a->samples),
+                               second = gdni_estimate_from(b->median_ns, b->mad_ns, b->samples);
+    return gdni_estimates_tie(&first, &second);
 }
 
 static bool same_entry(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b)
@@ -198,6 +198,28 @@ static void replace(struct gdni_import_step *step, const char *why)
     step->why = why;
 }
 
+/*
+ * Of two that are known, the one of this library's kernel: the other one's candidates were others. false: neither is before the
+ * other so. Hashes are asked for where they differ only, since that takes a while; those of two kernels always do.
+ */
+static bool judge_by_code(struct gdni_import_step *step)
+{
+    if (strcmp(step->in->code, step->known->code) == 0) return false;
+    const bool stale = gdni_tuning_is_stale(step->in);
+    if (stale == gdni_tuning_is_stale(step->known)) return false;
+    if (stale)
+        keep(step, "measured before its kernel changed");
+    else
+        replace(step, "the kernel has changed since");
+    return true;
+}
+
+/* Of one kernel, times of another source. */
+static bool is_of_other_code(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b)
+{
+    return gdni_tuning_kernel(&a->key, &a->params) == gdni_tuning_kernel(&b->key, &b->params) && strcmp(a->code, b->code) != 0;
+}
+
 static void judge_merge(struct gdni_import_step *step)
 {
     const struct gdni_tuning_entry *in = step->in, *known = step->known;
@@ -206,11 +228,11 @@ static void judge_merge(struct gdni_import_step *step)
         keep(step, "what is known is newer");
     else if (memcmp(&in->params, &known->params, sizeof in->params) == 0)
         replace(step, "the same choice, measured later");
-    else if (strcmp(in->code, known->code) != 0)
+    else if (is_of_other_code(in, known)) /* and neither is this library's */
         replace(step, "the kernel has changed since");
     else if (strcmp(in->driver, known->driver) != 0 || strcmp(in->nvrtc, known->nvrtc) != 0)
         keep(step, "measured with another driver or NVRTC: times do not compare");
-    else if (gdni_tuning_tied(in, known))
+    else if (are_tied(in, known))
         keep(step, "a tie");
     else if (in->median_ns > known->median_ns)
         keep(step, "what is known is faster");
@@ -226,10 +248,13 @@ static void judge(struct gdni_import_step *step, bool merge)
     if (same_entry(step->in, step->known)) {
         step->fate = GDNI_IMPORT_SAME;
         step->why = "the same entry";
-    } else if (merge)
+    } else if (judge_by_code(step)) {
+        return;
+    } else if (merge) {
         judge_merge(step);
-    else
+    } else {
         replace(step, "loaded later");
+    }
 }
 
 /* Both are sorted: one walk. What is known and not in the table stays. */

@@ -59,8 +59,9 @@ struct gdni_import_step {
 typedef gdn_status gdni_import_fn(void *user, const struct gdni_import_step *step);
 
 /*
- * All entries of `table`, which must be sorted, or none. merge false: they go before what is known. merge true: of two that
- * differ, the newer one only if it beats the other by the tie band on an equal driver and NVRTC; else what is known stays.
+ * All entries of `table`, which must be sorted, or none. Of two that differ, the one that was measured with this library's
+ * kernel, if the other was not. Else, merge false: the table's; merge true: the newer one only if it beats the other by the tie
+ * band on an equal driver and NVRTC; else what is known stays.
  */
 gdn_status gdni_tuning_import(struct gdni_tuning *tuning, const struct gdni_tuning_table *table, bool merge,
                               gdni_import_fn *fn, void *user);
@@ -70,8 +71,5 @@ gdn_status gdni_tuning_copy(struct gdni_tuning *tuning, const gdn_target *target
 
 /* The i-th GPU's table, copied likewise, in the order of arch, name and SMs; false past the end. */
 gdn_status gdni_tuning_copy_at(struct gdni_tuning *tuning, size_t i, struct gdni_tuning_table *out, bool *found);
-
-/* Medians of which neither is faster: their difference is at most 2 % of the smaller, or the sum of their MADs. */
-bool gdni_tuning_tied(const struct gdni_tuning_entry *a, const struct gdni_tuning_entry *b);
 
 #endif

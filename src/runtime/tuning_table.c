@@ -87,6 +87,13 @@ bool gdni_tuning_same_run(const struct gdni_tuning_entry *a, const struct gdni_t
            strcmp(a->nvrtc, b->nvrtc) == 0 && strcmp(a->date, b->date) == 0 && strcmp(a->code, b->code) == 0;
 }
 
+bool gdni_tuning_is_stale(const struct gdni_tuning_entry *entry)
+{
+    char code[GDNI_CODE_HEX];
+    gdni_kernel_code_hash(code, (enum gdni_kernel)gdni_tuning_kernel(&entry->key, &entry->params));
+    return strcmp(code, entry->code) != 0;
+}
+
 /* ---- Tables ---- */
 
 void gdni_tuning_table_free(struct gdni_tuning_table *table)

@@ -27,20 +27,23 @@ static int64_t middle(const int64_t *sorted, int count)
     return low + (high - low) / 2;
 }
 
-struct gdni_estimate gdni_estimate_of(int64_t *samples, int count)
+struct gdni_estimate gdni_estimate_from(int64_t median, int64_t mad, int64_t count)
 {
     /* MAD to standard deviation of a normal, that to the standard error of a median (sqrt(pi / 2)), that to 95 %. */
     static const double mad_to_margin = 1.4826 * 1.2533 * 1.96;
-    struct gdni_estimate e = { .count = count };
+    const double margin = ceil(mad_to_margin * (double)mad / sqrt((double)count));
+    return (struct gdni_estimate){ .median = median, .mad = mad, .margin = (int64_t)margin, .count = count };
+}
+
+struct gdni_estimate gdni_estimate_of(int64_t *samples, int count)
+{
     if (count <= 0) return (struct gdni_estimate){ 0 };
     sort(samples, count);
-    e.median = middle(samples, count);
+    const int64_t median = middle(samples, count);
     for (int i = 0; i < count; ++i)
-        samples[i] = samples[i] > e.median ? samples[i] - e.median : e.median - samples[i];
+        samples[i] = samples[i] > median ? samples[i] - median : median - samples[i];
     sort(samples, count);
-    e.mad = middle(samples, count);
-    e.margin = (int64_t)ceil(mad_to_margin * (double)e.mad / sqrt((double)count));
-    return e;
+    return gdni_estimate_from(median, middle(samples, count), count);
 }
 
 bool gdni_estimates_tie(const struct gdni_estimate *a, const struct gdni_estimate *b)

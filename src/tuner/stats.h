@@ -18,6 +18,9 @@ struct gdni_estimate {
 /* Sorts samples. The same samples in any order give the same estimate; without any it is all zeros. */
 struct gdni_estimate gdni_estimate_of(int64_t *samples, int count);
 
+/* The estimate whose median, MAD and number of samples, above 0, were written down. */
+struct gdni_estimate gdni_estimate_from(int64_t median, int64_t mad, int64_t count);
+
 /*
  * Times that nobody should prefer one of: they differ by no more than 2 % of the smaller, or by no more than the 95 % interval
  * of their difference.

@@ -64,6 +64,15 @@ Test(stats, the_tie_band_is_two_percent_or_the_noise_whichever_is_wider)
     cr_expect(!gdni_estimates_tie(&a, &b));
 }
 
+Test(stats, an_estimate_that_was_written_down_is_the_one_that_was_made)
+{
+    int64_t samples[] = { 100, 104, 90, 130, 101, 99, 97, 180, 100, 95, 102 };
+    const struct gdni_estimate made = gdni_estimate_of(samples, sizeof samples / sizeof samples[0]);
+    const struct gdni_estimate read = gdni_estimate_from(made.median, made.mad, made.count);
+    cr_expect_gt(made.margin, 0);
+    cr_expect_eq(memcmp(&made, &read, sizeof made), 0);
+}
+
 /* ---- Races over times that are made up: a true time for each candidate, and noise ---- */
 
 struct field {

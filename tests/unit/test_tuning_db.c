@@ -294,49 +294,106 @@ static gdn_status see_step(void *user, const struct gdni_import_step *step)
     return seen->count == seen->stop_at ? GDN_E_CANCELLED : GDN_OK;
 }
 
+static void age(struct gdni_tuning_entry *e)
+{
+    e->code[0] = e->code[0] == '0' ? '1' : '0';
+}
+
+/* What becomes of `in` where `known` is known, both of one slot. */
+static void expect_fate(const struct gdni_tuning_entry *known, const struct gdni_tuning_entry *in, bool merge,
+                        enum gdni_import_fate fate, const char *why, size_t row)
+{
+    struct gdni_tuning *t = make_empty();
+    struct gdni_tuning_table table = tuning_table_of("NVIDIA H200", 132, in, 1);
+    struct steps_seen seen = { .count = 0 };
+    import(t, "NVIDIA H200", 132, known, 1);
+    cr_assert_eq(gdni_tuning_import(t, &table, merge, see_step, &seen), GDN_OK);
+    cr_expect_eq(seen.count, 1);
+    cr_expect_eq(seen.steps[0].fate, fate, "row %zu", row);
+    cr_expect_str_eq(seen.steps[0].why, why, "row %zu", row);
+    struct gdni_tuning_table now;
+    const gdn_target h200 = target_of("NVIDIA H200");
+    cr_assert_eq(gdni_tuning_copy(t, &h200, &now), GDN_OK);
+    const struct gdni_params *wanted = fate == GDNI_IMPORT_REPLACED ? &in->params : &known->params;
+    cr_expect_eq(memcmp(&now.entries[0].params, wanted, sizeof *wanted), 0, "row %zu", row);
+    gdni_tuning_table_free(&now);
+    gdni_tuning_table_free(&table);
+    gdni_tuning_destroy(t);
+}
+
 Test(tuning_db, a_merge_takes_what_is_newer_and_better_and_says_why)
 {
     static const struct {
         const char *date, *driver;
         int64_t median_ns, mad_ns;
         int32_t tile;
-        bool other_code;
         enum gdni_import_fate fate;
         const char *why;
-    } rows[] = { /* against 2026-11-22, 580.95.05, 100000 +- 300 ns, tile 8 */
-        { "2026-11-22", "580.95.05", 100000, 300, 8, false, GDNI_IMPORT_SAME, "the same entry" },
-        { "2026-11-21", "580.95.05", 50000, 300, 16, false, GDNI_IMPORT_KEPT, "what is known is newer" },
-        { "2026-11-23", "580.95.05", 120000, 300, 8, false, GDNI_IMPORT_REPLACED, "the same choice, measured later" },
-        { "2026-11-23", "580.95.05", 90000, 300, 16, false, GDNI_IMPORT_REPLACED, "faster" },
-        { "2026-11-23", "580.95.05", 98100, 300, 16, false, GDNI_IMPORT_KEPT, "a tie" },
-        { "2026-11-23", "580.95.05", 95000, 6000, 16, false, GDNI_IMPORT_KEPT, "a tie" },
-        { "2026-11-23", "580.95.05", 110000, 300, 16, false, GDNI_IMPORT_KEPT, "what is known is faster" },
-        { "2026-11-23", "570.10", 50000, 300, 16, false, GDNI_IMPORT_KEPT,
+    } rows[] = { /* against 2026-11-22, 580.95.05, 100000 +- 300 ns of 50 samples, tile 8 */
+        { "2026-11-22", "580.95.05", 100000, 300, 8, GDNI_IMPORT_SAME, "the same entry" },
+        { "2026-11-21", "580.95.05", 50000, 300, 16, GDNI_IMPORT_KEPT, "what is known is newer" },
+        { "2026-11-23", "580.95.05", 120000, 300, 8, GDNI_IMPORT_REPLACED, "the same choice, measured later" },
+        { "2026-11-23", "580.95.05", 90000, 300, 16, GDNI_IMPORT_REPLACED, "faster" },
+        { "2026-11-23", "580.95.05", 98100, 300, 16, GDNI_IMPORT_KEPT, "a tie" },
+        { "2026-11-23", "580.95.05", 95000, 9800, 16, GDNI_IMPORT_KEPT, "a tie" }, /* the medians' interval is 5048 */
+        { "2026-11-23", "580.95.05", 95000, 9600, 16, GDNI_IMPORT_REPLACED, "faster" }, /* 4945: as in a race */
+        { "2026-11-23", "580.95.05", 110000, 300, 16, GDNI_IMPORT_KEPT, "what is known is faster" },
+        { "2026-11-23", "570.10", 50000, 300, 16, GDNI_IMPORT_KEPT,
           "measured with another driver or NVRTC: times do not compare" },
-        { "2026-11-23", "570.10", 150000, 300, 16, true, GDNI_IMPORT_REPLACED, "the kernel has changed since" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
-        struct gdni_tuning *t = make_empty();
         const struct gdni_tuning_entry known = conv_with(3, 8);
         struct gdni_tuning_entry in = conv_with(3, rows[i].tile);
-        import(t, "NVIDIA H200", 132, &known, 1);
         in.median_ns = rows[i].median_ns;
         in.mad_ns = rows[i].mad_ns;
         strcpy(in.date, rows[i].date);
         strcpy(in.driver, rows[i].driver);
-        if (rows[i].other_code) in.code[0] = in.code[0] == '0' ? '1' : '0';
-        struct gdni_tuning_table table = tuning_table_of("NVIDIA H200", 132, &in, 1);
-        struct steps_seen seen = { .count = 0 };
-        cr_assert_eq(gdni_tuning_import(t, &table, true, see_step, &seen), GDN_OK);
-        cr_expect_eq(seen.count, 1);
-        cr_expect_eq(seen.steps[0].fate, rows[i].fate, "row %zu", i);
-        cr_expect_str_eq(seen.steps[0].why, rows[i].why, "row %zu", i);
-        const struct gdni_problem conv = conv_problem();
-        const struct gdni_choice c = choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0);
-        cr_expect_eq(c.params.tile_tokens, rows[i].fate == GDNI_IMPORT_REPLACED ? rows[i].tile : 8, "row %zu", i);
-        gdni_tuning_table_free(&table);
-        gdni_tuning_destroy(t);
+        expect_fate(&known, &in, true, rows[i].fate, rows[i].why, i);
     }
+}
+
+/* What was measured with an older source of the kernel gives way, whenever it was measured and whoever comes in. */
+Test(tuning_db, of_two_entries_the_one_of_this_librarys_kernel_stays)
+{
+    static const struct {
+        bool old_known, old_in, merge;
+        const char *date;
+        int64_t median_ns;
+        enum gdni_import_fate fate;
+        const char *why;
+    } rows[] = { /* against 2026-11-22, 100000 ns */
+        { false, true, true, "2026-11-23", 50000, GDNI_IMPORT_KEPT, "measured before its kernel changed" },
+        { false, true, false, "2026-11-23", 50000, GDNI_IMPORT_KEPT, "measured before its kernel changed" },
+        { true, false, true, "2026-11-21", 150000, GDNI_IMPORT_REPLACED, "the kernel has changed since" },
+        { true, false, false, "2026-11-21", 150000, GDNI_IMPORT_REPLACED, "the kernel has changed since" },
+        { true, true, false, "2026-11-21", 150000, GDNI_IMPORT_REPLACED, "loaded later" },
+        { true, true, true, "2026-11-23", 150000, GDNI_IMPORT_REPLACED, "the kernel has changed since" },
+        { true, true, true, "2026-11-21", 50000, GDNI_IMPORT_KEPT, "what is known is newer" },
+        { false, false, false, "2026-11-21", 150000, GDNI_IMPORT_REPLACED, "loaded later" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        struct gdni_tuning_entry known = conv_with(3, 8), in = conv_with(3, 16);
+        if (rows[i].old_known) age(&known);
+        if (rows[i].old_in) memcpy(in.code, "fedcba9876543210", sizeof in.code); /* older by another change */
+        strcpy(in.date, rows[i].date);
+        in.median_ns = rows[i].median_ns;
+        expect_fate(&known, &in, rows[i].merge, rows[i].fate, rows[i].why, i);
+    }
+}
+
+/* Their sources differ, and yet neither has changed: times decide. */
+Test(tuning_db, a_merge_compares_times_of_two_kernels)
+{
+    const struct gdni_tuning_entry split = tuning_prefill(3, 1);
+    struct gdni_tuning_entry generic = split;
+    gdni_params_initial(&generic.params, GDNI_KERNEL_PREFILL_GENERIC);
+    gdni_kernel_code_hash(generic.code, GDNI_KERNEL_PREFILL_GENERIC);
+    strcpy(generic.date, "2026-11-23");
+    cr_assert_str_neq(generic.code, split.code);
+    generic.median_ns = 150000;
+    expect_fate(&split, &generic, true, GDNI_IMPORT_KEPT, "what is known is faster", 0);
+    generic.median_ns = 50000;
+    expect_fate(&split, &generic, true, GDNI_IMPORT_REPLACED, "faster", 1);
 }
 
 static size_t count_of(struct gdni_tuning *t)
