@@ -720,8 +720,8 @@ GDN_API gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out);
  * context starts with the tables that are built in, then takes gdn_config.tuning_path in turn; what comes later goes before
  * what was there, unless it is stale and that is not. Plans that exist are not changed. For each slot, which is a bucket of
  * tokens and a class of sequences, a plan asks for the entry of its GPU, then for that of its GPU and a slot beside it, if that
- * beat the model there, then for another GPU's of its arch, then the model. Nothing here measures, and no plan ever does.
- * Thread-safe.
+ * beat the model there, then for that of another GPU of its arch with about as many SMs, then the model. Nothing here measures,
+ * and no plan ever does. Thread-safe.
  */
 typedef struct gdn_tuning_entry {
     size_t struct_size;

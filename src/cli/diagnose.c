@@ -245,9 +245,15 @@ static void diagnose_device(const struct cli_facts *f, size_t ordinal, struct cl
 
 enum match { NO_TABLE, SAME_ARCH, OTHER_SMS, EXACT };
 
+bool cli_sms_alike(int32_t a, int32_t b)
+{
+    const int64_t more = a > b ? a : b, fewer = a > b ? b : a;
+    return 4 * fewer >= 3 * more;
+}
+
 static enum match match_of(const struct cli_tuned_gpu *tuned, const gdn_target *t)
 {
-    if (strcmp(tuned->arch, t->arch) != 0) return NO_TABLE;
+    if (strcmp(tuned->arch, t->arch) != 0 || !cli_sms_alike(tuned->num_sms, t->num_sms)) return NO_TABLE;
     if (strcmp(tuned->gpu, t->gpu_name) != 0) return SAME_ARCH;
     return tuned->num_sms == t->num_sms ? EXACT : OTHER_SMS;
 }
@@ -274,8 +280,9 @@ static void diagnose_tables_of(const struct cli_facts *f, size_t ordinal, struct
              ordinal, t->gpu_name, best->gpu, advice);
     else if (match == NO_TABLE)
         find(out, CLI_PART_TABLES, false,
-             "GPU %zu, %s, has no table, nor has another GPU of %s: parameters come from the library's model; %s",
-             ordinal, t->gpu_name, t->arch, advice);
+             "GPU %zu, %s, has no table for %d SMs, nor has another GPU of %s with about as many: parameters come from the "
+             "library's model; %s",
+             ordinal, t->gpu_name, t->num_sms, t->arch, advice);
 }
 
 static void diagnose_tables(const struct cli_facts *f, struct cli_findings *out)

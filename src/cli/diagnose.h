@@ -96,6 +96,9 @@ bool cli_bundle_is_whole(const struct cli_bundle *bundle);
 
 /* In the order of parts. Pure: looks at nothing but the facts. */
 void cli_diagnose(const struct cli_facts *facts, struct cli_findings *out);
+/* gdni_tuning_sms_alike(), which the public header does not have: whether one GPU's tables serve the other of its arch. */
+bool cli_sms_alike(int32_t a, int32_t b);
+
 bool cli_stops_warm(const struct cli_findings *findings);
 
 #endif

@@ -81,7 +81,14 @@ static const struct gdni_tuning_entry *nearest(const struct gdni_tuning_table *t
 
 static bool is_of_target(const struct gdni_tuning_table *table, const gdn_target *target)
 {
-    return strcmp(table->gpu_name, target->gpu_name) == 0 && table->num_sms == target->num_sms;
+    return strcmp(table->gpu_name, target->gpu_name) == 0 &&
+           table->num_sms == gdni_arch_sms(table->arch, target->num_sms);
+}
+
+bool gdni_tuning_sms_alike(int32_t a, int32_t b)
+{
+    const int64_t more = a > b ? a : b, fewer = a > b ? b : a;
+    return 4 * fewer >= 3 * more;
 }
 
 /*
@@ -114,6 +121,7 @@ static void answer_by_arch(struct gdni_choice *out, const struct gdni_tuning *t,
         const struct gdni_tuning_table *table = &t->tables[i];
         const int32_t away = abs(table->num_sms - wanted);
         if (table->arch != q->arch || is_of_target(table, q->target) || away >= least) continue;
+        if (!q->tuned_only && !gdni_tuning_sms_alike(table->num_sms, wanted)) continue;
         if (!answer(&found, table, q, GDNI_CHOSEN_ARCH)) continue;
         least = away;
         *out = found;

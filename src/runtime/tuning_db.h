@@ -12,7 +12,7 @@
 enum gdni_chosen_by {
     GDNI_CHOSEN_EXACT,     /* an entry of the target's GPU, for this slot */
     GDNI_CHOSEN_BUCKET,    /* of the target's GPU, for a slot beside this one */
-    GDNI_CHOSEN_ARCH,      /* of another GPU of the arch, for this slot or one beside it */
+    GDNI_CHOSEN_ARCH,      /* of another GPU of the arch, nearly as large, for this slot or one beside it */
     GDNI_CHOSEN_HEURISTIC, /* nothing usable was measured, or, for a slot beside this one, that the model is right */
     GDNI_CHOSEN_NONE       /* few sequences: the bucket's variant serves them */
 };
@@ -24,6 +24,12 @@ struct gdni_choice {
     struct gdni_slot measured; /* EXACT, BUCKET, ARCH: the entry's slot, */
     char gpu_name[64];         /* and its GPU */
 };
+
+/*
+ * Whether what was measured on a GPU of so many SMs says something of one of the same arch with so many: at most a quarter
+ * fewer. Choices are about how many CTAs find an SM: a slice of a GPU is no smaller GPU of that kind.
+ */
+bool gdni_tuning_sms_alike(int32_t a, int32_t b);
 
 struct gdni_tuning; /* one mutex inside, held for a lookup or for the swap of a table, never for a file */
 
@@ -40,7 +46,8 @@ void gdni_tuning_destroy(struct gdni_tuning *tuning); /* NULL is allowed */
  * GDN_PLAN_TUNED_ONLY (nothing but a table is).
  *
  * Of a GPU's entries the nearest: at most one bucket and one class away, the fewest steps, then the same class, then fewer
- * tokens. Of several other GPUs the one with the nearest number of SMs, then by name. What gdni_params_usable() refuses for
+ * tokens. Of several other GPUs, none of which has SMs that are not alike unless only tables may answer, the one with the
+ * nearest number, then by name. What gdni_params_usable() refuses for
  * this problem is passed over. GDN_E_NOT_TUNED: GDN_PLAN_TUNED_ONLY, and no table answers for a slot that every plan has.
  */
 gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tuning, const gdn_target *target,

@@ -114,14 +114,17 @@ Test(cli_diagnose, of_several_tables_the_one_that_fits_best_counts)
 {
     struct cli_facts *f = healthy();
     f->num_tuned = 3;
-    f->tuned[1] = (struct cli_tuned_gpu){ .gpu = "NVIDIA H200", .arch = "sm_90a", .num_sms = 66, .entries = 1 };
+    f->tuned[1] = (struct cli_tuned_gpu){ .gpu = "NVIDIA H200", .arch = "sm_90a", .num_sms = 120, .entries = 1 };
     f->tuned[2] = (struct cli_tuned_gpu){ .gpu = "NVIDIA H100 PCIe", .arch = "sm_90a", .num_sms = 114, .entries = 1 };
     struct cli_findings *found = calloc(1, sizeof *found);
     cli_diagnose(f, found);
     cr_expect_eq(found->count, 0);
     free(found);
-    f->tuned[0].num_sms = 78;
-    expect_one(f, CLI_PART_TABLES, false, "has 132 SMs, and its tables were measured with 78");
+    f->tuned[0].num_sms = 110;
+    expect_one(f, CLI_PART_TABLES, false, "has 132 SMs, and its tables were measured with 110");
+    f->devices[0].target.num_sms = 16; /* a slice: none of these serves it */
+    expect_one(f, CLI_PART_TABLES, false, "has no table for 16 SMs, nor has another GPU of sm_90a with about as many");
+    f->devices[0].target.num_sms = 132;
     f->num_tuned = 0;
     expect_one(f, CLI_PART_TABLES, false, "parameters come from the library's model");
     free(f);

@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 #include "cli/cache_folders.h"
+#include "cli/diagnose.h"
 #include "cli/tune_jobs.h"
 #include "codegen/arch.h"
 #include "codegen/params.h"
 #include "codegen/spec.h"
 #include "runtime/cache_dir.h"
-#include "runtime/tuning.h"
+#include "runtime/tuning_db.h"
 
 /* ---- Entries of a tuning file ---- */
 
@@ -175,6 +176,14 @@ static void check_folder(const char *root, const char *folder, bool any_owner)
     cli_try_cache_folders(root, any_owner, &found);
     cr_expect_str_eq(found.untrusted, gdni_cache_dir_trusts(&dir, &st) ? "" : folder,
                      "mode %04o, owner %u, any owner %d", (unsigned)st.st_mode & 07777, (unsigned)st.st_uid, any_owner);
+}
+
+Test(cli_rules, a_table_serves_the_gpus_that_the_library_says)
+{
+    enum { MOST = 300 };
+    for (int32_t a = 1; a <= MOST; ++a)
+        for (int32_t b = 1; b <= MOST; ++b)
+            cr_expect_eq(cli_sms_alike(a, b), gdni_tuning_sms_alike(a, b), "%d and %d SMs", a, b);
 }
 
 Test(cli_rules, a_folder_is_believed_where_the_library_believes_it)

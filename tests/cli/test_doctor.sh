@@ -165,11 +165,11 @@ export GDN_JIT_TUNING_PATH=$room/h200.json
 run 0 doctor -d "$room/cache" --nvrtc "$fake" --json
 json '[f for f in d["findings"] if f["part"] != "tables"], [(t["gpu"], t["num_sms"]) for t in d["tables"]][-1:]' "([], [('NVIDIA H200', 132)])"
 json '[f for f in d["findings"] if "H200, has" in f["text"]]' "[]"
-FAKE_GPU_SMS=66 finds 0 tables False "has 66 SMs, and its tables were measured with 132"
+FAKE_GPU_SMS=120 finds 0 tables False "has 120 SMs, and its tables were measured with 132"
 FAKE_GPU_NAME="NVIDIA H100 PCIe" FAKE_GPU_SMS=114 finds 0 tables False \
     "GPU 0, NVIDIA H100 PCIe, has no table of its own, and that of NVIDIA H200 stands in for it"
 FAKE_GPU_NAME="NVIDIA L4" FAKE_GPU_CC=8.9 FAKE_GPU_SMS=58 finds 0 tables False \
-    "GPU 0, NVIDIA L4, has no table, nor has another GPU of sm_89"
+    "GPU 0, NVIDIA L4, has no table for 58 SMs, nor has another GPU of sm_89"
 unset GDN_JIT_TUNING_PATH LD_LIBRARY_PATH
 
 need_nvrtc

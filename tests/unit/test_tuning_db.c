@@ -225,6 +225,33 @@ Test(tuning_db, other_gpus_answer_in_the_order_of_their_sms_then_names)
     gdni_tuning_destroy(t);
 }
 
+/* A slice of a GPU, or one with half of the SMs: how many CTAs find one is what was chosen by. */
+Test(tuning_db, gpus_of_other_sizes_answer_only_where_nothing_else_may)
+{
+    static const struct {
+        int32_t num_sms;
+        uint32_t flags;
+        enum gdni_chosen_by by;
+    } wanted[] = { { 132, 0, GDNI_CHOSEN_EXACT },     { 0, 0, GDNI_CHOSEN_EXACT }, /* 0: the arch's common number */
+                   { 99, 0, GDNI_CHOSEN_ARCH },       { 98, 0, GDNI_CHOSEN_HEURISTIC },
+                   { 16, 0, GDNI_CHOSEN_HEURISTIC },  { 16, GDN_PLAN_TUNED_ONLY, GDNI_CHOSEN_ARCH },
+                   { 176, 0, GDNI_CHOSEN_ARCH },      { 177, 0, GDNI_CHOSEN_HEURISTIC } };
+    const struct gdni_tuning_entry e = conv_with(3, 16);
+    struct gdni_tuning *t = make_empty();
+    const struct gdni_problem conv = conv_problem();
+    import(t, "NVIDIA H200", 132, &e, 1);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        gdn_target target = target_of("NVIDIA H200");
+        struct gdni_choice c;
+        target.num_sms = wanted[i].num_sms;
+        cr_assert_eq(gdni_tuning_choose(&c, t, &target, arch_of(&target), &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS },
+                                        wanted[i].flags),
+                     GDN_OK, "%s", gdni_error_text());
+        cr_expect_eq(c.by, wanted[i].by, "%d SMs: %s", wanted[i].num_sms, gdni_chosen_name(c.by));
+    }
+    gdni_tuning_destroy(t);
+}
+
 Test(tuning_db, what_was_measured_of_another_shape_says_nothing)
 {
     struct gdni_tuning *t = make_empty();
