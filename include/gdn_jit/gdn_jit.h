@@ -17,7 +17,7 @@
  * from any thread that is in a call with the context or a plan of it, must not call this library, and must not wait for a
  * thread that is planning; other callbacks may call it, but not destroy what the call around them was given. A thread inside a
  * call must not be cancelled (pthread_cancel): others would wait for it. gdn_last_error() is per thread. After fork() a child
- * must not use a context of its parent, not even to destroy it.
+ * must not use a context of its parent, not even to destroy it; where the parent had begun to use CUDA, a child cannot.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
  * its value and the remedy; bytes of names and paths stand in it as they were given, ASCII control characters apart. Nothing
@@ -578,6 +578,8 @@ GDN_API gdn_status gdn_plan_cost(const gdn_plan *plan, int64_t num_tokens, int64
  *
  * The current CUDA context must be the primary context of a device that the plan was loaded on: GDN_E_NOT_LOADED otherwise,
  * also in a thread that has made no call of the CUDA runtime yet, which has no current context until cudaSetDevice().
+ * A green context's stream serves with the primary context current, and so does a process with a share of the SMs (MPS): no
+ * kernel needs all of its CTAs on the device at a time.
  * GDN_E_INVALID for an argument; GDN_E_WORKSPACE when workspace is too small or not 256-byte aligned; these leave a capture as
  * it was. GDN_E_CUDA for a failed call of the driver: stream must be one of the current context, which is not looked at before.
  *

@@ -123,12 +123,18 @@ static const char *remedy_of(const struct cause *causes, size_t count, gdni_cure
 
 #define REMEDY_OF(causes, result) remedy_of(causes, sizeof(causes) / sizeof(causes)[0], result)
 
+#define FORKED                                                                                                         \
+    "this process was forked from one that had begun to use CUDA: start it anew (exec; Python's multiprocessing: \"spawn\"), " \
+    "or fork first"
+#define EXCLUSIVE "the GPU is in use by another process in exclusive mode"
+
 /* What usually lies behind a cuInit() that fails. */
 static const struct cause init_causes[] = {
+    { 3, 3, FORKED },
     { CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NO_DEVICE,
       "no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES, and in a container pass GPUs in" },
     { 34, 34, "this is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH" },
-    { 46, 46, "the GPU is in use by another process in exclusive mode" },
+    { 46, 46, EXCLUSIVE },
     { 800, 800, "this process may not use the GPU: check the permissions of /dev/nvidia*" },
     { 802, 802, "the system is not ready: nvidia-fabricmanager must run on NVSwitch machines" },
     { 803, 803, "the kernel module and libcuda are of different versions: reboot, or reinstall the driver" },
@@ -179,7 +185,9 @@ gdn_status gdni_driver_get(struct gdni_driver *driver, const struct gdni_cuda **
 
 /* Of calls that fail for what the caller, or a kernel before, has done. */
 static const struct cause call_causes[] = {
+    { 3, 3, FORKED },
     { 4, 4, "the process is ending, or the driver was shut down in it" },
+    { 46, 46, EXCLUSIVE },
     { 201, 201, "the current context was destroyed, or is of another device" },
     { 400, 400, "stream must be one of the current context that was not destroyed" },
     { 700, 700, KERNEL_FAILED },

@@ -74,6 +74,7 @@ Test(driver, a_failing_cuInit_is_told_in_the_drivers_words_with_its_usual_cause)
         { 803, GDN_E_NO_DRIVER, "(803)", "different versions" },
         { 999, GDN_E_NO_DRIVER, "unknown error (999)", "nvidia-smi" },
         { 34, GDN_E_NO_DRIVER, "(34)", "stub" },
+        { 3, GDN_E_NO_DRIVER, "initialization error (3)", "forked from one that had begun to use CUDA" },
         { 800, GDN_E_NO_DRIVER, "(800)", "permissions" },
         { 12345, GDN_E_NO_DRIVER, "unknown error (12345)", "nvidia-smi" },
     };
@@ -119,6 +120,10 @@ Test(driver, a_failed_call_names_the_call_the_words_and_the_number)
     cr_expect(strstr(gdn_last_error(), "(400): stream must be one of the current context"), "%s", gdn_last_error());
     cr_expect_eq(gdni_cuda_fail(cuda, 906, "cuMemsetD32Async"), GDN_E_CUDA);
     cr_expect(strstr(gdn_last_error(), "the NULL stream cannot be used"), "%s", gdn_last_error());
+    cr_expect_eq(gdni_cuda_fail(cuda, 3, "cuCtxGetCurrent"), GDN_E_CUDA); /* in a child that has its parent's plan */
+    cr_expect(strstr(gdn_last_error(), "(3): this process was forked"), "%s", gdn_last_error());
+    cr_expect_eq(gdni_cuda_fail(cuda, 46, "cuDevicePrimaryCtxRetain"), GDN_E_CUDA);
+    cr_expect(strstr(gdn_last_error(), "(46): the GPU is in use by another process"), "%s", gdn_last_error());
     cr_expect_eq(gdni_cuda_fail(cuda, 1, "cuLaunchKernel"), GDN_E_CUDA);
     cr_expect(strstr(gdn_last_error(), "(1)") && !strstr(gdn_last_error(), "(1):"), "of others there is no more to say: %s",
               gdn_last_error());
