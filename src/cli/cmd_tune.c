@@ -46,10 +46,14 @@ struct tune {
     int64_t start_ms;
     size_t current; /* job that the worker has */
     bool over;      /* the budget is */
+    bool has_file;  /* entries of this GPU were in the tuning file */
     pthread_mutex_t lock;
     pthread_cond_t compiled;
     atomic_size_t next; /* job to compile */
+    atomic_bool stop;   /* nothing more is to be compiled */
 };
+
+static const char budget_over[] = ": the budget is over; run it again to go on";
 
 /* Milliseconds of the budget; INT64_MAX without one. */
 static int64_t left_ms(const struct tune *t)
@@ -68,11 +72,18 @@ static void fail_job(struct cli_tune_job *job, const char *message)
 
 /* ---- Compiling ahead ---- */
 
-/* The library tells of every candidate twice; the second time says what became of it. */
+/* A job while it is compiled. */
+struct compiling {
+    const struct tune *t;
+    struct cli_tune_job *job;
+};
+
+/* The library tells of every candidate twice: before it, when it may be stopped, and what became of it. */
 static int on_compiled(void *user, const gdn_tune_event *e)
 {
-    struct cli_tune_job *job = user;
-    if (!e->ended) return 0;
+    const struct compiling *compiling = user;
+    struct cli_tune_job *job = compiling->job;
+    if (!e->ended) return atomic_load(&compiling->t->stop) || left_ms(compiling->t) == 0;
     struct cli_candidate c = { .failed = e->status != GDN_OK };
     snprintf(c.params, sizeof c.params, "%s", e->params);
     job->candidates = cli_realloc(job->candidates, (job->count + 1) * sizeof *job->candidates);
@@ -84,16 +95,17 @@ static int on_compiled(void *user, const gdn_tune_event *e)
 static void compile_job(struct tune *t, struct cli_tune_job *job)
 {
     struct cli_tune_job work = *job;
+    struct compiling compiling = { t, &work };
     gdn_tune_options options = GDN_TUNE_OPTIONS_INIT;
     options.steps = GDN_TUNE_COMPILE;
     options.target = &t->target;
     options.progress = on_compiled;
-    options.user = &work;
+    options.user = &compiling;
     const gdn_status status = cli_tune_run(t->ctx, &work, t->options, &options, &work.result);
     pthread_mutex_lock(&t->lock);
     *job = work;
-    job->state = CLI_TUNE_COMPILED;
-    if (status != GDN_OK) fail_job(job, gdn_last_error());
+    job->state = status == GDN_E_CANCELLED ? CLI_TUNE_STOPPED : CLI_TUNE_COMPILED;
+    if (status != GDN_OK && status != GDN_E_CANCELLED) fail_job(job, gdn_last_error());
     pthread_cond_broadcast(&t->compiled);
     pthread_mutex_unlock(&t->lock);
 }
@@ -316,6 +328,7 @@ static int run_job(struct tune *t, struct cli_tune_job *job)
 {
     bool again = true;
     wait_for_kernels(t, job);
+    t->over = t->over || job->state == CLI_TUNE_STOPPED;
     if (job->state != CLI_TUNE_COMPILED) return CLI_OK;
     CLI_TRY(check_candidates(t, job));
     while (again && !t->over) {
@@ -374,10 +387,10 @@ static int check_owner(const struct tune *t, const gdn_target *owner)
                     target->num_sms);
 }
 
-/* Of a run before this one, and still of the same kernel. */
+/* Of a run before this one, and still of the same kernel. What was in a file that is gone is not, whatever else ctx knows. */
 static void mark_known(struct tune *t)
 {
-    for (size_t i = 0; i < t->jobs.count; ++i) {
+    for (size_t i = 0; t->has_file && i < t->jobs.count; ++i) {
         struct cli_tune_job *job = &t->jobs.items[i];
         bool stale = false;
         if (cli_journal_has(t->journal, CLI_JOURNAL_DONE, job->name, NULL) &&
@@ -396,15 +409,16 @@ static int wait_for_all(struct tune *t)
         struct cli_tune_job *job = &t->jobs.items[i];
         wait_for_kernels(t, job);
         if (job->state == CLI_TUNE_FAILED) cli_say("%s: %s", job->name, job->message);
-        failed += job->state == CLI_TUNE_FAILED;
+        failed += job->state == CLI_TUNE_FAILED || job->state == CLI_TUNE_STOPPED;
+        t->over = t->over || job->state == CLI_TUNE_STOPPED;
         kernels += num_left(job);
         failed += job->count - num_left(job);
     }
     cli_print("%zu candidates of %zu slots are in %s\n", kernels, t->jobs.count, gdn_cache_dir(t->ctx));
-    return failed ? cli_fail(CLI_FAILED, "%zu candidates or slots are not", failed) : CLI_OK;
+    return failed ? cli_fail(CLI_FAILED, "%zu candidates or slots are not%s", failed, t->over ? budget_over : "") : CLI_OK;
 }
 
-/* Threads that are busy with a compile at the end are waited for: what they publish is whole then. */
+/* Threads that are busy with a compile at the end are waited for, for that one: what they publish is whole then. */
 static int run_with_threads(struct tune *t)
 {
     enum { MAX_THREADS = 64 };
@@ -418,6 +432,7 @@ static int run_with_threads(struct tune *t)
     if (!started) compile_jobs(t);
     const int code = t->options->compile ? wait_for_all(t) : run_jobs(t);
     atomic_store(&t->next, t->jobs.count);
+    atomic_store(&t->stop, true);
     for (size_t i = 0; i < started; ++i)
         pthread_join(threads[i], NULL);
     return code;
@@ -440,8 +455,7 @@ static int tune_all(struct tune *t, int argc, char **argv)
     CLI_TRY(code);
     cli_tune_print(&t->jobs, &t->target, t->options);
     if (open == 0) return CLI_OK;
-    return cli_fail(CLI_FAILED, "%zu of %zu are not tuned%s", open, t->jobs.count,
-                    t->over ? ": the budget is over; run it again to go on" : "");
+    return cli_fail(CLI_FAILED, "%zu of %zu are not tuned%s", open, t->jobs.count, t->over ? budget_over : "");
 }
 
 static int find_target(struct tune *t)
@@ -493,6 +507,7 @@ static int run(struct tune *t, int argc, char **argv)
     }
     if (o->check) return cli_tune_check(t->ctx, &t->target, &t->jobs, o);
     CLI_TRY(check_owner(t, &owner));
+    t->has_file = owner.arch[0] != '\0';
     return tune_all(t, argc, argv);
 }
 

@@ -16,7 +16,15 @@ struct cli_candidate {
     bool tried; /* in the request that is served */
 };
 
-enum cli_tune_state { CLI_TUNE_NEW, CLI_TUNE_COMPILED, CLI_TUNE_FAILED, CLI_TUNE_KNOWN, CLI_TUNE_DONE };
+/* STOPPED: not all of its candidates were compiled, since the budget was over. */
+enum cli_tune_state {
+    CLI_TUNE_NEW,
+    CLI_TUNE_COMPILED,
+    CLI_TUNE_STOPPED,
+    CLI_TUNE_FAILED,
+    CLI_TUNE_KNOWN,
+    CLI_TUNE_DONE
+};
 
 struct cli_tune_job {
     const struct cli_shape *shape;

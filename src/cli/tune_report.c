@@ -52,6 +52,7 @@ static const char *state_word(const struct cli_tune_job *job)
 {
     static const char *const words[] = { [CLI_TUNE_NEW] = "open",
                                          [CLI_TUNE_COMPILED] = "open",
+                                         [CLI_TUNE_STOPPED] = "open",
                                          [CLI_TUNE_FAILED] = "failed",
                                          [CLI_TUNE_KNOWN] = "known",
                                          [CLI_TUNE_DONE] = "tuned" };

@@ -178,6 +178,24 @@ has "$err" "the budget is over; run it again to go on"
 run 0 tune $conv --tokens 100,300 --json
 json '[j["state"] for j in d["jobs"]]' "['tuned', 'tuned']"
 
+# It is over for what compiles too: of 24 kernels those are made that were begun in time, and the one that is being made.
+run 1 tune --shapes "$room/s.json" -d "$room/cold" -f "$room/cold.json" --tokens 300 --budget 1s -j 1
+has "$err" "the budget is over; run it again to go on"
+[ "$(find "$room/cold" -name '*.gdnk' | wc -l)" -le 20 ] || fail "compiled all the same: $(find "$room/cold" -name '*.gdnk' | wc -l)"
+run 1 tune --shapes "$room/s.json" -d "$room/cold" --tokens 300 --budget 1s -j 1 --compile -g h200
+has "$err" "are not: the budget is over; run it again to go on"
+
+# What a journal says was done is not, when the file is gone: what other files know does not stand in for it.
+gone="--shapes $room/s.json -d $d -f $room/gone.json"
+done_line='{"what":"done","of":"conv1d_qkv bf16 dims 64/64 heads 1/1/2 width 4, up to 1024 tokens, 0 seqs"}'
+printf '%s\n%s\n' "$run_line" "$done_line" >"$room/gone.json.journal"
+GDN_JIT_TUNING_PATH=$room/first run 0 tune $gone --tokens 300 --json
+json 'd["jobs"][0]["state"]' tuned
+run 0 tune $gone --tokens 300 --check
+printf '%s\n%s\n' "$run_line" "$done_line" >"$room/gone.json.journal"
+run 0 tune $gone --tokens 300 --json
+json 'd["jobs"][0]["state"]' known
+
 # ---- Prefill of few sequences: both kernels ----
 cat >"$room/p.json" <<'END'
 [{"op":"gdn_prefill","num_q_heads":1,"num_k_heads":1,"num_v_heads":2,"head_dim_qk":64,"head_dim_v":64,"max_tokens":200,
