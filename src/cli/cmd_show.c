@@ -85,6 +85,16 @@ static void params_text(char out[128], const cJSON *variant)
     }
 }
 
+/* Of what was measured for a variant, whether any was before its kernel changed. */
+static bool is_stale(const cJSON *v)
+{
+    const cJSON *slot;
+    bool stale = false;
+    cJSON_ArrayForEach(slot, cJSON_GetObjectItemCaseSensitive(v, "chosen_by"))
+        stale |= cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(slot, "stale"));
+    return stale;
+}
+
 static void print_variant(const cJSON *v)
 {
     char params[128], size[CLI_SHORT], time[48] = "";
@@ -94,7 +104,8 @@ static void print_variant(const cJSON *v)
     cli_format_bytes(size, (uint64_t)cli_json_number(v, "cubin_bytes"));
     cli_print("\n  kernel         %s for %s\n", cli_json_text(v, "kernel"), cli_json_text(v, "arch"));
     print_calls(v);
-    cli_print("  parameters     %s (%s)\n", params, cli_json_text(v, "params_origin"));
+    cli_print("  parameters     %s (%s%s)\n", params, cli_json_text(v, "params_origin"),
+              is_stale(v) ? "; measured before the kernel changed" : "");
     if (cJSON_GetObjectItemCaseSensitive(v, "partition_reason"))
         cli_print("  partitions     %s\n", cli_json_text(v, "partition_reason"));
     printf("  threads        %lld of %lld registers each\n", (long long)cli_json_number(v, "threads"),

@@ -269,13 +269,22 @@ static gdn_status sample(struct session *s, int candidate)
     return GDN_OK;
 }
 
-/* Each candidate once, beginning with another one in every round. */
+static int list_running(const struct session *s, int out[GDNI_MAX_CANDIDATES])
+{
+    int count = 0;
+    for (int i = 0; i < s->t->num_candidates; ++i)
+        if (gdni_race_runs(&s->race, i)) out[count++] = i;
+    return count;
+}
+
+/* Each candidate that runs once, beginning with another one in every round. */
 static gdn_status run_round(struct session *s, int round)
 {
     struct gdni_tune *t = s->t;
-    for (int k = 0; k < t->num_candidates; ++k) {
-        const int i = (k + round) % t->num_candidates;
-        if (!gdni_race_runs(&s->race, i)) continue;
+    int running[GDNI_MAX_CANDIDATES];
+    const int count = list_running(s, running);
+    for (int k = 0; k < count; ++k) {
+        const int i = running[(k + round) % count];
         GDN_TRY(gdni_tune_begin(t, GDN_TUNE_MEASURE, i));
         const gdn_status status = sample(s, i);
         if (status == GDN_OK) continue;

@@ -108,6 +108,7 @@ static bool answer(struct gdni_choice *out, const struct gdni_tuning_table *tabl
     }
     *out = (struct gdni_choice){ .params = e->params, .by = by, .measured = e->key.slot };
     memcpy(out->gpu_name, table->gpu_name, sizeof out->gpu_name);
+    memcpy(out->code, e->code, sizeof out->code);
     return true;
 }
 

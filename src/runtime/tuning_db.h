@@ -22,7 +22,8 @@ struct gdni_choice {
     struct gdni_params params;
     enum gdni_chosen_by by;
     struct gdni_slot measured; /* EXACT, BUCKET, ARCH: the entry's slot, */
-    char gpu_name[64];         /* and its GPU */
+    char gpu_name[64];         /* and its GPU, */
+    char code[GDNI_CODE_HEX];  /* and the source of its kernel that was measured */
 };
 
 /*

@@ -61,6 +61,8 @@ json 'len(d["missing"]) == d["wanted"] > 0, d["stale"]' "(True, [])"
 sed -i 's/"code": "[0-9a-f]*"/"code": "0123456789abcdef"/' "$f"
 run 1 tune $conv --tokens 300 --check
 has "$out" "stale:   conv1d_qkv bf16"
+GDN_JIT_TUNING_PATH=$f run 0 show --shapes "$room/s.json" -d "$d" -g h200
+has "$out" "(exact, bucket; measured before the kernel changed)"
 
 # ---- Candidates that must not win ----
 rm -f "$f"

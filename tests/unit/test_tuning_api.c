@@ -111,7 +111,8 @@ Test(tuning_api, a_plan_takes_what_was_measured_and_its_dump_says_so)
 {
     struct room r;
     enter(&r);
-    const struct gdni_tuning_entry entries[] = { conv_entry(0, 16), conv_entry(1, 4) };
+    struct gdni_tuning_entry entries[] = { conv_entry(0, 16), conv_entry(1, 4) };
+    memcpy(entries[1].code, "0123456789abcdef", sizeof entries[1].code); /* of an older kernel: used, and told */
     write_table(r.file, GPU, 132, entries, 2);
     cr_assert_eq(gdn_tuning_load(r.host.ctx, r.file, 0, NULL, NULL, NULL), GDN_OK, "%s", gdn_last_error());
     gdn_plan *plan = plan_conv(r.host.ctx, 5000, 0); /* buckets 0 to 4 */
@@ -121,9 +122,9 @@ Test(tuning_api, a_plan_takes_what_was_measured_and_its_dump_says_so)
     char *dump = fake_dump(plan, GDN_DUMP_JSON);
     static const char *const said[] = {
         "{\"tokens\": 256, \"seqs\": 0, \"by\": \"exact\", \"gpu\": \"" GPU "\", \"measured_tokens\": 256, "
-        "\"measured_seqs\": 0}",
+        "\"measured_seqs\": 0, \"stale\": false}",
         "{\"tokens\": 2048, \"seqs\": 0, \"by\": \"bucket\", \"gpu\": \"" GPU "\", \"measured_tokens\": 1024, "
-        "\"measured_seqs\": 0}",
+        "\"measured_seqs\": 0, \"stale\": true}",
         "{\"tokens\": 16384, \"seqs\": 0, \"by\": \"heuristic\"}",
         "\"params_origin\": \"exact\"", "\"params_origin\": \"exact, bucket\"", "\"params_origin\": \"heuristic\"",
     };
