@@ -481,6 +481,51 @@ Test(fs_faults, a_file_system_that_keeps_its_own_modes_holds_a_cache)
     remove_folder(dir);
 }
 
+/* ---- what is damage, and what may be a good entry ---- */
+
+Test(fs_faults, what_the_disk_says_of_an_entry_tells_whether_it_goes)
+{
+    static const struct {
+        const char *call;
+        struct fs_fault fault;
+        const char *words; /* NULL: it is not there, which is no news */
+        bool goes;
+    } cases[] = {
+        { "read", { FS_ERROR, EIO, 1, FS_FOREVER }, "cannot be read: Input/output error", false },
+        { "read", { FS_ERROR, EPERM, 1, FS_FOREVER }, "cannot be read: Operation not permitted", false },
+        { "openat", { FS_ERROR, ESTALE, 1, FS_FOREVER }, NULL, false },
+        { "read", { FS_ZERO, 0, 1, FS_FOREVER }, "file cannot be read whole", true },
+    };
+    enum gdni_origin origin;
+    char *dir = make_folder(FULL), *path = store_only_entry(dir);
+    gdn_cache_report report = GDN_CACHE_REPORT_INIT;
+    gdn_ctx *reader = store_ctx(dir, 0, NULL, GDN_FAKE_NVRTC_PATH);
+    fs_only("read");
+    fs_arm((struct fs_fault){ FS_ERROR, ESTALE, 1, FS_FOREVER });
+    cr_expect_eq(gdn_cache_verify(reader, NULL, GDN_VERIFY_REMOVE, NULL, NULL, &report), GDN_OK, "%s", gdn_last_error());
+    fs_disarm();
+    cr_expect(report.entries == 0 && report.damaged == 0 && report.removed == 0, "what has gone on another host is no damage");
+    gdn_ctx_destroy(reader);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct store_log log = { 0 };
+        gdn_ctx *ctx = store_ctx(dir, GDN_CTX_NO_COMPILE, &log, GDN_FAKE_NVRTC_PATH);
+        fs_only(cases[i].call);
+        fs_arm(cases[i].fault);
+        cr_expect_eq(get(ctx, "wanted", false, &origin), GDN_E_NOT_CACHED, "case %zu", i);
+        fs_disarm();
+        fs_only(NULL);
+        cr_expect_str_eq(fs_struck(), cases[i].call, "case %zu", i);
+        cr_expect_eq(store_stats(ctx).corrupt, cases[i].goes, "case %zu", i);
+        cr_expect_eq(access(path, F_OK) != 0, cases[i].goes, "case %zu", i);
+        cr_expect_eq(log.count[GDN_LOG_WARN], cases[i].words != NULL, "case %zu: %s", i, log.last[GDN_LOG_WARN]);
+        cr_expect(strstr(log.last[GDN_LOG_WARN], cases[i].words ? cases[i].words : ""), "case %zu: %s", i,
+                  log.last[GDN_LOG_WARN]);
+        gdn_ctx_destroy(ctx);
+    }
+    free(path);
+    remove_folder(dir);
+}
+
 /* ---- kill -9 at every call ---- */
 
 /* What the killed left: no entry that is not whole, and none that was there before is lost. */
