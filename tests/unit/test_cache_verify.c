@@ -115,6 +115,12 @@ static gdn_cache_report verify(uint32_t flags, struct seen *seen)
               (unsigned long long)(r).entries, (unsigned long long)(r).bytes, (unsigned long long)(r).damaged,               \
               (unsigned long long)(r).removed, (unsigned long long)(r).removed_bytes, (unsigned long long)(r).temporaries)
 
+static void expect_only_from(int first)
+{
+    for (int i = 0; i < ENTRIES; ++i)
+        cr_assert_eq(access(paths[i], F_OK) == 0, i >= first, "entry %d, first to stay is %d", i, first);
+}
+
 /* ---- verify ---- */
 
 Test(cache_verify, of_a_good_directory_finds_nothing)
@@ -154,6 +160,34 @@ Test(cache_verify, names_what_is_wrong_and_leaves_it)
     for (size_t i = 0; i < sizeof words / sizeof words[0]; ++i)
         cr_assert(strstr(seen.problems, words[i]), "\"%s\" is not in:\n%s", words[i], seen.problems);
     cr_assert_eq(store_count_files(scratch), ENTRIES);
+}
+
+static void copy_to(const char *folder, const char *path)
+{
+    char copy[1400];
+    size_t size;
+    void *bytes = store_read(path, &size);
+    mkdir(folder, 0700);
+    snprintf(copy, sizeof copy, "%s%s", folder, strrchr(path, '/'));
+    store_write(copy, bytes, size);
+    free(bytes);
+}
+
+/* Each is as it was written, and no lookup would find it there. */
+Test(cache_verify, a_good_entry_in_anothers_folder_is_named_and_goes)
+{
+    char folder[64];
+    struct seen seen = { 0 };
+    const char *prefix = strrchr(paths[0], '/') + 1, *other = strncmp(prefix, "00", 2) == 0 ? "01" : "00";
+    cr_assert_eq(mkdir(store_path(scratch, "v2/sm_80"), 0700), 0);
+    snprintf(folder, sizeof folder, "v2/sm_80/%.2s", prefix);
+    copy_to(store_path(scratch, folder), paths[0]);
+    snprintf(folder, sizeof folder, "v2/sm_90a/%s", other);
+    copy_to(store_path(scratch, folder), paths[0]);
+    const gdn_cache_report report = verify(GDN_VERIFY_REMOVE, &seen);
+    EXPECT_REPORT(report, ENTRIES + 2, (ENTRIES + 2) * entry_bytes, 2, 2, 2 * entry_bytes, 0);
+    cr_assert_str_eq(seen.problems, "entry of another arch\nin the folder of other keys\n");
+    expect_only_from(0);
 }
 
 /* Whose it is and who may write to it are two things with two remedies. */
@@ -287,12 +321,6 @@ static gdn_cache_report prune(gdn_prune_options options, struct seen *seen)
 static gdn_prune_options nothing(void)
 {
     return (gdn_prune_options)GDN_PRUNE_OPTIONS_INIT;
-}
-
-static void expect_only_from(int first)
-{
-    for (int i = 0; i < ENTRIES; ++i)
-        cr_assert_eq(access(paths[i], F_OK) == 0, i >= first, "entry %d, first to stay is %d", i, first);
 }
 
 Test(cache_verify, prune_without_limits_removes_only_the_damaged)
