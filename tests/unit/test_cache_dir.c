@@ -214,6 +214,16 @@ Test(cache_dir, roots_directory_serves_everyone)
     EXPECT_DIR(scratch, &env, scratch);
 }
 
+Test(cache_dir, roots_directory_is_nobody_elses_default)
+{
+    if (geteuid() != 0) cr_skip_test("only root can make a directory of root");
+    const struct gdni_env env = { .xdg_cache_home = scratch };
+    chmod(scratch, 0755);
+    mkdir(store_path(scratch, "gdn-jit"), 0755);
+    cr_assert_eq(seteuid(65534), 0);
+    EXPECT_MEMORY(NULL, &env, 0, "user 0");
+}
+
 Test(cache_dir, a_link_to_a_directory_is_followed_and_what_it_leads_to_judged)
 {
     const struct gdni_env env = { .xdg_cache_home = scratch };
@@ -276,6 +286,13 @@ Test(cache_dir, folders_inside_a_shared_root_get_its_bits_whatever_the_umask)
     cr_assert_eq(mode_of(store_path(scratch, "v2")), 0775u);
     cr_assert_eq(mode_of(store_path(scratch, "v2/sm_90a/ab")), 0775u);
     gdni_cache_dir_close(&dir);
+    chmod(scratch, 0575); /* what the root's owner may not, the owner of what is made may */
+    dir = choose(scratch, &env, GDN_CTX_SHARED_CACHE);
+    cr_assert_eq(gdni_cache_dir_open(&dir, "sm_90a", "cdef", true, &folder), 0);
+    close(folder);
+    cr_assert_eq(mode_of(store_path(scratch, "v2/sm_90a/cd")), 0775u);
+    gdni_cache_dir_close(&dir);
+    chmod(scratch, 0700);
 }
 
 Test(cache_dir, a_link_in_place_of_a_folder_is_not_followed)
