@@ -137,6 +137,32 @@ Test(cache_sweep, a_context_that_publishes_much_checks_before_the_hour_is_over)
     store_cache_close(&s);
 }
 
+/* How many went when a context with these caps published one more, of this source. */
+static uint64_t evicted_by(const char *source, uint64_t configured, uint64_t variable)
+{
+    const struct gdni_env env = { .cache_max_bytes = variable };
+    struct gdni_unit unit = store_unit("sm_90a", source);
+    struct gdni_program *more = store_program(&unit);
+    struct gdni_counters counters = { 0 };
+    gdn_config cfg = GDN_CONFIG_INIT;
+    cfg.cache_dir = scratch;
+    cfg.cache_max_bytes = configured;
+    struct gdni_cache *cache = gdni_cache_create(&cfg, &env, NULL, &counters);
+    cr_assert_not_null(cache);
+    gdni_cache_publish(cache, more, TAG, false);
+    gdni_cache_destroy(cache);
+    gdni_program_release(more);
+    return counters.evicted;
+}
+
+Test(cache_sweep, the_cap_is_the_configs_else_the_variables_else_a_large_one)
+{
+    cr_assert_eq(evicted_by("k", 20 * entry_bytes, 5 * entry_bytes), 0u);
+    cr_assert_eq(evicted_by("l", 0, 0), 0u);
+    cr_assert_eq(evicted_by("m", 0, 12 * entry_bytes), 4u); /* of 13, 80 % of 12 hold nine */
+    cr_assert_eq(evicted_by("n", 5 * entry_bytes, 20 * entry_bytes), 6u);
+}
+
 Test(cache_sweep, temporary_files_go_after_an_hour)
 {
     const char *old = store_path(scratch, "v2/sm_90a/00/.gdnk-tmp-0123456789abcdef");
