@@ -108,7 +108,7 @@ static int arch_cc(const char *arch)
     for (; *p >= '0' && *p <= '9' && cc < 1000; ++p)
         cc = cc * 10 + (*p - '0');
     const bool ends = *p == '\0' || (*p >= 'a' && *p <= 'z' && p[1] == '\0');
-    return ends && p >= arch + 5 ? cc : 0;
+    return ends ? cc : 0;
 }
 
 const char *gdni_cubin_check(const void *cubin, size_t size, const char *arch)
