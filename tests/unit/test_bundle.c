@@ -25,20 +25,25 @@ static char cache[512], bundle[512];
 static gdn_ctx *ctx;
 static struct gdni_key key_a, key_b;
 
-/* Compiles by the fake NVRTC, and so with another compile time in each entry. */
-static void build(const char *dir, const char *source, const char *arch)
+/* Compiles by a fake NVRTC, and so with another compile time in each entry. */
+static void build_by(const char *nvrtc, const char *dir, const char *source, const char *arch)
 {
     struct gdni_unit unit = store_unit(arch, source);
     struct gdni_key key = store_key(&unit);
     struct gdni_program *program = NULL;
     enum gdni_origin origin;
-    fake_nvrtc_open(GDN_FAKE_NVRTC_PATH)->delay_ms += 3;
-    gdn_ctx *builder = store_ctx(dir, 0, NULL, GDN_FAKE_NVRTC_PATH);
+    fake_nvrtc_open(nvrtc)->delay_ms += 3;
+    gdn_ctx *builder = store_ctx(dir, 0, NULL, nvrtc);
     cr_assert_eq(gdni_programs_get(builder, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(origin, GDNI_FROM_COMPILER);
     gdni_program_release(program);
     gdn_ctx_destroy(builder);
     gdni_key_free(&key);
+}
+
+static void build(const char *dir, const char *source, const char *arch)
+{
+    build_by(GDN_FAKE_NVRTC_PATH, dir, source, arch);
 }
 
 static struct gdni_key key_of(const char *source)
@@ -219,6 +224,42 @@ Test(bundle, holds_the_keys_that_were_asked_for)
     cr_assert_eq(report.entries, 2u);
     cr_assert_eq(store_count_files(bundle), 3);
     cr_assert_eq(verify(bundle).entries, 2u);
+}
+
+/* Packs key_a alone by a context with this compiler; its entry is to be that compiler's. */
+static void expect_own(const char *nvrtc, const char *name, const char *compiler)
+{
+    gdn_cache_report report;
+    struct gdni_manifest manifest;
+    size_t size;
+    const char *const keys[] = { key_a.hex };
+    const char *dir = store_path(scratch, name);
+    gdn_ctx_destroy(ctx);
+    ctx = store_ctx(cache, 0, NULL, nvrtc);
+    cr_assert_eq(pack_into(dir, keys, 1, &report), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(report.entries, 1u);
+    char *text = store_read(store_path(dir, "manifest.json"), &size);
+    cr_assert_eq(gdni_manifest_parse("m", text, size, &manifest), GDN_OK, "%s", gdn_last_error());
+    cr_assert(strstr(manifest.entries[0].compiler, compiler), "%s", manifest.entries[0].compiler);
+    gdni_manifest_free(&manifest);
+    free(text);
+}
+
+Test(bundle, holds_of_two_compilers_entries_this_machines)
+{
+    build_by(GDN_FAKE_NVRTC_NEXT_PATH, cache, "a", "sm_90a");
+    expect_own(GDN_FAKE_NVRTC_PATH, "one", "nvrtc 13.0 ");
+    expect_own(GDN_FAKE_NVRTC_NEXT_PATH, "two", "nvrtc 13.1 ");
+}
+
+Test(bundle, what_a_publisher_has_under_way_is_no_entry_of_it)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/v2/sm_90a/%.2s/.gdnk-tmp-0123456789abcdef", cache, key_a.hex);
+    store_write(path, "half", 4);
+    const gdn_cache_report report = pack(bundle);
+    cr_assert(report.entries == 3 && report.damaged == 0, "%d entries, %d damaged", (int)report.entries, (int)report.damaged);
+    cr_assert_eq(store_count_files(bundle), 3 + 1);
 }
 
 Test(bundle, of_a_key_that_is_nowhere_is_none_at_all)
@@ -418,6 +459,30 @@ Test(bundle, with_a_good_entry_that_is_another_is_damaged)
     free(path);
 }
 
+Test(bundle, with_a_file_of_another_length_than_its_manifest_says_is_damaged)
+{
+    size_t size;
+    pack(bundle);
+    char *text = store_read(store_path(bundle, "manifest.json"), &size), *number = memmem(text, size, "\"bytes\": ", 9);
+    cr_assert_not_null(number);
+    number[9] = number[9] == '1' ? '2' : '1'; /* its sum is still right */
+    store_write(store_path(bundle, "manifest.json"), text, size);
+    free(text);
+    cr_assert_eq(verify(bundle).damaged, 1u);
+    cr_assert_str_eq(problems, "not as long as the manifest says\n");
+}
+
+Test(bundle, with_a_temporary_file_is_whole_and_has_it_counted)
+{
+    pack(bundle);
+    store_write(store_path(bundle, "v2/sm_90a/.gdnk-tmp-1"), "x", 1); /* where no entry would be */
+    cr_assert_eq(mkdir(store_path(bundle, "v2/sm_90a/00"), 0700), 0);
+    store_write(store_path(bundle, "v2/sm_90a/00/.gdnk-tmp-2"), "x", 1);
+    const gdn_cache_report report = verify(bundle);
+    cr_assert(report.entries == 3 && report.temporaries == 1 && !report.damaged && !report.missing && !report.unlisted, "%s",
+              problems);
+}
+
 Test(bundle, without_a_manifest_that_can_be_read_is_a_sentence)
 {
     gdn_cache_report report = GDN_CACHE_REPORT_INIT;
@@ -434,6 +499,10 @@ Test(bundle, without_a_manifest_that_can_be_read_is_a_sentence)
     store_write(manifest, newer, strlen(newer));
     cr_assert_eq(gdn_cache_verify(ctx, bundle, 0, NULL, NULL, &report), GDN_E_VERSION);
     EXPECT_SENTENCE("\"schema\" is 2");
+    static const char numbers[] = "{\"schema\": 1, \"contents\": [\"a line\", 7], \"entries\": []}";
+    store_write(manifest, numbers, strlen(numbers));
+    cr_assert_eq(gdn_cache_verify(ctx, bundle, 0, NULL, NULL, &report), GDN_E_IO);
+    EXPECT_SENTENCE("\"contents\" is 7");
     static const char unlike[] = "{\"schema\": 2, \"format\": \"other\"}";
     store_write(manifest, unlike, strlen(unlike));
     cr_assert_eq(gdn_cache_verify(ctx, bundle, 0, NULL, NULL, &report), GDN_E_VERSION);
