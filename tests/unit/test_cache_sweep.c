@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -137,6 +138,34 @@ Test(cache_sweep, a_context_that_publishes_much_checks_before_the_hour_is_over)
     store_cache_close(&s);
 }
 
+/* Stands in the place of libc's: an entry of this name cannot be moved. */
+static const char *stuck;
+int renameat(int from, const char *old, int to, const char *name)
+{
+    if (!stuck || strcmp(old, stuck) != 0) return (int)syscall(SYS_renameat2, from, old, to, name, 0u);
+    errno = EACCES;
+    return -1;
+}
+
+Test(cache_sweep, in_place_of_an_entry_that_cannot_be_removed_another_goes)
+{
+    stuck = strrchr(paths[0], '/') + 1;
+    const struct gdni_swept swept = sweep(5 * entry_bytes); /* room for four */
+    stuck = NULL;
+    cr_assert_eq(swept.removed, 6u);
+    cr_assert_eq(swept.total, 4 * entry_bytes);
+    cr_assert_eq(store_count_files(scratch), 4);
+    cr_assert_eq(access(paths[0], F_OK), 0);
+}
+
+Test(cache_sweep, a_folder_that_cannot_be_read_does_not_keep_the_others_full)
+{
+    mkdir(store_path(scratch, "v2/sm_80"), 0);
+    store_drop_root(scratch);
+    cr_assert_eq(sweep(5 * entry_bytes).removed, 6u);
+    expect_only_from(6);
+}
+
 /* How many went when a context with these caps published one more, of this source. */
 static uint64_t evicted_by(const char *source, uint64_t configured, uint64_t variable)
 {
@@ -194,6 +223,17 @@ Test(cache_sweep, temporary_files_from_before_the_clock_was_set_back_go_too)
     sweep(UINT64_MAX);
     cr_assert_neq(access(ahead, F_OK), 0);
     cr_assert_eq(access(little, F_OK), 0, "a host whose clock is a little ahead lost its file");
+    expect_only_from(0);
+}
+
+Test(cache_sweep, what_publishers_have_under_way_costs_no_entry)
+{
+    const char *young = store_path(scratch, "v2/sm_90a/00/.gdnk-tmp-0123456789abcdef");
+    mkdir(store_path(scratch, "v2/sm_90a/00"), 0700);
+    store_write(young, "x", 1);
+    cr_assert_eq(truncate(young, (off_t)(20 * entry_bytes)), 0);
+    const struct gdni_swept swept = sweep(ENTRIES * entry_bytes);
+    cr_assert(swept.removed == 0 && swept.total == ENTRIES * entry_bytes);
     expect_only_from(0);
 }
 
@@ -289,6 +329,8 @@ Test(cache_sweep, list_tells_every_entry_and_marks_the_damaged)
 {
     cr_assert_eq(truncate(paths[2], 10), 0);
     cr_assert_eq(rename(paths[3], paths[4]), 0); /* a good entry under another key's name is found by nobody */
+    mkdir(store_path(scratch, "v2/sm_90a/00"), 0700);
+    cr_assert_eq(mkdir(store_path(scratch, "v2/sm_90a/00/0123456789abcdef0123456789abcdef." TAG ".gdnk"), 0700), 0); /* none */
     gdn_ctx *ctx = store_ctx(scratch, 0, NULL, GDN_FAKE_NVRTC_PATH);
     struct seen seen = { 0 };
     cr_assert_eq(gdn_cache_list(ctx, see, &seen), GDN_OK, "%s", gdn_last_error());
