@@ -526,6 +526,33 @@ Test(fs_faults, what_the_disk_says_of_an_entry_tells_whether_it_goes)
     remove_folder(dir);
 }
 
+Test(fs_faults, nothing_that_could_not_be_synced_is_kept)
+{
+    struct store_log log = { 0 };
+    enum gdni_origin origin;
+    gdn_cache_report report = GDN_CACHE_REPORT_INIT;
+    char *dir = make_folder(FULL);
+    gdn_ctx *ctx = store_ctx(dir, 0, &log, GDN_FAKE_NVRTC_PATH);
+    for (int without = 0; without < 2; ++without) {
+        fs_without_tmpfile(without);
+        fs_only("fsync");
+        fs_arm((struct fs_fault){ FS_ERROR, EIO, 1, FS_FOREVER });
+        cr_expect_eq(get(ctx, without ? "named" : "unnamed", false, &origin), GDN_OK, "%s", gdni_error_text());
+        fs_disarm();
+        cr_expect_eq(store_stats(ctx).publish_failures, (uint64_t)without + 1);
+        cr_expect_eq(store_count_files(dir), 1, "a file is there that no disk may have");
+    }
+    fs_only("syncfs");
+    fs_arm((struct fs_fault){ FS_ERROR, EIO, 1, FS_FOREVER });
+    cr_expect_eq(pack(ctx, &report), GDN_E_IO);
+    cr_expect(strstr(gdn_last_error(), "what was packed cannot be written"), "%s", gdn_last_error());
+    fs_disarm();
+    fs_only(NULL);
+    cr_expect_neq(access(bundle_dir, F_OK), 0, "a bundle is there that no disk may have");
+    gdn_ctx_destroy(ctx);
+    remove_folder(dir);
+}
+
 /* ---- kill -9 at every call ---- */
 
 /* What the killed left: no entry that is not whole, and none that was there before is lost. */
