@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "codegen/key.h"
+#include "codegen/options.h"
 #include "specs.h"
 
 static struct gdni_key key_of(const struct gdni_spec *spec)
@@ -69,7 +70,7 @@ Test(key, everything_that_changes_code_changes_the_key)
 
 Test(key, prefill_conventions_that_are_code_change_the_key_and_those_that_are_addresses_do_not)
 {
-    enum { N = 14 };
+    enum { N = 15 };
     struct gdni_key keys[N];
     gdn_prefill_desc d[N];
     for (int i = 0; i < N; ++i) d[i] = test_prefill_desc();
@@ -82,7 +83,7 @@ Test(key, prefill_conventions_that_are_code_change_the_key_and_those_that_are_ad
     d[7].beta_type = GDN_F16;
     d[8].cu_seqlens_type = GDN_INDEX_I64;
     d[9].slot_type = GDN_INDEX_I64;
-    for (int i = 0; i < 4; ++i) d[10 + i].flags = 1u << i;
+    for (int i = 0; i < 5; ++i) d[10 + i].flags = 1u << i;
     for (int i = 0; i < N; ++i) keys[i] = prefill_key(d[i], "sm_90a");
     for (int i = 0; i < N; ++i)
         for (int j = i + 1; j < N; ++j) cr_expect_str_neq(keys[i].text, keys[j].text, "%d %d", i, j);
@@ -94,17 +95,48 @@ Test(key, prefill_conventions_that_are_code_change_the_key_and_those_that_are_ad
 
 Test(key, conv_features_change_the_key)
 {
-    struct gdni_key keys[6];
-    gdn_conv1d_desc d[6];
-    for (int i = 0; i < 6; ++i) d[i] = test_conv1d_desc();
-    d[1].flags = 0;
-    d[2].flags = GDN_CONV_SILU | GDN_CONV_BIAS;
+    enum { FLAGS = 10, N = 15 + FLAGS };
+    struct gdni_key keys[N];
+    gdn_conv1d_desc d[N];
+    for (int i = 0; i < N; ++i) {
+        d[i] = test_conv1d_desc();
+        d[i].num_gate_heads = 32;
+        d[i].flags = GDN_CONV_SILU | GDN_CONV_L2_NORM;
+    }
+    d[1].io_type = GDN_F16;
+    d[2].state_type = GDN_F32;
     d[3].width = 3;
     d[4].x_alignment = 8;
     d[5].state_layout = GDN_CONV_STATE_WC;
-    for (int i = 0; i < 6; ++i) keys[i] = conv_key(d[i], "sm_90a", 3);
-    for (int i = 0; i < 6; ++i)
-        for (int j = i + 1; j < 6; ++j) cr_expect_str_neq(keys[i].text, keys[j].text, "%d %d", i, j);
+    d[6].state_layout = GDN_CONV_STATE_CW_STRIDED;
+    d[7].x_layout = GDN_CONV_X_INTERLEAVED;
+    d[8].num_gate_heads = 0;
+    d[9].gate_type = GDN_F16;
+    d[10].a_log_type = GDN_BF16;
+    d[11].dt_bias_type = GDN_BF16;
+    d[12].cu_seqlens_type = GDN_INDEX_I64;
+    d[13].slot_type = GDN_INDEX_I64;
+    d[14].head_dim_qk = 64;
+    for (int i = 0; i < FLAGS; ++i) d[15 + i].flags ^= 1u << i;
+    for (int i = 0; i < N; ++i) keys[i] = conv_key(d[i], "sm_90a", 3);
+    for (int i = 0; i < N; ++i)
+        for (int j = i + 1; j < N; ++j) cr_expect_str_neq(keys[i].text, keys[j].text, "%d %d", i, j);
+}
+
+/* NVRTC refuses to compile with an option that it does not know. */
+Test(key, a_compiler_is_given_no_option_that_it_does_not_know)
+{
+    static const char *const since_12_9[] = { "--frandom-seed=gdn", "--no-cache" };
+    const struct gdni_arch *arch = NULL;
+    cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
+    for (size_t k = 0; k < sizeof since_12_9 / sizeof since_12_9[0]; ++k)
+        for (int version = 1208; version <= 1209; ++version) {
+            struct gdni_options options;
+            int given = 0;
+            gdni_options_build(&options, arch, version);
+            for (int i = 0; i < options.count; ++i) given += strcmp(options.text[i], since_12_9[k]) == 0;
+            cr_expect_eq(given, version - 1208, "%s to NVRTC %d", since_12_9[k], version);
+        }
 }
 
 Test(key, a_changed_template_changes_the_key)
@@ -118,14 +150,28 @@ Test(key, a_changed_template_changes_the_key)
     unit.main_text = "other";
     cr_assert_eq(gdni_key_build(&after, &unit), GDN_OK);
     cr_expect_str_neq(before.text, after.text);
+    for (int i = 0; i < unit.num_files; ++i) {
+        const struct gdni_unit_file was = unit.files[i];
+        struct gdni_key with_text, with_name;
+        unit.files[i].text = "other";
+        cr_assert_eq(gdni_key_build(&with_text, &unit), GDN_OK);
+        unit.files[i] = was;
+        unit.files[i].name = "other.cuh";
+        cr_assert_eq(gdni_key_build(&with_name, &unit), GDN_OK);
+        unit.files[i] = was;
+        cr_expect_str_neq(with_text.text, after.text, "%s", was.name);
+        cr_expect_str_neq(with_name.text, after.text, "%s", was.name);
+        gdni_key_free(&with_text);
+        gdni_key_free(&with_name);
+    }
     gdni_unit_free(&unit);
 }
 
 Test(key, text_names_what_a_person_asks_for_and_no_path)
 {
     const struct gdni_key key = prefill_key(test_prefill_desc(), "sm_90a");
-    static const char *const wanted[] = { "gdn-jit key v1\n", "arch sm_90a\n", "entry gdn_prefill_hopper\n", "int DK = 128;",
-                                          "file gdn_prefill_hopper.cu " };
+    static const char *const wanted[] = { "gdn-jit key v1\nabi 1\n", "arch sm_90a\noptions " GDNI_OPTIONS_ID,
+                                          "entry gdn_prefill_hopper\n", "int DK = 128;", "file gdn_prefill_hopper.cu " };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i)
         cr_expect_not_null(strstr(key.text, wanted[i]), "%s is not in\n%s", wanted[i], key.text);
     cr_expect_null(strchr(key.text, '/'), "a path in\n%s", key.text);
