@@ -12,6 +12,7 @@ endfunction()
 function(gdn_test_program name)
     add_executable(${name} ${ARGN})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_include_directories(${name} SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR})
     target_link_libraries(${name} PRIVATE gdn_support)
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:C>:${GDN_C_WARNINGS}>
                                            $<$<COMPILE_LANGUAGE:CXX>:${GDN_WARNINGS}>)
