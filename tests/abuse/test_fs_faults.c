@@ -481,6 +481,22 @@ Test(fs_faults, a_file_system_that_keeps_its_own_modes_holds_a_cache)
     remove_folder(dir);
 }
 
+/* A file system that is read-only, or somebody else's, may say so of a folder that is there. */
+Test(fs_faults, a_parent_that_may_not_be_made_may_be_there)
+{
+    static const int refusals[] = { EACCES, EROFS, EPERM };
+    char *dir = make_folder(EMPTY), path[700];
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; ++i) {
+        snprintf(path, sizeof path, "%s/%zu", dir, i);
+        fs_arm((struct fs_fault){ FS_ERROR, refusals[i], 1, 1 });
+        const int err = gdni_fs_make_path(path, 0700);
+        fs_disarm();
+        cr_expect_str_eq(fs_struck(), "mkdir");
+        cr_expect(err == 0 && access(path, F_OK) == 0, "%s: %s", strerror(refusals[i]), strerror(err));
+    }
+    remove_folder(dir);
+}
+
 /* ---- what is damage, and what may be a good entry ---- */
 
 Test(fs_faults, what_the_disk_says_of_an_entry_tells_whether_it_goes)
@@ -528,19 +544,25 @@ Test(fs_faults, what_the_disk_says_of_an_entry_tells_whether_it_goes)
 
 Test(fs_faults, nothing_that_could_not_be_synced_is_kept)
 {
+    static const struct {
+        const char *call; /* close: NFS says there that the disk is full */
+        bool no_tmpfile;
+    } cases[] = { { "fsync", false }, { "fsync", true }, { "close", true } };
     struct store_log log = { 0 };
     enum gdni_origin origin;
     gdn_cache_report report = GDN_CACHE_REPORT_INIT;
     char *dir = make_folder(FULL);
     gdn_ctx *ctx = store_ctx(dir, 0, &log, GDN_FAKE_NVRTC_PATH);
-    for (int without = 0; without < 2; ++without) {
-        fs_without_tmpfile(without);
-        fs_only("fsync");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        char source[16];
+        snprintf(source, sizeof source, "source %zu", i);
+        fs_without_tmpfile(cases[i].no_tmpfile);
+        fs_only(cases[i].call);
         fs_arm((struct fs_fault){ FS_ERROR, EIO, 1, FS_FOREVER });
-        cr_expect_eq(get(ctx, without ? "named" : "unnamed", false, &origin), GDN_OK, "%s", gdni_error_text());
+        cr_expect_eq(get(ctx, source, false, &origin), GDN_OK, "%s", gdni_error_text());
         fs_disarm();
-        cr_expect_eq(store_stats(ctx).publish_failures, (uint64_t)without + 1);
-        cr_expect_eq(store_count_files(dir), 1, "a file is there that no disk may have");
+        cr_expect_eq(store_stats(ctx).publish_failures, i + 1, "case %zu", i);
+        cr_expect_eq(store_count_files(dir), 1, "case %zu: a file is there that no disk may have", i);
     }
     fs_only("syncfs");
     fs_arm((struct fs_fault){ FS_ERROR, EIO, 1, FS_FOREVER });
