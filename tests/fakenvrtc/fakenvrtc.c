@@ -3,6 +3,8 @@
  */
 #include "fakenvrtc/fakenvrtc.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +34,7 @@ struct gdni_nvrtcprog_opaque {
     char kernel[64];  /* "": no section table */
     unsigned cc;
     int result;
-    char log[1024];
+    char log[16384];
 };
 
 #define X(name, arguments) gdni_nvrtcresult name arguments;
@@ -97,15 +99,34 @@ static void sleep_ms(int ms)
 /* With a time that is another one each time, as ptxas does. */
 static void write_log(gdni_nvrtcprog program)
 {
+    int len = 0;
+    for (int i = 0; program->result && i < controls.noise && len < (int)sizeof program->log / 2; ++i)
+        len += snprintf(program->log + len, sizeof program->log / 2, "tiny.cu(1): warning: one of many, number %d\n", i);
     if (program->result)
-        snprintf(program->log, sizeof program->log, "tiny.cu(1): error: the fake was told to fail\n");
+        snprintf(program->log + len, sizeof program->log / 2, "tiny.cu(1): error: the fake was told to fail\n");
     else
         snprintf(program->log, sizeof program->log, FAKE_NVRTC_LOG "ptxas info    : Compile time = %d.125 ms\n",
                  (int)controls.compiles);
 }
 
+static void note_thread(void)
+{
+    pthread_attr_t attr;
+    size_t bytes = 0;
+    sigset_t blocked;
+    if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+        pthread_attr_getstacksize(&attr, &bytes);
+        pthread_attr_destroy(&attr);
+    }
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    controls.stack_kib = (int)(bytes / 1024);
+    controls.takes_term = !sigismember(&blocked, SIGTERM);
+    controls.takes_fault = !sigismember(&blocked, SIGSEGV);
+}
+
 gdni_nvrtcresult nvrtcCompileProgram(gdni_nvrtcprog program, int num_options, const char *const *options)
 {
+    note_thread();
     ++controls.compiles;
     const int running = ++controls.running;
     int most = controls.most_running;

@@ -20,6 +20,9 @@ struct fake_nvrtc {
     atomic_int fail_log, fail_cubin; /* results of nvrtcGetProgramLog and nvrtcGetCUBIN */
     atomic_int compiles;     /* that were asked for */
     atomic_int running, most_running;
+    atomic_int noise;        /* lines of a failed compile's log before the error */
+    atomic_int stack_kib;    /* of the thread of the last compile, as are the next two */
+    atomic_int takes_term, takes_fault; /* whether SIGTERM and SIGSEGV may be delivered to it */
     atomic_int programs; /* created and not destroyed */
 };
 

@@ -128,6 +128,10 @@ Test(compile, the_compilers_words_reach_the_callers_sentence)
     EXPECT_SENTENCE("tiny for sm_90a");
     EXPECT_SENTENCE("NVRTC_ERROR_COMPILATION");
     cr_assert_null(compiled.cubin);
+    fake->noise = 150; /* of a long log its end: there the error is */
+    cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_E_COMPILE);
+    EXPECT_SENTENCE("number 149\ntiny.cu(1): error: the fake was told to fail");
+    EXPECT_SENTENCE("tiny for sm_90a");
     cr_assert_eq(gdni_compile_ptx(nvrtc, &unit, &ptx), GDN_E_COMPILE);
     fake->result = 0;
     fake->fail_cubin = 9;
@@ -139,6 +143,25 @@ Test(compile, the_compilers_words_reach_the_callers_sentence)
     cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_E_COMPILE);
     EXPECT_SENTENCE("nvrtcGetProgramLog");
     cr_assert_eq(fake->programs, 0, "%d programs left", fake->programs);
+    gdni_nvrtc_destroy(nvrtc);
+}
+
+/* The stack that NVRTC needs; and handlers of the embedder's run in his own threads, but for faults of this one. */
+Test(compile, its_thread_has_room_and_takes_no_signals_but_of_its_own_faults)
+{
+    const struct fake_nvrtc *fake = fake_nvrtc_open(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    const struct gdni_unit unit = store_unit("sm_90a", "x");
+    struct gdni_compiled compiled;
+    sigset_t faults;
+    sigemptyset(&faults);
+    sigaddset(&faults, SIGSEGV);
+    pthread_sigmask(SIG_BLOCK, &faults, NULL); /* whatever the caller's thread does */
+    cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_OK, "%s", gdni_error_text());
+    cr_expect_geq((int)fake->stack_kib, 16 << 10);
+    cr_expect_eq((int)fake->takes_term, 0);
+    cr_expect_eq((int)fake->takes_fault, 1);
+    gdni_compiled_free(&compiled);
     gdni_nvrtc_destroy(nvrtc);
 }
 
