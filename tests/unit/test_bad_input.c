@@ -274,11 +274,15 @@ Test(bad_input, members_of_prefill_args)
         { M(g_strides.batch), 1, GDN_E_INVALID, { "g_strides.batch is 1", "cu_seqlens is given" } },
         { M(g_strides.token), -1, GDN_E_INVALID, { "g_strides.token is -1" } },
         { M(beta_strides.head), -8, GDN_E_INVALID, { "beta_strides.head is -8" } },
+        { M(k_strides.head), 1LL << 47, GDN_E_INVALID, { "k_strides.head is 140737488355328", "2^47" } },
         { M(initial_slot_stride), 131071, GDN_E_INVALID, { "initial_slot_stride is 131071", "131072 of a state" } },
+        { M(initial_slot_stride), 1LL << 47, GDN_E_INVALID, { "initial_slot_stride is 140737488355328", "2^47" } },
         { M(final_slot_stride), 131074, GDN_E_INVALID, { "final_slot_stride is 131074", "multiple of 4" } },
         { M(final_slot_stride), -4, GDN_E_INVALID, { "final_slot_stride is -4" } },
         { M(slot_in_stride), -1, GDN_E_INVALID, { "slot_in_stride is -1" } },
+        { M(slot_in_stride), 1LL << 31, GDN_E_INVALID, { "slot_in_stride is 2147483648" } },
         { M(slot_out_stride), 1LL << 31, GDN_E_INVALID, { "slot_out_stride is 2147483648" } },
+        { M(o), 0x70000, GDN_E_INVALID, { "o is 0x70000, as initial_state is" } },
         { M(o), 0x10000, GDN_E_INVALID, { "o is 0x10000, as q is", "of its own" } },
         { M(o), 0x30000, GDN_E_INVALID, { "o is 0x30000, as v is" } },
         { M(o), 0x80000, GDN_E_INVALID, { "o is 0x80000, as final_state is" } },
@@ -356,6 +360,13 @@ Test(bad_input, prefill_args_that_contradict_each_other)
     a.cu_seqlens = 0;
     a.v_strides.token = 1LL << 43; /* of 32 rows a batch stride is made */
     EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "v_strides.token is 8796093022208", "32 rows", "2^47");
+    a = fake_prefill_args();
+    a.scale = -0.5f;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "has_scale is 0", "set has_scale to 1");
+    a = fake_prefill_args();
+    a.num_tokens = a.num_seqs = 0;
+    a.o = a.final_state = a.q; /* of no row nobody writes anything */
+    cr_expect_eq(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
     desc.slot_type = desc.cu_seqlens_type = GDN_INDEX_I64;
     a = fake_prefill_args();
     a.cu_seqlens = 0x90004;
@@ -381,6 +392,7 @@ Test(bad_input, members_of_conv_args)
         { M(q), 0x10000, GDN_E_INVALID, { "q is 0x10000, as x is", "of its own" } },
         { M(k), 0x40000, GDN_E_INVALID, { "q is 0x40000, as k is" } },
         { M(v), 0x70000, GDN_E_INVALID, { "v is 0x70000, as state is" } },
+        { M(weight), 0x70000, GDN_E_INVALID, { "state is 0x70000, as weight is" } },
         { M(cu_seqlens), 0x60000, GDN_E_INVALID, { "v is 0x60000, as cu_seqlens is" } },
         { M(slot_in), 0x50000, GDN_E_INVALID, { "k is 0x50000, as slot_in is" } },
         { M(has_initial_state), 0x40000, GDN_E_INVALID, { "q is 0x40000, as has_initial_state is" } },
@@ -502,6 +514,8 @@ Test(bad_input, strides_of_what_a_conv_call_does_not_have)
     a.has_initial_state = 0;
     a.state_channel_stride = INT64_MAX / 2;
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "state_channel_stride is 4611686018427387903", "65535");
+    a.state_channel_stride = 65536;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "state_channel_stride is 65536", "65535");
     desc = fake_conv1d_desc();
     desc.num_k_heads = 0;
     a = fake_conv1d_args();
@@ -531,6 +545,30 @@ Test(bad_input, strides_of_what_a_conv_call_does_not_have)
     cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "packed groups: %s", gdn_last_error());
     a.b_stride = -1;
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "b_stride is -1");
+}
+
+Test(bad_input, rows_of_groups_that_would_overlap)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    gdn_conv1d_args a = fake_conv1d_args();
+    desc.x_layout = GDN_CONV_X_INTERLEAVED; /* two groups, 768 apart, whose first 512 are read */
+    a.x_stride = 1272;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "x_stride is 1272", "1280 channels of a row of groups");
+    a.x_stride = 1280;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "%s", gdn_last_error());
+    a.x_group_stride = 504;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "x_group_stride is 504", "512 channels of a group");
+}
+
+Test(bad_input, a_conv_call_that_only_makes_padding_zeros_needs_where)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    gdn_conv1d_args a = fake_conv1d_args();
+    a.num_seqs = 0;
+    a.q = 0;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "nothing is written: %s", gdn_last_error());
+    desc.flags |= GDN_CONV_ZERO_PADDING;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "q is null");
 }
 
 /* ---- Targets ---- */
@@ -679,6 +717,8 @@ Test(bad_input, loading_where_a_plan_does_not_belong)
     EXPECT(gdn_plan_load(plan, 0), GDN_E_INVALID, "9.0", "sm_80", "gdn_target_from_device()");
     EXPECT(gdn_plan_load(plan, 1), GDN_E_NO_DEVICE, "device is 1");
     EXPECT(gdn_plan_load(plan, -1), GDN_E_NO_DEVICE, "device is -1");
+    host.cuda->device(0)->major = 8, host.cuda->device(0)->minor = 6; /* its kin, which has less shared memory */
+    EXPECT(gdn_plan_load(plan, 0), GDN_E_INVALID, "8.6", "sm_80");
     EXPECT(gdn_plan_load(NULL, 0), GDN_E_INVALID, "plan is null");
     gdn_plan_destroy(plan);
 }

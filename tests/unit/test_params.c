@@ -693,6 +693,13 @@ Test(grid, covers_every_head_sequence_and_value_block_and_refuses_what_cuda_refu
     cr_assert_eq(gdni_spec_grid(&spec, &p, 1000, 5, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 5u * 32 * 2);
     cr_expect_eq(grid[1] * grid[2], 1u);
+    struct gdni_spec padded = hopper;
+    padded.zero_padding = 1;
+    cr_assert_eq(gdni_spec_grid(&padded, &p, 1000, 1, 132, grid), GDN_OK);
+    cr_expect_eq(grid[0], 132u, "Hopper: all SMs make rows of padding zeros");
+    /* A persistent CTA looks one grid beyond its last item: 2^31 - 1 - 132 of 64 a sequence. */
+    cr_expect_eq(gdni_spec_grid(&spec, &p, 1, 33554429, 132, grid), GDN_OK, "%s", gdni_error_text());
+    cr_expect_eq(gdni_spec_grid(&spec, &p, 1, 33554430, 132, grid), GDN_E_INVALID);
     cr_expect_eq(gdni_spec_grid(&spec, &p, 1, (int64_t)1 << 30, 132, grid), GDN_E_INVALID);
     cr_expect(strstr(gdni_error_text(), "num_seqs"), "%s", gdni_error_text());
 }
