@@ -148,7 +148,8 @@ Test(execute, a_uniform_batch_gets_its_length_from_the_host)
 {
     gdn_prefill_args a = fake_prefill_args();
     a.cu_seqlens = 0;
-    cr_expect_eq(run_prefill(&a).uniform_len, 32);
+    const struct gdni_prefill_params p = run_prefill(&a);
+    cr_expect(p.uniform_len == 32 && p.num_tokens == 96 && p.num_seqs == 3);
     gdn_conv1d_args c = fake_conv1d_args();
     c.cu_seqlens = 0;
     cr_expect_eq(run_conv(&c).uniform_len, 32);

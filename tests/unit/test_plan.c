@@ -53,6 +53,25 @@ Test(plan, every_bucket_within_the_bound_has_a_variant_and_none_beyond)
     fake_host_close(&host);
 }
 
+Test(plan, as_many_sequences_as_a_call_may_have_are_few_and_more_are_none)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    const gdn_target target = fake_h200(host.ctx);
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_plan *plan = NULL;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 7; /* one sequence and two have a kernel of two kinds of CTAs */
+    desc.max_tokens = 1024;
+    for (int seqs = 1; seqs <= 2; ++seqs) {
+        desc.max_seqs = seqs;
+        cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+        cr_expect_geq(gdni_plan_variant_of_few(plan, 1024, seqs), 0, "%d", seqs);
+        cr_expect_eq(gdni_plan_variant_of_few(plan, 1024, 2 * seqs), -1, "%d", seqs);
+        gdn_plan_destroy(plan);
+    }
+    fake_host_close(&host);
+}
+
 Test(plan, buckets_with_equal_specs_share_a_variant)
 {
     struct fake_host host;
@@ -157,6 +176,45 @@ Test(plan, shared_memory_is_opted_into_where_a_kernel_needs_it)
     fake_host_close(&host);
 }
 
+/* Between what every kernel may have and twice of it too. */
+Test(plan, shared_memory_is_opted_into_from_the_first_byte_on)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, NULL, 0);
+    const gdn_target target = fake_h200(host.ctx);
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    desc.io_type = GDN_F32;
+    gdn_plan *plan = NULL;
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    int most = 0, above = 0;
+    for (int i = 0; i < plan->num_variants; ++i) {
+        const int bytes = plan->specs[i].smem_bytes;
+        above += bytes > 48 * 1024;
+        if (bytes > most) most = bytes;
+    }
+    cr_assert(above > 0 && most < 96 * 1024, "%d bytes", most);
+    cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->calls("cuKernelSetAttribute"), above);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+}
+
+Test(plan, what_cannot_be_given_back_is_a_warning_unless_the_process_ends)
+{
+    enum { DEINITIALIZED = 4, LAUNCH_FAILED = 719 };
+    static const int results[] = { DEINITIALIZED, LAUNCH_FAILED };
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; ++i) {
+        struct fake_host host;
+        fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+        gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+        cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+        host.cuda->fail("cuLibraryUnload", 0, results[i]);
+        gdn_plan_destroy(plan);
+        cr_expect_eq(host.warnings, results[i] != DEINITIALIZED, "%d: %s", results[i], host.warning);
+        fake_host_close(&host);
+    }
+}
+
 /* ---- Cubins that the driver refuses ---- */
 
 Test(plan, a_cached_cubin_that_the_driver_refuses_is_built_again_once)
@@ -180,6 +238,24 @@ Test(plan, a_cached_cubin_that_the_driver_refuses_is_built_again_once)
     cr_expect(fake_balanced(host.cuda));
     fake_host_close(&host);
     fake_remove_dir(dir);
+}
+
+Test(plan, whatever_the_driver_says_of_an_image_has_it_built_again)
+{
+    static const int results[] = { 200, 209, 218, 300, 500 }; /* invalid, for another GPU, no PTX, no source, no such name */
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; ++i) {
+        char dir[64];
+        struct fake_host host;
+        fake_warm(dir, GDN_FAKE_CUDA_PATH);
+        fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, 0);
+        gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+        host.cuda->fail("cuLibraryLoadData", 1, results[i]);
+        cr_expect_eq(gdn_plan_load(plan, 0), GDN_OK, "%d: %s", results[i], gdn_last_error());
+        cr_expect_eq(fake_compiles(host.ctx), 1, "%d", results[i]);
+        gdn_plan_destroy(plan);
+        fake_host_close(&host);
+        fake_remove_dir(dir);
+    }
 }
 
 Test(plan, a_refusal_that_only_the_kernel_lookup_shows_counts_as_well)
@@ -235,6 +311,7 @@ Test(plan, a_driver_older_than_the_compiler_is_named_with_the_cure)
         const bool cured = fake_error_says("NVRTC 13 made and a driver of CUDA 12 does not load") &&
                            fake_error_says("libnvrtc.so.12");
         cr_expect_eq(cured, version < 13000, "%s", gdn_last_error());
+        cr_expect_eq(fake_error_says("does not load"), cured, "%s", gdn_last_error());
         cr_expect(fake_error_says("conv1d_qkv for sm_90a"), "%s", gdn_last_error());
         gdn_plan_destroy(plan);
         fake_host_close(&host);
