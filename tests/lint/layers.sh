@@ -129,8 +129,8 @@ only() {
     done < <(cd "$room/text" && files src | search -E "(^|[^A-Za-z0-9_.>])($1)[ ]*\(")
 }
 
-only 'getenv|secure_getenv|setenv|putenv' 'src/(runtime|cli)/env\.c' \
-    'the environment is read in src/runtime/env.c (in the tool: src/cli/env.c)'
+only 'secure_getenv' 'src/(runtime|cli)/env\.c' 'the environment is read in src/runtime/env.c (in the tool: src/cli/env.c)'
+only 'getenv|setenv|putenv' none 'the environment is read by secure_getenv(), which tells a program with raised privileges nothing'
 only 'malloc|calloc|realloc|reallocarray|free|aligned_alloc|posix_memalign|strdup|strndup|asprintf|vasprintf' \
     'src/(base|cli)/mem\.c' 'allocate through src/base/mem.h (in the tool: src/cli/mem.c)'
 only 'cJSON_[A-Za-z]+' 'src/(json/.*|base/json\.c|cli/.*)' 'JSON is read through src/base/json.h (in the tool: src/cli/json.h)'

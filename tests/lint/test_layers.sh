@@ -20,7 +20,7 @@ file src/codegen/spec.c '#include <stdio.h>' '#include "base/error.h"' '#include
     '/* malloc(1), getenv("X") and printf() in a comment' ' * are words. */' \
     'const char *rows[] = { "gdn_hopper_shared.cuh", "gdn_hopper_items.cuh", "gdn_hopper_links.cuh", "gdn_hopper_state.cuh" };' \
     'const char *words = "abort(), free(), /* dlopen() */";' 'int x = s->free(1); // exit(1)'
-file src/runtime/env.c '#include <stdlib.h>' 'const char *home = getenv("HOME");'
+file src/runtime/env.c '#include <stdlib.h>' 'const char *home = secure_getenv("HOME");'
 file src/runtime/driver.c '#include <dlfcn.h>' '#include "codegen/unit.h"' 'void *cuda = dlopen("libcuda.so.1", 2);'
 file src/reference/prefill.c '#include <math.h>' '#include "base/half.h"' '#include "codegen/problem.h"'
 file src/text/printable.c '#include "text/printable.h"'
@@ -82,7 +82,8 @@ refuses templates/include/gdn_hopper_state.cuh 'is not to know of gdn_hopper_ite
 refuses templates/include/gdn_tile.cuh 'may not include "cute/tensor.hpp"' '#include "cute/tensor.hpp"'
 refuses src/runtime/driver.c 'CUDA, CCCL and CUTLASS' '#include <cuda.h>'
 refuses tests/gpu/test_host.c 'CUDA, CCCL and CUTLASS' '#include "cuda_runtime.h"'
-refuses src/runtime/driver.c 'environment is read' 'const char *x = secure_getenv("X");'
+refuses src/runtime/driver.c 'environment is read in' 'const char *x = secure_getenv("X");'
+refuses src/runtime/env.c 'read by secure_getenv' 'const char *x = getenv("X");'
 refuses src/codegen/spec.c 'src/base/mem.h' 'void *p = calloc(1, 2);'
 refuses src/runtime/plan.c 'src/base/mem.h' '/* */ int f(void) { free(p); return 0; }'
 refuses src/runtime/plan.c 'driver.c and nvrtc.c' 'void *p = dlopen(path, 2);'
