@@ -988,7 +988,8 @@ gdni_curesult cuGetProcAddress_v2(const char *symbol, void **function, int versi
 {
     *function = NULL;
     *status = 1;
-    if (version < 12000 || version > 13000 || flags > 2) return INVALID_VALUE;
+    enum { LEGACY_STREAM = 1 }; /* for NULL as the runtime has it, unless a program is compiled to have another */
+    if (version < 12000 || version > 13000 || flags != LEGACY_STREAM) return INVALID_VALUE;
     if (strcmp(symbol, fake.hidden) == 0) return OK;
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; ++i)
         if (strcmp(symbols[i].name, symbol) == 0) {

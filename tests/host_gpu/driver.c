@@ -119,7 +119,7 @@ EXPORTED gdni_curesult cuGetProcAddress_v2(const char *symbol, void **function, 
     {                                                                                                                  \
         gdni_curesult(*call) parameters = NULL;                                                                        \
         int status;                                                                                                    \
-        (void)cuGetProcAddress_v2(name, (void **)(void *)&call, 12080, 0, &status);                                    \
+        (void)cuGetProcAddress_v2(name, (void **)(void *)&call, 12080, 1, &status);                                    \
         return call arguments;                                                                                         \
     }
 #define ANSWERED(symbol, parameters, ...)                                                                              \

@@ -2,6 +2,7 @@
  * test_driver.c - opening libcuda: once, at first use, and with a sentence that helps when it fails.
  */
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +26,18 @@ Test(driver, nothing_is_opened_before_the_first_use)
     cr_assert_eq(gdni_driver_get(driver, &cuda), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(fake->calls("cuInit"), 1);
     gdni_driver_destroy(driver);
+}
+
+/* A driver that was initialised has threads and handlers of its own. */
+Test(driver, what_was_initialised_stays_mapped)
+{
+    struct gdni_driver *driver;
+    fake_open(GDN_FAKE_CUDA_PATH);
+    void *tests = dlopen(GDN_FAKE_CUDA_PATH, RTLD_LAZY | RTLD_NOLOAD);
+    cr_assert_eq(open_at(GDN_FAKE_CUDA_PATH, &driver), GDN_OK, "%s", gdn_last_error());
+    cr_assert(dlclose(tests) == 0 && dlclose(tests) == 0); /* what this test opened: by fake_open(), and here */
+    gdni_driver_destroy(driver);
+    cr_expect_not_null(dlopen(GDN_FAKE_CUDA_PATH, RTLD_LAZY | RTLD_NOLOAD));
 }
 
 Test(driver, a_missing_library_names_the_path_and_the_remedy)

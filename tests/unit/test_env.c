@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "runtime/env.h"
 #include "runtime/log.h"
+#include "runtime/nvrtc.h"
 #include "support/fake_host.h"
 #include "support/store.h"
 
@@ -173,6 +174,24 @@ Test(env, running_out_of_memory_leaves_nothing_behind, .init = clear)
     cr_assert_null(env.tuning_path);
     }
     cr_assert(fake_no_leaks());
+}
+
+Test(env, the_compiler_that_the_config_names_goes_before_the_environments, .init = clear)
+{
+    const struct gdni_nvrtc_api *api = NULL;
+    gdn_config cfg = GDN_CONFIG_INIT;
+    gdn_ctx *ctx = NULL;
+    setenv("GDN_JIT_NVRTC", "/nonexistent/libnvrtc.so", 1);
+    cfg.cache_dir = "";
+    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK);
+    cr_expect_eq(gdni_nvrtc_get(ctx->nvrtc, &api), GDN_OK, "%s", gdn_last_error());
+    gdn_ctx_destroy(ctx);
+    cfg.nvrtc_path = NULL;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK);
+    cr_expect_eq(gdni_nvrtc_get(ctx->nvrtc, &api), GDN_E_NO_NVRTC);
+    cr_expect(strstr(gdn_last_error(), "/nonexistent/libnvrtc.so"), "%s", gdn_last_error());
+    gdn_ctx_destroy(ctx);
 }
 
 Test(env, a_context_without_environment_reads_none, .init = clear)
