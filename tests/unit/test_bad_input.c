@@ -98,6 +98,7 @@ Test(bad_input, members_of_a_prefill_desc)
         { M(num_q_heads), 3, GDN_E_INVALID, { "num_q_heads", "3, 4, 8", "divide" } },
         { M(num_k_heads), 5, GDN_E_INVALID, { "4, 5, 8", "divide" } },
         { M(num_v_heads), 6, GDN_E_INVALID, { "4, 4, 6", "divide" } },
+        { M(num_v_heads), 3, GDN_E_INVALID, { "4, 4, 3", "divide" } },
         { M(num_q_heads), 0, GDN_E_INVALID, { "num_q_heads is 0", "from 1" } },
         { M(num_k_heads), -4, GDN_E_INVALID, { "num_k_heads is -4" } },
         { M(num_v_heads), 100000, GDN_E_INVALID, { "num_v_heads is 100000", "to 4096" } },

@@ -324,6 +324,7 @@ Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
     cr_expect_eq(map_dim(&p.q_map, 3), 4u, "q heads");
     cr_expect_eq(map_dim(&p.o_map, 3), 8u, "state heads");
     cr_expect_eq(map_dim(&p.k_map, 4), 1u, "one batch");
+    cr_expect(map_as_asked(&p.k_map).strides[3] > 0, "a stride that is not used must be legal all the same");
     cr_expect(map_box(&p.k_map, 2) == 2 && map_box(&p.v_map, 2) == 1, "halves of V's columns, all of K's");
     gdn_plan_destroy(plan);
 }
@@ -528,6 +529,67 @@ Test(execute, hopper_maps_of_a_uniform_batch_have_its_sequences_as_a_dimension)
     gdn_plan_destroy(plan);
 }
 
+Test(execute, hopper_has_no_map_of_what_a_call_without_sequences_does_not_read)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    desc.flags = GDN_PREFILL_ZERO_PADDING;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    a.num_seqs = 0;
+    a.q = a.k = a.v = 0;
+    run_hopper(plan, &a);
+    cr_expect_eq(host.cuda->calls("cuTensorMapEncodeTiled"), 0);
+    cr_expect_eq(last_launch().grid[0], 132u, "all SMs have a share of the padding");
+    gdn_plan_destroy(plan);
+}
+
+Test(execute, conv_copies_lines_of_sequences_that_may_be_empty_where_they_go_elsewhere)
+{
+    gdn_conv1d_args a = fake_conv1d_args();
+    cr_expect_eq(run_conv(&a).copy_rows, 0, "in place");
+    a.slot_out = a.slot_in;
+    cr_expect_eq(run_conv(&a).copy_rows, 0, "in place, said twice");
+    a.slot_out_stride = 2;
+    cr_expect_gt(run_conv(&a).copy_rows, 0, "other elements of one list");
+    a.slot_out = 0xb0000, a.slot_out_stride = 0;
+    cr_expect_gt(run_conv(&a).copy_rows, 0, "another list");
+    a.state = a.has_initial_state = 0;
+    cr_expect_eq(run_conv(&a).copy_rows, 0, "no lines");
+}
+
+Test(execute, conv_has_tiles_of_padding_alone_where_it_becomes_zeros)
+{
+    for (int zeros = 0; zeros < 2; ++zeros) {
+        gdn_conv1d_desc desc = fake_conv1d_desc();
+        gdn_conv1d_args a = fake_conv1d_args();
+        gdn_plan *plan = NULL;
+        const gdn_target target = fake_h200(host.ctx);
+        if (zeros) desc.flags |= GDN_CONV_ZERO_PADDING;
+        a.num_seqs = 0;
+        cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+        cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+        const int before = host.cuda->num_launches();
+        cr_expect_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_OK, "%s", gdn_last_error());
+        cr_expect_eq(host.cuda->num_launches() - before, zeros);
+        gdn_plan_destroy(plan);
+    }
+}
+
+Test(execute, conv_refuses_a_call_larger_than_any_grid)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    gdn_conv1d_args a = fake_conv1d_args();
+    gdn_plan *plan = NULL;
+    const gdn_target target = fake_h200(host.ctx);
+    desc.max_tokens = a.num_tokens = INT32_MAX;
+    const int before = host.cuda->num_launches();
+    cr_assert_eq(gdn_plan_conv1d_qkv(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_E_INVALID);
+    cr_expect(strstr(gdn_last_error(), "largest grid"), "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->num_launches(), before);
+    gdn_plan_destroy(plan);
+}
+
 Test(execute, hopper_keeps_an_extreme_scale_out_of_fp16)
 {
     static const struct {
@@ -556,7 +618,7 @@ Test(execute, hopper_refuses_what_tensor_maps_cannot_say_and_launches_nothing)
     const gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
-    a.v_strides.token = (int64_t)1 << 40;
+    a.v_strides.token = (int64_t)1 << 39; /* of two bytes each */
     cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_INVALID);
     cr_expect(strstr(gdn_last_error(), "v_strides.token") && strstr(gdn_last_error(), "GDN_PLAN_GENERIC"), "%s",
               gdn_last_error());
