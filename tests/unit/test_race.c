@@ -242,6 +242,22 @@ Test(race, many_candidates_are_narrowed_to_four_and_long_calls_take_fewer_rounds
     free(race);
 }
 
+/* Equal GPUs get equal tables, whatever order their candidates were timed in. */
+Test(race, of_equal_times_the_first_are_ahead)
+{
+    struct gdni_race *race = malloc(sizeof *race);
+    struct gdni_estimate best;
+    gdni_race_begin(race, 8, 0, 1, NULL);
+    for (int r = 0; r < gdni_race_rounds(race); ++r)
+        for (int i = 7; i >= 0; --i)
+            gdni_race_add(race, i, i < 2 ? 10000 : 20000, i < 2 ? 10000 : 20000);
+    cr_expect_eq(gdni_race_leader(race, &best), 0);
+    gdni_race_next(race);
+    for (int i = 0; i < 8; ++i)
+        cr_expect_eq(gdni_race_runs(race, i), i < 4, "candidate %d", i);
+    free(race);
+}
+
 /*
  * Two tunings of the same machine: where their choices differ by more than the tie band, one of them was wrong. The noise is
  * what peers' threads report of such kernels (0.7 to 3.5 %), outliers on top.

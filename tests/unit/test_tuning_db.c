@@ -351,21 +351,24 @@ static void expect_fate(const struct gdni_tuning_entry *known, const struct gdni
 Test(tuning_db, a_merge_takes_what_is_newer_and_better_and_says_why)
 {
     static const struct {
-        const char *date, *driver;
+        const char *date, *driver, *nvrtc;
         int64_t median_ns, mad_ns;
         int32_t tile;
         enum gdni_import_fate fate;
         const char *why;
     } rows[] = { /* against 2026-11-22, 580.95.05, 100000 +- 300 ns of 50 samples, tile 8 */
-        { "2026-11-22", "580.95.05", 100000, 300, 8, GDNI_IMPORT_SAME, "the same entry" },
-        { "2026-11-21", "580.95.05", 50000, 300, 16, GDNI_IMPORT_KEPT, "what is known is newer" },
-        { "2026-11-23", "580.95.05", 120000, 300, 8, GDNI_IMPORT_REPLACED, "the same choice, measured later" },
-        { "2026-11-23", "580.95.05", 90000, 300, 16, GDNI_IMPORT_REPLACED, "faster" },
-        { "2026-11-23", "580.95.05", 98100, 300, 16, GDNI_IMPORT_KEPT, "a tie" },
-        { "2026-11-23", "580.95.05", 95000, 9800, 16, GDNI_IMPORT_KEPT, "a tie" }, /* the medians' interval is 5048 */
-        { "2026-11-23", "580.95.05", 95000, 9600, 16, GDNI_IMPORT_REPLACED, "faster" }, /* 4945: as in a race */
-        { "2026-11-23", "580.95.05", 110000, 300, 16, GDNI_IMPORT_KEPT, "what is known is faster" },
-        { "2026-11-23", "570.10", 50000, 300, 16, GDNI_IMPORT_KEPT,
+        { "2026-11-22", "580.95.05", NULL, 100000, 300, 8, GDNI_IMPORT_SAME, "the same entry" },
+        { "2026-11-21", "580.95.05", NULL, 50000, 300, 16, GDNI_IMPORT_KEPT, "what is known is newer" },
+        { "2026-11-22", "580.95.05", NULL, 90000, 300, 16, GDNI_IMPORT_REPLACED, "faster" }, /* of one day */
+        { "2026-11-23", "580.95.05", NULL, 120000, 300, 8, GDNI_IMPORT_REPLACED, "the same choice, measured later" },
+        { "2026-11-23", "580.95.05", NULL, 90000, 300, 16, GDNI_IMPORT_REPLACED, "faster" },
+        { "2026-11-23", "580.95.05", NULL, 98100, 300, 16, GDNI_IMPORT_KEPT, "a tie" },
+        { "2026-11-23", "580.95.05", NULL, 95000, 9800, 16, GDNI_IMPORT_KEPT, "a tie" }, /* the medians' interval is 5048 */
+        { "2026-11-23", "580.95.05", NULL, 95000, 9600, 16, GDNI_IMPORT_REPLACED, "faster" }, /* 4945: as in a race */
+        { "2026-11-23", "580.95.05", NULL, 110000, 300, 16, GDNI_IMPORT_KEPT, "what is known is faster" },
+        { "2026-11-23", "570.10", NULL, 50000, 300, 16, GDNI_IMPORT_KEPT,
+          "measured with another driver or NVRTC: times do not compare" },
+        { "2026-11-23", "580.95.05", "12.8", 50000, 300, 16, GDNI_IMPORT_KEPT,
           "measured with another driver or NVRTC: times do not compare" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
@@ -375,6 +378,7 @@ Test(tuning_db, a_merge_takes_what_is_newer_and_better_and_says_why)
         in.mad_ns = rows[i].mad_ns;
         strcpy(in.date, rows[i].date);
         strcpy(in.driver, rows[i].driver);
+        if (rows[i].nvrtc) strcpy(in.nvrtc, rows[i].nvrtc);
         expect_fate(&known, &in, true, rows[i].fate, rows[i].why, i);
     }
 }
@@ -526,6 +530,11 @@ Test(tuning_db, built_in_tables_answer_and_one_that_cannot_be_read_is_one_warnin
     struct gdni_tuning *t = gdni_tuning_create(shipped, 2, &log);
     cr_assert_not_null(t);
     cr_expect_eq(warnings, 0, "nobody needed them yet");
+    bool found;
+    gdni_mem_fail_after(0);
+    cr_expect_eq(gdni_tuning_copy_at(t, 0, &(struct gdni_tuning_table){ 0 }, &found), GDN_E_NOMEM);
+    gdni_mem_fail_after(-1);
+    cr_expect_eq(warnings, 0, "what found no memory is not lost");
     for (int twice = 0; twice < 2; ++twice) {
         cr_expect_eq(choose(t, "NVIDIA H200", &conv, (struct gdni_slot){ 3, GDNI_ANY_SEQS }, 0).by, GDNI_CHOSEN_EXACT);
         cr_expect_eq(warnings, 1);
