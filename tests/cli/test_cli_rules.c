@@ -1,6 +1,7 @@
 /*
  * test_cli_rules.c - rules of the library that the tool knows by itself, since it sees the public header only, are the
- * library's: which entry of a tuning file is a job's, and which folders of a cache directory are believed.
+ * library's: which entry of a tuning file is a job's, which folders of a cache directory are believed, and what a recorded
+ * plan says of its descriptor.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -9,11 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/strbuf.h"
 #include "cli/cache_folders.h"
 #include "cli/diagnose.h"
+#include "cli/json.h"
 #include "cli/tune_jobs.h"
 #include "codegen/arch.h"
 #include "codegen/params.h"
+#include "codegen/shape.h"
 #include "codegen/spec.h"
 #include "runtime/cache_dir.h"
 #include "runtime/tuning_db.h"
@@ -202,4 +206,73 @@ Test(cli_rules, a_folder_is_believed_where_the_library_believes_it)
     }
     rmdir(folder);
     rmdir(root);
+}
+
+/* ---- Recorded plans ---- */
+
+/* As the library writes it, and as the tool reads it. */
+static void expect_read_back(const struct cli_shape *shape)
+{
+    const struct gdni_problem wanted = problem_of(shape);
+    struct gdni_strbuf sb = { 0 };
+    struct cli_shape again = { 0 };
+    cJSON *root = NULL;
+    gdni_shape_print(&sb, &wanted);
+    cr_assert_eq(cli_json_parse("shape", sb.text, sb.len, &root), CLI_OK, "%s", cli_error());
+    cr_assert_eq(cli_shape_from_json(&again, "shape", root), CLI_OK, "%s: %s", cli_error(), sb.text);
+    const struct gdni_problem read = problem_of(&again);
+    cr_expect_eq(memcmp(&read, &wanted, sizeof read), 0, "%s", sb.text);
+    cJSON_Delete(root);
+    gdni_sb_free(&sb);
+}
+
+Test(cli_rules, a_recorded_shape_is_the_prefill_that_was_planned)
+{
+    enum { WAYS = 12, FLAGS = 5 };
+    for (int way = 0; way < WAYS + FLAGS; ++way) {
+        struct cli_shape s = prefill_shape(128, 128, way < WAYS ? 0 : 1u << (way - WAYS), 0);
+        gdn_prefill_desc *d = &s.desc.prefill;
+        d->max_tokens = 1000 + way;
+        if (way == 1) d->io_type = GDN_F16;
+        if (way == 2) d->state_type = GDN_BF16;
+        if (way == 3) d->state_layout = GDN_STATE_VK;
+        if (way == 4) d->num_q_heads = 2, d->num_k_heads = 1;
+        if (way == 5) d->head_dim_qk = d->head_dim_v = 64;
+        if (way == 6) d->head_map = GDN_HEADS_TILED;
+        if (way == 7) d->gate = GDN_GATE_LOGITS, d->gate_type = GDN_BF16;
+        if (way == 8) d->gate = GDN_GATE_LINEAR;
+        if (way == 9) d->beta = GDN_BETA_LOGITS, d->beta_type = GDN_F16;
+        if (way == 10) d->cu_seqlens_type = GDN_INDEX_I64;
+        if (way == 11) d->slot_type = GDN_INDEX_I64, d->max_seqs = 7;
+        expect_read_back(&s);
+    }
+}
+
+Test(cli_rules, a_recorded_shape_is_the_conv_that_was_planned)
+{
+    enum { WAYS = 13, FLAGS = 10 };
+    for (int way = 0; way < WAYS + FLAGS; ++way) {
+        struct cli_shape s = { .op = CLI_CONV1D, .desc.conv1d = GDN_CONV1D_DESC_INIT };
+        gdn_conv1d_desc *d = &s.desc.conv1d;
+        d->num_q_heads = d->num_k_heads = 2;
+        d->num_v_heads = d->num_gate_heads = 4;
+        d->head_dim_qk = d->head_dim_v = 128;
+        d->flags = GDN_CONV_SILU | GDN_CONV_L2_NORM;
+        d->max_tokens = 1000 + way;
+        d->max_seqs = 9;
+        if (way == 1) d->io_type = GDN_F16;
+        if (way == 2) d->state_type = GDN_F32;
+        if (way == 3) d->state_layout = GDN_CONV_STATE_WC;
+        if (way == 4) d->state_layout = GDN_CONV_STATE_CW_STRIDED;
+        if (way == 5) d->x_layout = GDN_CONV_X_INTERLEAVED;
+        if (way == 6) d->width = 3;
+        if (way == 7) d->x_alignment = 8;
+        if (way == 8) d->num_gate_heads = 0;
+        if (way == 9) d->gate_type = GDN_F16;
+        if (way == 10) d->a_log_type = GDN_BF16;
+        if (way == 11) d->dt_bias_type = GDN_F16;
+        if (way == 12) d->cu_seqlens_type = d->slot_type = GDN_INDEX_I64, d->head_dim_v = 64;
+        if (way >= WAYS) d->flags ^= 1u << (way - WAYS);
+        expect_read_back(&s);
+    }
 }
