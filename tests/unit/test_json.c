@@ -180,6 +180,7 @@ Test(json, refuses_members_that_do_not_fit_the_table)
         { "{\"n\": 1.5}", "\"n\" is 1.5: must be an integer" },
         { "{\"n\": 1e999}", "\"n\" is inf: must be an integer" },
         { "{\"n\": 9007199254740993000}", "\"n\" is 9.007199254740993e+18: must be an integer" },
+        { "{\"n\": 9007199254740994}", "\"n\" is 9007199254740994: must be an integer" }, /* 2^53 + 2 */
         { "{\"n\": 101}", "\"n\" is 101: must be from 0 to 100" },
         { "{\"n\": -1}", "\"n\" is -1: must be from 0 to 100" },
         { "{\"n\": true}", "\"n\" is true: must be an integer" },

@@ -238,6 +238,9 @@ Test(nvrtc, the_loaders_cache_is_read_as_it_is_written)
     cr_assert_null(gdni_ld_cache_find(&c, sizeof c, "libnvrtc.so.12"));
     c.flags = 0x0803; /* another ABI's library of that name */
     cr_assert_null(gdni_ld_cache_find(&c, sizeof c, "libnvrtc.so.13"));
+    c.flags = FLAGS;
+    c.hwcap = 1; /* one for some CPUs only */
+    cr_assert_null(gdni_ld_cache_find(&c, sizeof c, "libnvrtc.so.13"));
 }
 
 Test(nvrtc, a_damaged_loaders_cache_finds_nothing)
@@ -253,6 +256,19 @@ Test(nvrtc, a_damaged_loaders_cache_finds_nothing)
     struct ld_cache bad = good;
     bad.count = UINT32_MAX;
     cr_assert_null(gdni_ld_cache_find(&bad, sizeof bad, "libnvrtc.so.13"));
+    /* Two rows are said, and the file ends behind the first, whose bytes hold the texts of the second. */
+    struct ld_cache two = good;
+    two.count = 2;
+    two.flags = 0;
+    memcpy((char *)&two + 52, "libn\0/p", 8);
+    const struct {
+        int32_t flags;
+        uint32_t name, path, os;
+        uint64_t hwcap;
+    } second = { .flags = FLAGS, .name = 52, .path = 57 };
+    memcpy(two.strings, &second, sizeof second);
+    cr_assert_str_eq(gdni_ld_cache_find(&two, 96, "libn"), "/p");
+    cr_assert_null(gdni_ld_cache_find(&two, 72, "libn"));
     bad = good;
     bad.path = UINT32_MAX;
     cr_assert_null(gdni_ld_cache_find(&bad, sizeof bad, "libnvrtc.so.13"));

@@ -255,6 +255,13 @@ Test(race, of_equal_times_the_first_are_ahead)
     gdni_race_next(race);
     for (int i = 0; i < 8; ++i)
         cr_expect_eq(gdni_race_runs(race, i), i < 4, "candidate %d", i);
+    gdni_race_begin(race, 8, 0, 1, NULL);
+    for (int r = 0; r < gdni_race_rounds(race); ++r)
+        for (int i = 7; i >= 0; --i)
+            gdni_race_add(race, i, 10000 + 10 * i, 10000 + 10 * i);
+    gdni_race_next(race);
+    for (int i = 0; i < 8; ++i)
+        cr_expect(gdni_race_runs(race, i), "candidate %d ties with the best: no place hangs on luck", i);
     free(race);
 }
 
