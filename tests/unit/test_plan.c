@@ -146,6 +146,27 @@ Test(plan, one_library_serves_every_device)
     fake_host_close(&host);
 }
 
+/* The bytes serve the first: they are good. */
+Test(plan, what_a_second_device_refuses_is_not_built_again)
+{
+    char dir[64];
+    struct fake_host host;
+    fake_warm(dir, GDN_FAKE_CUDA_PATH);
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, 0);
+    host.cuda->set_devices(2);
+    gdn_plan *plan = fake_plan_conv(host.ctx, 200, "NVIDIA H200");
+    cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    host.cuda->fail("cuLibraryGetKernel", 1, 500);
+    cr_expect_eq(gdn_plan_load(plan, 1), GDN_E_CUDA);
+    cr_expect_eq(fake_compiles(host.ctx), 0);
+    cr_expect_eq(host.warnings, 0, "%s", host.warning);
+    cr_expect_eq(gdn_plan_load(plan, 1), GDN_OK, "%s", gdn_last_error());
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+    fake_remove_dir(dir);
+}
+
 Test(plan, more_devices_than_a_plan_serves_are_refused)
 {
     struct fake_host host;

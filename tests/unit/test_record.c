@@ -386,4 +386,10 @@ Test(record, the_command_names_a_cache_that_the_config_named)
     snprintf(want, sizeof want, "warm --from - --shared-cache --cache-dir '%s/it'\\''s'", scratch);
     cr_expect(strstr(gdn_last_error(), want), "no %s in: %s", want, gdn_last_error());
     gdn_ctx_destroy(ctx);
+    cr_assert_eq(chdir(scratch), 0); /* the command is for whatever folder a shell is in */
+    cfg.cache_dir = "it's";
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(plan(ctx, "NVIDIA H200", 70000, 0, &p), GDN_E_NOT_CACHED);
+    cr_expect(strstr(gdn_last_error(), want), "no %s in: %s", want, gdn_last_error());
+    gdn_ctx_destroy(ctx);
 }
