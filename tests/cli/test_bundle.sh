@@ -20,6 +20,7 @@ run 0 pack $conv -d "$room/other" --tar "$room/again.tar" --json
 json 'd["built"], d["output"]' "(1, '')"
 cmp "$room/bundle.tar" "$room/again.tar" || fail "two builds, two archives"
 [ -z "$(find "$room" -maxdepth 1 -name '*.tar.*')" ] || fail "left something beside the archive"
+[ "$(stat -c %a "$room/bundle.tar")" = 644 ] || fail "an archive that others cannot read: $(stat -c %a "$room/bundle.tar")"
 python3 - "$room/bundle.tar" "$room/bundle" >"$room/out" 2>&1 <<'E2' || fail "$(cat "$room/out")"
 import os, sys, tarfile
 tar, folder = tarfile.open(sys.argv[1]), sys.argv[2]

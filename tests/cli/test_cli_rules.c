@@ -169,6 +169,34 @@ Test(cli_rules, a_job_has_the_kernel_that_the_library_chooses)
     cr_expect_gt(hopper, 0, "no case of the Hopper kernel was met");
 }
 
+/* Jobs of one shape for calls of so many tokens and sequences. */
+static size_t jobs_for(int64_t tokens, int64_t seqs)
+{
+    struct cli_options o = { .ops = 1u << CLI_PREFILL, .how = { .max_tokens = 1 << 20, .max_seqs = 1024 } };
+    struct cli_tune_jobs jobs = { 0 };
+    o.how.tp = (struct cli_ints){ 1, { 1 } };
+    o.how.prologues = (struct cli_ints){ 1, { CLI_PROLOGUE_FUSED } };
+    o.tune_tokens = (struct cli_sizes){ 1, { tokens } };
+    o.tune_seqs = (struct cli_sizes){ 1, { seqs } };
+    cli_names_add(&o.models, "qwen3-next-80b-a3b", strlen("qwen3-next-80b-a3b"));
+    const int code = cli_tune_jobs_find(&o, &jobs);
+    const size_t count = jobs.count;
+    cr_assert_eq(code, count ? CLI_OK : CLI_USAGE, "%s", cli_error());
+    cli_tune_jobs_free(&jobs);
+    cli_options_free(&o);
+    return count;
+}
+
+Test(cli_rules, a_call_that_is_tuned_has_a_chunk_a_sequence_or_one_sequence)
+{
+    cr_expect_eq(jobs_for(1024, 16), 1u);
+    cr_expect_eq(jobs_for(1023, 16), 0u);
+    cr_expect_eq(jobs_for(1, 1), 1u);
+    cr_expect_eq(jobs_for(1 << 20, 1024), 1u);
+    cr_expect_eq(jobs_for((1 << 20) + 1, 1), 0u);
+    cr_expect_eq(jobs_for(1 << 20, 1025), 0u);
+}
+
 /* ---- Folders of a cache directory ---- */
 
 static void check_folder(const char *root, const char *folder, bool any_owner)
@@ -203,6 +231,12 @@ Test(cli_rules, a_folder_is_believed_where_the_library_believes_it)
             check_folder(root, folder, false);
             check_folder(root, folder, true);
         }
+    }
+    if (geteuid() == 0) { /* root's, to another user */
+        cr_assert(chmod(root, 0755) == 0 && chown(folder, 0, 0) == 0 && chmod(folder, 0755) == 0);
+        cr_assert_eq(seteuid(65534), 0);
+        check_folder(root, folder, false);
+        cr_assert_eq(seteuid(0), 0);
     }
     rmdir(folder);
     rmdir(root);
