@@ -332,6 +332,18 @@ Test(cache_verify, prune_without_limits_removes_only_the_damaged)
     expect_only_from(5);
 }
 
+Test(cache_verify, prune_leaves_a_file_that_cannot_be_read)
+{
+    struct seen seen = { 0 };
+    chmod(paths[2], 0);
+    store_drop_root(scratch);
+    gdn_ctx_destroy(ctx);
+    ctx = store_ctx(scratch, 0, NULL, GDN_FAKE_NVRTC_PATH);
+    const gdn_cache_report report = prune(nothing(), &seen);
+    cr_assert(report.damaged == 1 && report.removed == 0);
+    cr_assert_eq(access(paths[2], F_OK), 0, "what may be a good entry has gone");
+}
+
 Test(cache_verify, prune_to_a_size_takes_the_least_recently_used)
 {
     struct seen seen = { 0 };
