@@ -80,9 +80,10 @@ static void write_names(struct cli_tune_job *job)
     if (f.width) snprintf(features + strlen(features), sizeof features - strlen(features), " width %d", f.width);
     snprintf(job->code, sizeof job->code, "%s %s dims %d/%d heads %d/%d/%d%s", f.op, io_name(f.io), f.dk, f.dv,
              f.q / (d ? d : 1), f.k / (d ? d : 1), f.v / (d ? d : 1), features);
-    snprintf(job->name, sizeof job->name, "%s %s dims %d/%d heads %d/%d/%d%s, up to %lld tokens, %lld seqs", f.op,
-             io_name(f.io), f.dk, f.dv, f.q, f.k, f.v, features, (long long)bucket_edge(job->tokens),
-             (long long)class_edge(job));
+    snprintf(job->problem, sizeof job->problem, "%s %s dims %d/%d heads %d/%d/%d%s", f.op, io_name(f.io), f.dk, f.dv, f.q,
+             f.k, f.v, features);
+    snprintf(job->name, sizeof job->name, "%s, up to %lld tokens, %lld seqs", job->problem,
+             (long long)bucket_edge(job->tokens), (long long)class_edge(job));
 }
 
 static bool is_known(const struct cli_tune_jobs *jobs, const char *name)

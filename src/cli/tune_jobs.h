@@ -29,6 +29,7 @@ enum cli_tune_state {
 struct cli_tune_job {
     const struct cli_shape *shape;
     int64_t tokens, seqs;
+    char problem[160]; /* what is tuned, in words, but for the size of calls */
     char name[192]; /* of the tuning key, in words: equal keys are equal names */
     char code[160]; /* of what a check depends on: neither sizes nor how many heads there are */
     enum cli_tune_state state;

@@ -83,7 +83,7 @@ static void add_row(struct cli_table *table, const struct cli_tune_job *job)
     const gdn_tune_result *r = &job->result;
     const bool times = r->decided;
     const int64_t gained = r->heuristic_ns ? r->heuristic_ns - r->ns : 0;
-    cli_table_row(table, (const char *const[]){ job->code, cli_tune_size(size, job), state_word(job),
+    cli_table_row(table, (const char *const[]){ job->problem, cli_tune_size(size, job), state_word(job),
                                                 times ? format_us(before, r->heuristic_ns) : "-",
                                                 times ? format_us(after, r->ns) : "-",
                                                 times ? format_percent(spread, r->mad_ns, r->ns) : "-",

@@ -132,6 +132,8 @@ gdni_nvrtcresult nvrtcCompileProgram(gdni_nvrtcprog program, int num_options, co
     int most = controls.most_running;
     while (running > most && !atomic_compare_exchange_weak(&controls.most_running, &most, running)) {}
     sleep_ms(controls.delay_ms);
+    const char *delay = getenv("GDN_FAKE_NVRTC_DELAY_MS"); /* of a program that is run from a script */
+    if (delay) sleep_ms(atoi(delay));
     for (int i = 0; i < num_options; ++i) sscanf(options[i], "--gpu-architecture=sm_%u", &program->cc);
     program->result = controls.result;
     write_log(program);

@@ -15,7 +15,7 @@
 /* Of the process. A test program runs each test in a process of its own. */
 struct fake_nvrtc {
     atomic_int major, minor; /* 13, and 0 or 1 */
-    atomic_int delay_ms;     /* of a compile */
+    atomic_int delay_ms;     /* of a compile, as is the environment's GDN_FAKE_NVRTC_DELAY_MS */
     atomic_int result;       /* of a compile: an nvrtcResult, 6 is a compile error */
     atomic_int fail_log, fail_cubin; /* results of nvrtcGetProgramLog and nvrtcGetCUBIN */
     atomic_int compiles;     /* that were asked for */
