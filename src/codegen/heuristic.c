@@ -131,24 +131,22 @@ static bool with_carried_states(struct gdni_params *out, const struct gdni_probl
 
 /*
  * The persistent kernel with half of a head's value columns in a CTA, where each half finds an SM: twice as many SMs work, and
- * a chunk of one state warpgroup takes no longer than of two. Sequences are not cut. In clusters, but where sequences are so
- * short that a first chunk's way from one CTA to the other is what counts: on an H200 16 sequences of 128 tokens on 4 heads
- * take 10.0 us alone and 10.8 in clusters, one of 256 on 64 heads 13.7 either way.
+ * a chunk of one state warpgroup takes no longer than of two. In clusters, whose two CTAs make every second chunk's T and P
+ * for each other: a sequence of 128 tokens on 64 heads takes an H200 9.8 us so, and 10.5 where each makes all. Sequences are
+ * not cut.
  */
 static bool in_halves(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                       int num_sms, struct gdni_slot slot)
 {
-    enum { HALF = 64, SHORT = 256 };
-    const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot);
+    enum { HALF = 64, CLUSTER = 2 };
     struct gdni_spec spec;
     prefill_params(out, problem, arch);
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK || spec.kernel != GDNI_KERNEL_PREFILL_HOPPER) return false;
-    const bool in_clusters = tokens / seqs > SHORT;
-    if (in_clusters || gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0)
-        out->partition_chunks = GDNI_PARTITION_NEVER;
     out->block_dv = HALF;
-    if (in_clusters) out->cluster_ctas = 2;
-    return gdni_spec_build(&spec, problem, arch, out) == GDN_OK && seqs * gdni_spec_parts(&spec, problem) <= num_sms;
+    out->cluster_ctas = CLUSTER;
+    out->partition_chunks = GDNI_PARTITION_NEVER;
+    return gdni_spec_build(&spec, problem, arch, out) == GDN_OK &&
+           slot_seqs(slot) * gdni_spec_parts(&spec, problem) <= num_sms;
 }
 
 /*

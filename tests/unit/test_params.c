@@ -511,10 +511,9 @@ Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
         cr_expect_eq(own ? params.block_dv : 0, wanted[i].block_dv, "%s: %d", wanted[i].why, params.block_dv);
         cr_expect_eq(own ? params.cta_kinds : 0, wanted[i].cta_kinds, "%s: %d", wanted[i].why, params.cta_kinds);
         const bool halves = own && params.cta_kinds == 1 && params.block_dv == 64;
-        const bool clusters = halves && wanted[i].tokens >> wanted[i].seq_class > 256;
         if (own && params.cta_kinds == 1)
-            cr_expect_eq(params.cluster_ctas, clusters ? 2 : 1, "%s: %d", wanted[i].why, params.cluster_ctas);
-        if (clusters) cr_expect_eq(params.partition_chunks, GDNI_PARTITION_NEVER, "%s", wanted[i].why);
+            cr_expect_eq(params.cluster_ctas, halves ? 2 : 1, "%s: %d", wanted[i].why, params.cluster_ctas);
+        if (halves) cr_expect_eq(params.partition_chunks, GDNI_PARTITION_NEVER, "%s", wanted[i].why);
         p.generic = 1;
         if (gdni_params_heuristic_few(&params, &p, arch, 132, bucket, wanted[i].seq_class))
             cr_expect_eq(params.cta_kinds, 2, "%s: the generic kernel has no other width", wanted[i].why);

@@ -82,7 +82,7 @@ Test(plan, buckets_with_equal_specs_share_a_variant)
     cr_expect_lt(plan->num_variants, GDNI_NUM_BUCKETS);
     gdn_plan_destroy(plan);
     plan = plan_prefill(host.ctx);
-    cr_expect_eq(plan->num_variants, 4, "any call; short sequences; 16 pairs or more of longer ones; one sequence");
+    cr_expect_eq(plan->num_variants, 3, "any call; halves of heads; two kinds of CTAs for one sequence");
     gdn_plan_destroy(plan);
     fake_host_close(&host);
 }
