@@ -139,6 +139,8 @@ typedef struct gdn_config {
  * looked for when first needed, so that a machine without either can still use what it has. Each is opened once: a context that
  * did not find one goes on without it, and to try again takes a new context. cfg NULL means GDN_CONFIG_INIT.
  * An unusable cache directory is no error: one warning goes to the log and cubins are kept in memory only.
+ * GDN_E_INVALID: a member of cfg, or a variable of the environment that is a switch, a number or a level, has a value that it
+ * cannot have; the sentence names it. GDN_E_NOMEM.
  */
 GDN_API gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg);
 

@@ -13,7 +13,7 @@ static const char *text_of(const char *name)
     return text && *text ? text : NULL;
 }
 
-/* What is neither 0 nor 1 is ignored, with a warning of the library. */
+/* What is neither 0 nor 1 the library refuses. */
 static bool is_on(const char *name)
 {
     const char *text = text_of(name);

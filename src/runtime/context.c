@@ -53,20 +53,18 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
 }
 
 /* What cfg says goes before the environment. */
-static bool read_environment(gdn_ctx *ctx, const gdn_config *cfg)
+static gdn_status read_environment(gdn_ctx *ctx, const gdn_config *cfg)
 {
-    ctx->log = (struct gdni_log){ cfg->log_fn, cfg->log_user, cfg->log_level };
-    if (!(cfg->flags & GDN_CTX_NO_ENV) && !gdni_env_read(&ctx->env, &ctx->log)) return false;
-    ctx->log.level = gdni_env_log_level(&ctx->env, cfg->log_level);
-    return true;
+    if (!(cfg->flags & GDN_CTX_NO_ENV)) GDN_TRY(gdni_env_read(&ctx->env));
+    ctx->log = (struct gdni_log){ cfg->log_fn, cfg->log_user, gdni_env_log_level(&ctx->env, cfg->log_level) };
+    return GDN_OK;
 }
 
 static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
 {
     ctx->flags = cfg->flags;
     ctx->cache_named = cfg->cache_dir && *cfg->cache_dir;
-    return read_environment(ctx, cfg) &&
-           (ctx->nvrtc = gdni_nvrtc_create(cfg->nvrtc_path ? cfg->nvrtc_path : ctx->env.nvrtc)) != NULL &&
+    return (ctx->nvrtc = gdni_nvrtc_create(cfg->nvrtc_path ? cfg->nvrtc_path : ctx->env.nvrtc)) != NULL &&
            (ctx->cache = gdni_cache_create(cfg, &ctx->env, &ctx->log, &ctx->counters)) != NULL &&
            (ctx->registry = gdni_registry_create()) != NULL &&
            (ctx->driver = gdni_driver_create(cfg->driver_path)) != NULL &&
@@ -113,12 +111,13 @@ gdn_status gdn_ctx_create(gdn_ctx **out, const gdn_config *cfg)
     gdn_ctx *ctx = gdni_calloc(1, sizeof *ctx);
     if (!ctx) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a context");
     atomic_init(&ctx->holders, 1);
-    if (!make_parts(ctx, &taken)) {
+    gdn_status status = read_environment(ctx, &taken);
+    if (status == GDN_OK && !make_parts(ctx, &taken)) status = GDN_FAIL(GDN_E_NOMEM, "out of memory for a context");
+    if (status == GDN_OK)
+        *out = ctx;
+    else
         gdn_ctx_destroy(ctx);
-        return GDN_FAIL(GDN_E_NOMEM, "out of memory for a context");
-    }
-    *out = ctx;
-    return GDN_OK;
+    return status;
 }
 
 void gdn_ctx_destroy(gdn_ctx *ctx)

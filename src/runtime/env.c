@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/mem.h"
-#include "runtime/log.h"
 
 /* Fills the member at `field`; false when the text is no such value. NOMEM is told apart by *oom. */
 typedef bool reader(void *field, const char *text, bool *oom);
@@ -77,7 +77,7 @@ static const struct {
     size_t offset;
     reader *read;
     const char *expected;
-} variables[] = { /* in this order: what is said of the others depends on the first */
+} variables[] = {
     { "GDN_JIT_LOG", offsetof(struct gdni_env, log_level), read_level, "error, warn, info or debug" },
     { "GDN_JIT_CACHE_DIR", offsetof(struct gdni_env, cache_dir), read_text, "" },
     { "GDN_JIT_BUNDLE_PATH", offsetof(struct gdni_env, bundle_path), read_text, "" },
@@ -100,25 +100,21 @@ int gdni_env_log_level(const struct gdni_env *env, int given)
     return given ? given : env->log_level ? env->log_level : GDN_LOG_WARN;
 }
 
-bool gdni_env_read(struct gdni_env *env, const struct gdni_log *log)
+gdn_status gdni_env_read(struct gdni_env *env)
 {
-    struct gdni_log to = log ? *log : (struct gdni_log){ 0 };
     *env = (struct gdni_env){ 0 };
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; ++i) {
         const char *text = secure_getenv(variables[i].name);
         if (!text || !*text) continue; /* empty is unset, as the XDG specification has it */
         bool oom = false;
-        if (!variables[i].read((char *)env + variables[i].offset, text, &oom)) {
-            to.level = gdni_env_log_level(env, to.level);
-            gdni_log(&to, GDN_LOG_WARN, "environment: %s=\"%s\" is ignored: must be %s", variables[i].name, text,
-                     variables[i].expected);
-        }
-        if (oom) {
-            gdni_env_free(env);
-            return false;
-        }
+        const bool understood = variables[i].read((char *)env + variables[i].offset, text, &oom);
+        if (understood && !oom) continue;
+        gdni_env_free(env);
+        if (oom) return GDN_FAIL(GDN_E_NOMEM, "out of memory for the environment");
+        return GDN_FAIL(GDN_E_INVALID, "%s of the environment is \"%s\": must be %s", variables[i].name, text,
+                        variables[i].expected);
     }
-    return true;
+    return GDN_OK;
 }
 
 void gdni_env_free(struct gdni_env *env)

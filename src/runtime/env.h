@@ -6,7 +6,8 @@
  *   GDN_JIT_RECORD, GDN_JIT_TUNING_PATH (':'-separated), GDN_JIT_COMPILE_WAIT_MS, GDN_JIT_WHOLE_SEQUENCES=1; XDG_CACHE_HOME,
  *   HOME, XDG_RUNTIME_DIR
  *
- * GDN_JIT_LOG only sets the level of the embedder's callback. A value that cannot be understood is reported and ignored.
+ * GDN_JIT_LOG only sets the level of the embedder's callback. A value that cannot be understood is refused: a switch that is
+ * thought to be on, and is not, is found out on a request.
  */
 #ifndef GDNI_ENV_H
 #define GDNI_ENV_H
@@ -14,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct gdni_log;
+#include "gdn_jit/gdn_jit.h"
 
 enum { GDNI_MAX_WAIT_MS = 600000 }; /* ten minutes: no compile takes that long */
 
@@ -26,8 +27,8 @@ struct gdni_env {
     bool disable_compile, disable_cache, whole_sequences;
 };
 
-/* Uses secure_getenv. false when out of memory. log may be NULL; its level is as gdni_env_log_level() has it. */
-bool gdni_env_read(struct gdni_env *env, const struct gdni_log *log);
+/* Uses secure_getenv. GDN_E_INVALID: the first that is no such value; GDN_E_NOMEM. Nothing is left to free then. */
+gdn_status gdni_env_read(struct gdni_env *env);
 /* An embedder's level where it has given one (not 0), else GDN_JIT_LOG's, else GDN_LOG_WARN. */
 int gdni_env_log_level(const struct gdni_env *env, int given);
 void gdni_env_free(struct gdni_env *env);

@@ -204,4 +204,8 @@ if [ -n "${GDN_FAKE_DRIVER_DIR:-}" ]; then
     json 'd["built"], d["already_there"]' "(0, 1)"
 fi
 
+# A switch that is misspelt is no switch: whoever sets it is told, not served without it.
+GDN_JIT_DISABLE_COMPILE=true run 1 doctor -d "$room/cache" --nvrtc "$fake"
+has "$err" 'GDN_JIT_DISABLE_COMPILE of the environment is "true": must be 0 or 1'
+
 finish

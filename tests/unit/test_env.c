@@ -1,5 +1,5 @@
 /*
- * test_env.c - the environment is read once, copied, and what cannot be understood is said and ignored.
+ * test_env.c - the environment is read once, copied, and what cannot be understood is refused.
  */
 #include <criterion/criterion.h>
 
@@ -8,7 +8,6 @@
 
 #include "base/mem.h"
 #include "runtime/env.h"
-#include "runtime/log.h"
 #include "runtime/nvrtc.h"
 #include "support/fake_host.h"
 #include "support/store.h"
@@ -30,7 +29,7 @@ Test(env, nothing_set_is_all_zero, .init = clear)
     static const struct gdni_env zero;
     struct gdni_env env;
     memset(&env, 0x5a, sizeof env);
-    cr_assert(gdni_env_read(&env, NULL));
+    cr_assert_eq(gdni_env_read(&env), GDN_OK);
     cr_assert_eq(env.cache_dir, zero.cache_dir);
     cr_assert_null(env.bundle_path);
     cr_assert_null(env.nvrtc);
@@ -60,7 +59,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     setenv("GDN_JIT_DISABLE_COMPILE", "1", 1);
     setenv("GDN_JIT_DISABLE_CACHE", "1", 1);
     setenv("GDN_JIT_WHOLE_SEQUENCES", "1", 1);
-    cr_assert(gdni_env_read(&env, NULL));
+    cr_assert_eq(gdni_env_read(&env), GDN_OK);
     clear(); /* what was read is a copy */
     cr_assert_str_eq(env.cache_dir, "/c");
     cr_assert_str_eq(env.bundle_path, "/a:/b");
@@ -84,34 +83,12 @@ Test(env, log_levels_by_name, .init = clear)
     for (int i = 0; i < 4; ++i) {
         struct gdni_env env;
         setenv("GDN_JIT_LOG", levels[i], 1);
-        cr_assert(gdni_env_read(&env, NULL));
+        cr_assert_eq(gdni_env_read(&env), GDN_OK);
         cr_assert_eq(env.log_level, i + 1, "%s is %d", levels[i], env.log_level);
     }
 }
 
-/* Whatever comes first in the environment, and unless the embedder has said more. */
-Test(env, the_log_level_is_that_of_warnings_about_other_variables_too, .init = clear)
-{
-    setenv("GDN_JIT_CACHE_MAX_BYTES", "-1", 1);
-    setenv("GDN_JIT_LOG", "error", 1);
-    for (int level = 0; level <= GDN_LOG_WARN; ++level) {
-        struct store_log kept = { 0 };
-        const struct gdni_log log = { store_log_fn, &kept, level };
-        struct gdni_env env;
-        cr_assert(gdni_env_read(&env, &log));
-        cr_expect_eq(kept.count[GDN_LOG_WARN], level == GDN_LOG_WARN, "level %d", level);
-        gdni_env_free(&env);
-    }
-    struct store_log kept = { 0 };
-    const struct gdni_log log = { store_log_fn, &kept, 0 };
-    struct gdni_env env;
-    unsetenv("GDN_JIT_LOG");
-    cr_assert(gdni_env_read(&env, &log));
-    cr_expect_eq(kept.count[GDN_LOG_WARN], 1, "without it warnings are told");
-    gdni_env_free(&env);
-}
-
-Test(env, what_cannot_be_understood_is_named_and_ignored, .init = clear)
+Test(env, what_cannot_be_understood_is_refused_by_name_value_and_remedy, .init = clear)
 {
     static const struct {
         const char *name, *value, *remedy;
@@ -129,31 +106,32 @@ Test(env, what_cannot_be_understood_is_named_and_ignored, .init = clear)
         { "GDN_JIT_WHOLE_SEQUENCES", "on", "0 or 1" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
-        struct store_log kept = { 0 };
-        const struct gdni_log log = { store_log_fn, &kept, GDN_LOG_WARN };
         struct gdni_env env;
+        gdn_config cfg = GDN_CONFIG_INIT;
+        gdn_ctx *ctx = NULL;
         clear();
+        setenv("GDN_JIT_CACHE_DIR", "/read before or behind", 1);
         setenv(cases[i].name, cases[i].value, 1);
-        cr_assert(gdni_env_read(&env, &log));
-        cr_assert_eq(kept.count[GDN_LOG_WARN], 1, "%s=%s", cases[i].name, cases[i].value);
-        const char *line = kept.last[GDN_LOG_WARN];
-        cr_assert(strstr(line, cases[i].name) && strstr(line, cases[i].value) && strstr(line, cases[i].remedy), "%s", line);
-        cr_assert(!env.disable_compile && !env.disable_cache && !env.log_level && !env.cache_max_bytes &&
-                      !env.compile_wait_ms && !env.whole_sequences, "%s=%s was used",
-                  cases[i].name, cases[i].value);
+        cr_assert_eq(gdni_env_read(&env), GDN_E_INVALID, "%s=%s", cases[i].name, cases[i].value);
+        const char *said = gdn_last_error();
+        cr_expect(strstr(said, cases[i].name) && strstr(said, cases[i].value) && strstr(said, cases[i].remedy), "%s", said);
+        cr_expect(!env.cache_dir && fake_no_leaks());
+        cfg.cache_dir = "";
+        cr_expect_eq(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID);
+        cr_expect_null(ctx);
+        cfg.flags = GDN_CTX_NO_ENV;
+        cr_expect_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "who reads no environment: %s", gdn_last_error());
+        gdn_ctx_destroy(ctx);
     }
 }
 
 Test(env, empty_is_unset_and_off_is_off, .init = clear)
 {
-    struct store_log kept = { 0 };
-    const struct gdni_log log = { store_log_fn, &kept, GDN_LOG_DEBUG };
     struct gdni_env env;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) setenv(names[i], "", 1);
     setenv("GDN_JIT_DISABLE_COMPILE", "0", 1);
     setenv("GDN_JIT_WHOLE_SEQUENCES", "0", 1);
-    cr_assert(gdni_env_read(&env, &log));
-    cr_assert_eq(kept.count[GDN_LOG_WARN], 0);
+    cr_assert_eq(gdni_env_read(&env), GDN_OK);
     cr_assert_null(env.cache_dir);
     cr_assert_null(env.home);
     cr_assert(!env.disable_compile && !env.whole_sequences);
@@ -167,11 +145,11 @@ Test(env, running_out_of_memory_leaves_nothing_behind, .init = clear)
     for (int allowed = 0; allowed < 3; ++allowed) {
         struct gdni_env env;
         gdni_mem_fail_after(allowed);
-        cr_assert(!gdni_env_read(&env, NULL), "after %d allocations", allowed);
+        cr_assert_eq(gdni_env_read(&env), GDN_E_NOMEM, "after %d allocations", allowed);
         gdni_mem_fail_after(-1);
         cr_assert_null(env.cache_dir);
         cr_assert_null(env.nvrtc);
-    cr_assert_null(env.tuning_path);
+        cr_assert_null(env.tuning_path);
     }
     cr_assert(fake_no_leaks());
 }
