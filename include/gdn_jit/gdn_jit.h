@@ -755,8 +755,8 @@ typedef struct gdn_tuning_report {
 
 enum {
     /*
-     * Of two entries with one key, both stale or neither, the file's does not simply win: it must be newer and of the same
-     * choice, or of a kernel that has changed since, or faster by more than the tie band on an equal driver and NVRTC. The
+     * Of two entries with one key, both stale or neither, the file's does not simply win: it must not be older, and be of the
+     * same choice, or of another source of the kernel, or faster by more than the tie band on an equal driver and NVRTC. The
      * notes say what was decided.
      */
     GDN_TUNING_MERGE = 1u

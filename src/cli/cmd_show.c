@@ -85,14 +85,17 @@ static void params_text(char out[128], const cJSON *variant)
     }
 }
 
-/* Of what was measured for a variant, whether any was before its kernel changed. */
-static bool is_stale(const cJSON *v)
+/* How much of what was measured for a variant was before its kernel changed. */
+static const char *age_of(const cJSON *v)
 {
     const cJSON *slot;
-    bool stale = false;
+    bool stale = false, fresh = false;
     cJSON_ArrayForEach(slot, cJSON_GetObjectItemCaseSensitive(v, "chosen_by"))
+    {
         stale |= cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(slot, "stale"));
-    return stale;
+        fresh |= cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(slot, "stale"));
+    }
+    return !stale ? "" : fresh ? "; measured in part before its kernel changed" : "; measured before its kernel changed";
 }
 
 static void print_variant(const cJSON *v)
@@ -105,7 +108,7 @@ static void print_variant(const cJSON *v)
     cli_print("\n  kernel         %s for %s\n", cli_json_text(v, "kernel"), cli_json_text(v, "arch"));
     print_calls(v);
     cli_print("  parameters     %s (%s%s)\n", params, cli_json_text(v, "params_origin"),
-              is_stale(v) ? "; measured before the kernel changed" : "");
+              age_of(v));
     if (cJSON_GetObjectItemCaseSensitive(v, "partition_reason"))
         cli_print("  partitions     %s\n", cli_json_text(v, "partition_reason"));
     printf("  threads        %lld of %lld registers each\n", (long long)cli_json_number(v, "threads"),

@@ -46,7 +46,6 @@ struct tune {
     int64_t start_ms;
     size_t current; /* job that the worker has */
     bool over;      /* the budget is */
-    bool has_file;  /* entries of this GPU were in the tuning file */
     pthread_mutex_t lock;
     pthread_cond_t compiled;
     atomic_size_t next; /* job to compile */
@@ -74,7 +73,7 @@ static void fail_job(struct cli_tune_job *job, const char *message)
 
 /* A job while it is compiled. */
 struct compiling {
-    const struct tune *t;
+    struct tune *t;
     struct cli_tune_job *job;
 };
 
@@ -353,22 +352,27 @@ static int run_jobs(struct tune *t)
 
 /* ---- What is known before ---- */
 
+struct file {
+    gdn_target owner; /* the GPU that it is of; arch is "" without a file or an entry */
+    struct cli_tune_jobs *jobs;
+};
+
 /* A file is of one GPU: any of its entries tells of which. */
-static int note_owner(void *user, const gdn_tuning_entry *e)
+static int note_entry(void *user, const gdn_tuning_entry *e)
 {
-    gdn_target *owner = user;
+    struct file *file = user;
+    gdn_target *owner = &file->owner;
     snprintf(owner->gpu_name, sizeof owner->gpu_name, "%s", e->gpu_name);
     snprintf(owner->arch, sizeof owner->arch, "%s", e->arch);
     owner->num_sms = e->num_sms;
+    cli_tune_note_held(file->jobs, owner, e);
     return 0;
 }
 
-/* owner: the GPU that the file is of; its arch is "" without a file or an entry. */
-static int load_file(gdn_ctx *ctx, const char *path, gdn_target *owner)
+static int load_file(gdn_ctx *ctx, const char *path, struct file *out)
 {
-    *owner = (gdn_target)GDN_TARGET_INIT;
     if (access(path, F_OK) != 0) return CLI_OK;
-    if (gdn_tuning_load(ctx, path, 0, note_owner, owner, NULL) == GDN_OK) return CLI_OK;
+    if (gdn_tuning_load(ctx, path, 0, note_entry, out, NULL) == GDN_OK) return CLI_OK;
     return cli_fail(CLI_USAGE, "--file: %s", gdn_last_error());
 }
 
@@ -387,14 +391,13 @@ static int check_owner(const struct tune *t, const gdn_target *owner)
                     target->num_sms);
 }
 
-/* Of a run before this one, and still of the same kernel. What was in a file that is gone is not, whatever else ctx knows. */
+/* Of a run before this one, and in its file, of the kernel as it is. */
 static void mark_known(struct tune *t)
 {
-    for (size_t i = 0; t->has_file && i < t->jobs.count; ++i) {
+    for (size_t i = 0; i < t->jobs.count; ++i) {
         struct cli_tune_job *job = &t->jobs.items[i];
-        bool stale = false;
-        if (cli_journal_has(t->journal, CLI_JOURNAL_DONE, job->name, NULL) &&
-            cli_tune_known(t->ctx, &t->target, job, &stale) && !stale)
+        if (job->held == CLI_HELD && cli_journal_has(t->journal, CLI_JOURNAL_DONE, job->name, NULL) &&
+            cli_tune_known(t->ctx, &t->target, job))
             job->state = CLI_TUNE_KNOWN;
     }
 }
@@ -418,7 +421,7 @@ static int wait_for_all(struct tune *t)
     return failed ? cli_fail(CLI_FAILED, "%zu candidates or slots are not%s", failed, t->over ? budget_over : "") : CLI_OK;
 }
 
-/* Threads that are busy with a compile at the end are waited for, for that one: what they publish is whole then. */
+/* A thread that compiles at the end finishes that one kernel: what it publishes is whole. */
 static int run_with_threads(struct tune *t)
 {
     enum { MAX_THREADS = 64 };
@@ -493,11 +496,11 @@ static int check_options(const struct cli_options *o)
 static int run(struct tune *t, int argc, char **argv)
 {
     const struct cli_options *o = t->options;
-    gdn_target owner;
+    struct file file = { GDN_TARGET_INIT, &t->jobs };
     CLI_TRY(check_options(o));
     CLI_TRY(cli_tune_jobs_find(o, &t->jobs));
     CLI_TRY(cli_resolve_context(o, &t->ctx));
-    if (o->output && !o->check) CLI_TRY(load_file(t->ctx, o->output, &owner)); /* --check reads it by itself */
+    if (o->output && !o->check) CLI_TRY(load_file(t->ctx, o->output, &file)); /* --check reads it by itself */
     if (o->worker) return cli_tune_work(t->ctx, &t->jobs, o);
     CLI_TRY(find_target(t));
     t->start_ms = cli_now_ms();
@@ -506,8 +509,7 @@ static int run(struct tune *t, int argc, char **argv)
         return run_with_threads(t);
     }
     if (o->check) return cli_tune_check(t->ctx, &t->target, &t->jobs, o);
-    CLI_TRY(check_owner(t, &owner));
-    t->has_file = owner.arch[0] != '\0';
+    CLI_TRY(check_owner(t, &file.owner));
     return tune_all(t, argc, argv);
 }
 

@@ -167,6 +167,12 @@ bool cli_tune_matches(const struct cli_tune_job *job, const gdn_target *target, 
            e->tokens == bucket_edge(job->tokens) && e->seqs == class_edge(job);
 }
 
+void cli_tune_note_held(struct cli_tune_jobs *jobs, const gdn_target *target, const gdn_tuning_entry *e)
+{
+    for (size_t i = 0; i < jobs->count; ++i)
+        if (cli_tune_matches(&jobs->items[i], target, e)) jobs->items[i].held = e->stale ? CLI_HELD_STALE : CLI_HELD;
+}
+
 struct cli_candidate *cli_tune_candidate(struct cli_tune_job *job, const char *params)
 {
     for (size_t i = 0; i < job->count; ++i)

@@ -26,6 +26,9 @@ enum cli_tune_state {
     CLI_TUNE_DONE
 };
 
+/* What the tuning file has of a job, whatever else a context knows. */
+enum cli_held { CLI_HELD_NOT, CLI_HELD_STALE, CLI_HELD };
+
 struct cli_tune_job {
     const struct cli_shape *shape;
     int64_t tokens, seqs;
@@ -33,6 +36,7 @@ struct cli_tune_job {
     char name[192]; /* of the tuning key, in words: equal keys are equal names */
     char code[160]; /* of what a check depends on: neither sizes nor how many heads there are */
     enum cli_tune_state state;
+    enum cli_held held;
     char *message; /* FAILED: why */
     struct cli_candidate *candidates;
     size_t count;
@@ -55,6 +59,9 @@ gdn_status cli_tune_run(gdn_ctx *ctx, const struct cli_tune_job *job, const stru
 
 /* The entry's key is the job's. */
 bool cli_tune_matches(const struct cli_tune_job *job, const gdn_target *target, const gdn_tuning_entry *entry);
+
+/* Of an entry of the tuning file: which jobs are held there. */
+void cli_tune_note_held(struct cli_tune_jobs *jobs, const gdn_target *target, const gdn_tuning_entry *entry);
 
 /* NULL when there is none. */
 struct cli_candidate *cli_tune_candidate(struct cli_tune_job *job, const char *params);

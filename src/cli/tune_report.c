@@ -18,7 +18,7 @@
 struct search {
     const gdn_target *target;
     struct cli_tune_job *job;
-    bool found, stale;
+    bool found;
 };
 
 static int on_entry(void *user, const gdn_tuning_entry *e)
@@ -27,7 +27,6 @@ static int on_entry(void *user, const gdn_tuning_entry *e)
     gdn_tune_result *r = &s->job->result;
     if (!cli_tune_matches(s->job, s->target, e)) return 0;
     s->found = true;
-    s->stale = e->stale != 0;
     r->decided = 1;
     r->samples = e->samples;
     r->ns = e->median_ns;
@@ -38,11 +37,10 @@ static int on_entry(void *user, const gdn_tuning_entry *e)
     return 1;
 }
 
-bool cli_tune_known(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_job *job, bool *stale)
+bool cli_tune_known(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_job *job)
 {
-    struct search s = { target, job, false, false };
+    struct search s = { target, job, false };
     gdn_tuning_list(ctx, on_entry, &s); /* a callback that found what it wants cancels */
-    if (stale) *stale = s.stale;
     return s.found;
 }
 
@@ -157,19 +155,15 @@ static void print_check(const cJSON *missing, const cJSON *stale, size_t count, 
 }
 
 /* What the file has of a job. */
-enum held { HELD_NOT, HELD_STALE, HELD };
-
 struct check {
     const gdn_target *target;
-    const struct cli_tune_jobs *jobs;
-    enum held *held; /* of each job */
+    struct cli_tune_jobs *jobs;
 };
 
 static int on_file_entry(void *user, const gdn_tuning_entry *e)
 {
     const struct check *c = user;
-    for (size_t i = 0; i < c->jobs->count; ++i)
-        if (cli_tune_matches(&c->jobs->items[i], c->target, e)) c->held[i] = e->stale ? HELD_STALE : HELD;
+    cli_tune_note_held(c->jobs, c->target, e);
     return 0;
 }
 
@@ -189,8 +183,8 @@ static int report_held(const struct check *c, const struct cli_options *o)
     cJSON_AddNumberToObject(root, "wanted", (double)c->jobs->count);
     cJSON *missing = cJSON_AddArrayToObject(root, "missing"), *stale = cJSON_AddArrayToObject(root, "stale");
     for (size_t i = 0; i < c->jobs->count; ++i)
-        if (c->held[i] != HELD)
-            cJSON_AddItemToArray(c->held[i] == HELD_NOT ? missing : stale,
+        if (c->jobs->items[i].held != CLI_HELD)
+            cJSON_AddItemToArray(c->jobs->items[i].held == CLI_HELD_NOT ? missing : stale,
                                  cJSON_CreateString(c->jobs->items[i].name));
     const int bad = cJSON_GetArraySize(missing) + cJSON_GetArraySize(stale);
     if (!o->json) print_check(missing, stale, c->jobs->count, o->output);
@@ -201,13 +195,9 @@ static int report_held(const struct check *c, const struct cli_options *o)
     return bad ? cli_fail(CLI_FAILED, "%s", "") : CLI_OK;
 }
 
-int cli_tune_check(gdn_ctx *ctx, const gdn_target *target, const struct cli_tune_jobs *jobs,
-                   const struct cli_options *o)
+int cli_tune_check(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_jobs *jobs, const struct cli_options *o)
 {
-    struct check c = { target, jobs, cli_alloc((jobs->count + 1) * sizeof *c.held) };
-    memset(c.held, 0, jobs->count * sizeof *c.held);
-    int code = read_held(ctx, &c, o->output);
-    if (code == CLI_OK) code = report_held(&c, o);
-    cli_free(c.held);
-    return code;
+    const struct check c = { target, jobs };
+    CLI_TRY(read_held(ctx, &c, o->output));
+    return report_held(&c, o);
 }

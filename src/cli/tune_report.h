@@ -8,11 +8,10 @@
 
 void cli_tune_print(const struct cli_tune_jobs *jobs, const gdn_target *target, const struct cli_options *options);
 
-/* ctx has an entry of the job's key: its times go into job->result. stale may be NULL. */
-bool cli_tune_known(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_job *job, bool *stale);
+/* ctx has an entry of the job's key: its times go into job->result. */
+bool cli_tune_known(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_job *job);
 
 /* Prints what the file itself lacks, or has of another kernel; CLI_FAILED when there is any. ctx takes the file in. */
-int cli_tune_check(gdn_ctx *ctx, const gdn_target *target, const struct cli_tune_jobs *jobs,
-                   const struct cli_options *options);
+int cli_tune_check(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_jobs *jobs, const struct cli_options *options);
 
 #endif

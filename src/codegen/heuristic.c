@@ -132,8 +132,8 @@ static bool with_carried_states(struct gdni_params *out, const struct gdni_probl
 /*
  * The persistent kernel with half of a head's value columns in a CTA, where each half finds an SM: twice as many SMs work, and
  * a chunk of one state warpgroup takes no longer than of two. In clusters, whose two CTAs make every second chunk's T and P
- * for each other: a sequence of 128 tokens on 64 heads takes an H200 9.8 us so, and 10.5 where each makes all. Sequences are
- * not cut.
+ * for each other: a sequence of 128 tokens on 64 heads takes an H200 9.8 us so, and 10.5 where each makes all (short calls
+ * with norms in the kernel were not measured). Sequences are not cut.
  */
 static bool in_halves(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                       int num_sms, struct gdni_slot slot)
@@ -151,8 +151,8 @@ static bool in_halves(struct gdni_params *out, const struct gdni_problem *proble
 
 /*
  * Sequences whose chunks are few enough that in two kinds of CTAs, which do not cut either, waiting for the producers costs
- * more than they save. On an H200: of 256 tokens 4 heads take 12.4 us in halves and 16.0 in two kinds; of 512 tokens 16 pairs
- * of a sequence and a head 20.6 and 23, 4 pairs 19.4 either way.
+ * more than they save. On an H200, before these halves were in clusters: of 256 tokens 4 heads took 12.4 us in halves and 16.0
+ * in two kinds; of 512 tokens 16 pairs of a sequence and a head 20.6 and 23, 4 pairs 19.4 either way.
  */
 static bool is_short(const struct gdni_problem *problem, int num_sms, struct gdni_slot slot)
 {

@@ -354,7 +354,8 @@ gdn_status gdni_spec_build(struct gdni_spec *out, const struct gdni_problem *pro
 
 /*
  * What a template's __launch_bounds__ leave. Prefill's are of one CTA, which has more than half of an SM's registers
- * (tests/nvrtc/test_matrix.c). Conv's ask for so many, and ptxas uses what that leaves: no more fit. 0: they say nothing.
+ * (tests/nvrtc/test_matrix.c). Conv's name a least number of CTAs, and ptxas uses all registers that it leaves, so that no more
+ * fit; 0: no bound.
  */
 static int32_t ctas_by_registers(const struct gdni_spec *s)
 {

@@ -108,8 +108,15 @@ static void json_calls(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_str(sb, "]");
 }
 
-/* code: of the kernel that the choice runs on. */
-static void print_choice(struct gdni_strbuf *sb, const struct gdni_choice *choice, struct gdni_slot slot, const char *code)
+/* code: the hash of the kernel that the choice runs on, made when it is first asked for, since that takes a while. */
+static bool is_stale(const struct gdni_choice *choice, const struct gdni_spec *spec, char code[GDNI_CODE_HEX])
+{
+    if (!code[0]) gdni_kernel_code_hash(code, (enum gdni_kernel)spec->kernel);
+    return strcmp(choice->code, code) != 0;
+}
+
+static void print_choice(struct gdni_strbuf *sb, const struct gdni_choice *choice, struct gdni_slot slot,
+                         const struct gdni_spec *spec, char code[GDNI_CODE_HEX])
 {
     gdni_sb_str(sb, "{\"tokens\": ");
     gdni_sb_int(sb, gdni_tuning_tokens(slot.bucket));
@@ -119,7 +126,7 @@ static void print_choice(struct gdni_strbuf *sb, const struct gdni_choice *choic
         gdni_sb_json_text(sb, "gpu", choice->gpu_name);
         gdni_sb_json_int(sb, "measured_tokens", gdni_tuning_tokens(choice->measured.bucket));
         gdni_sb_json_int(sb, "measured_seqs", gdni_tuning_seqs(choice->measured.seq_class));
-        gdni_sb_str(sb, strcmp(choice->code, code) != 0 ? ", \"stale\": true" : ", \"stale\": false");
+        gdni_sb_str(sb, is_stale(choice, spec, code) ? ", \"stale\": true" : ", \"stale\": false");
     }
     gdni_sb_str(sb, "}");
 }
@@ -139,16 +146,15 @@ static const struct gdni_choice *choice_of(const struct view *v, struct gdni_slo
 static void json_chosen_by(struct gdni_strbuf *sb, const struct view *v)
 {
     unsigned seen = 0;
-    char code[GDNI_CODE_HEX];
+    char code[GDNI_CODE_HEX] = "";
     struct gdni_strbuf list = { 0 };
-    gdni_kernel_code_hash(code, (enum gdni_kernel)v->spec->kernel);
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
         for (int c = GDNI_ANY_SEQS; c < GDNI_NUM_SEQ_CLASSES; ++c) {
             const struct gdni_slot slot = { bucket, c };
             const struct gdni_choice *choice = choice_of(v, slot);
             if (!choice) continue;
             if (list.len) gdni_sb_str(&list, ", ");
-            print_choice(&list, choice, slot, code);
+            print_choice(&list, choice, slot, v->spec, code);
             seen |= 1u << choice->by;
         }
     const char *comma = "";

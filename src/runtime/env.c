@@ -111,7 +111,7 @@ gdn_status gdni_env_read(struct gdni_env *env)
         if (understood && !oom) continue;
         gdni_env_free(env);
         if (oom) return GDN_FAIL(GDN_E_NOMEM, "out of memory for the environment");
-        return GDN_FAIL(GDN_E_INVALID, "%s of the environment is \"%s\": must be %s", variables[i].name, text,
+        return GDN_FAIL(GDN_E_INVALID, "%s of the environment is \"%.100s\": must be %s", variables[i].name, text,
                         variables[i].expected);
     }
     return GDN_OK;

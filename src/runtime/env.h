@@ -6,8 +6,8 @@
  *   GDN_JIT_RECORD, GDN_JIT_TUNING_PATH (':'-separated), GDN_JIT_COMPILE_WAIT_MS, GDN_JIT_WHOLE_SEQUENCES=1; XDG_CACHE_HOME,
  *   HOME, XDG_RUNTIME_DIR
  *
- * GDN_JIT_LOG only sets the level of the embedder's callback. A value that cannot be understood is refused: a switch that is
- * thought to be on, and is not, is found out on a request.
+ * GDN_JIT_LOG only sets the level of the embedder's callback. A value that cannot be understood is refused: ignored, a switch
+ * that somebody believes to be on would be noticed on a request only.
  */
 #ifndef GDNI_ENV_H
 #define GDNI_ENV_H

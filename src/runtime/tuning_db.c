@@ -208,8 +208,8 @@ static void replace(struct gdni_import_step *step, const char *why)
 }
 
 /*
- * Of two that are known, the one of this library's kernel: the other one's candidates were others. false: neither is before the
- * other so. Hashes are asked for where they differ only, since that takes a while; those of two kernels always do.
+ * Of two entries the one of this library's kernel: the other one's candidates were others. false: both are of this library's
+ * kernels, or neither. Equal codes are not looked up, since that takes a while.
  */
 static bool judge_by_code(struct gdni_import_step *step)
 {

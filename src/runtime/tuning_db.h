@@ -12,7 +12,7 @@
 enum gdni_chosen_by {
     GDNI_CHOSEN_EXACT,     /* an entry of the target's GPU, for this slot */
     GDNI_CHOSEN_BUCKET,    /* of the target's GPU, for a slot beside this one */
-    GDNI_CHOSEN_ARCH,      /* of another GPU of the arch, nearly as large, for this slot or one beside it */
+    GDNI_CHOSEN_ARCH,      /* of another GPU of the arch, nearly as large (any, with TUNED_ONLY), slot as above */
     GDNI_CHOSEN_HEURISTIC, /* nothing usable was measured, or, for a slot beside this one, that the model is right */
     GDNI_CHOSEN_NONE       /* few sequences: the bucket's variant serves them */
 };
@@ -47,9 +47,9 @@ void gdni_tuning_destroy(struct gdni_tuning *tuning); /* NULL is allowed */
  * GDN_PLAN_TUNED_ONLY (nothing but a table is).
  *
  * Of a GPU's entries the nearest: at most one bucket and one class away, the fewest steps, then the same class, then fewer
- * tokens. Of several other GPUs, none of which has SMs that are not alike unless only tables may answer, the one with the
- * nearest number, then by name. What gdni_params_usable() refuses for
- * this problem is passed over. GDN_E_NOT_TUNED: GDN_PLAN_TUNED_ONLY, and no table answers for a slot that every plan has.
+ * tokens. Of other GPUs those with SMs alike (any, with GDN_PLAN_TUNED_ONLY), the nearest number first, then by name. What
+ * gdni_params_usable() refuses for this problem is passed over. GDN_E_NOT_TUNED: GDN_PLAN_TUNED_ONLY, and no table answers
+ * for a slot that every plan has.
  */
 gdn_status gdni_tuning_choose(struct gdni_choice *out, struct gdni_tuning *tuning, const gdn_target *target,
                               const struct gdni_arch *arch, const struct gdni_problem *problem, struct gdni_slot slot,

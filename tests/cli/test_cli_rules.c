@@ -197,6 +197,14 @@ Test(cli_rules, a_call_that_is_tuned_has_a_chunk_a_sequence_or_one_sequence)
     cr_expect_eq(jobs_for(1 << 20, 1025), 0u);
 }
 
+Test(cli_rules, a_table_serves_the_gpus_that_the_library_says)
+{
+    enum { MOST = 300 };
+    for (int32_t a = 1; a <= MOST; ++a)
+        for (int32_t b = 1; b <= MOST; ++b)
+            cr_expect_eq(cli_sms_alike(a, b), gdni_tuning_sms_alike(a, b), "%d and %d SMs", a, b);
+}
+
 /* ---- Folders of a cache directory ---- */
 
 static void check_folder(const char *root, const char *folder, bool any_owner)
@@ -208,14 +216,6 @@ static void check_folder(const char *root, const char *folder, bool any_owner)
     cli_try_cache_folders(root, any_owner, &found);
     cr_expect_str_eq(found.untrusted, gdni_cache_dir_trusts(&dir, &st) ? "" : folder,
                      "mode %04o, owner %u, any owner %d", (unsigned)st.st_mode & 07777, (unsigned)st.st_uid, any_owner);
-}
-
-Test(cli_rules, a_table_serves_the_gpus_that_the_library_says)
-{
-    enum { MOST = 300 };
-    for (int32_t a = 1; a <= MOST; ++a)
-        for (int32_t b = 1; b <= MOST; ++b)
-            cr_expect_eq(cli_sms_alike(a, b), gdni_tuning_sms_alike(a, b), "%d and %d SMs", a, b);
 }
 
 Test(cli_rules, a_folder_is_believed_where_the_library_believes_it)

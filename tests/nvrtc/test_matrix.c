@@ -192,8 +192,8 @@ static void prefill_one(const struct pairwise_row *row)
     check(&spec, what);
 }
 
-/* The product alone: of pairs, those of the conventions below are more. */
-Test(matrix, prefill_compiles_everywhere_without_spills_and_in_time)
+/* Only the full product: its pairs are among those of prefill_conventions below. */
+Test(matrix, prefill_compiles_everywhere_in_the_whole_product)
 {
     static const int levels[] = { NUM_ARCHS, 2, 2, 2, 3, NUM_PREFILL_KERNELS };
     if (!getenv("GDN_TEST_FULL")) cr_skip_test("only with GDN_TEST_FULL=1");
