@@ -107,8 +107,7 @@ static void print_variant(const cJSON *v)
     cli_format_bytes(size, (uint64_t)cli_json_number(v, "cubin_bytes"));
     cli_print("\n  kernel         %s for %s\n", cli_json_text(v, "kernel"), cli_json_text(v, "arch"));
     print_calls(v);
-    cli_print("  parameters     %s (%s%s)\n", params, cli_json_text(v, "params_origin"),
-              age_of(v));
+    cli_print("  parameters     %s (%s%s)\n", params, cli_json_text(v, "params_origin"), age_of(v));
     if (cJSON_GetObjectItemCaseSensitive(v, "partition_reason"))
         cli_print("  partitions     %s\n", cli_json_text(v, "partition_reason"));
     printf("  threads        %lld of %lld registers each\n", (long long)cli_json_number(v, "threads"),

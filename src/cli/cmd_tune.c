@@ -39,7 +39,7 @@ static const char doc[] =
 struct tune {
     const struct cli_options *options;
     gdn_ctx *ctx;
-    gdn_target target;
+    gdn_target target, owner; /* owner: of the tuning file; its arch is "" without a file or an entry */
     struct cli_tune_jobs jobs;
     struct cli_journal *journal;
     struct cli_child *child;
@@ -123,6 +123,7 @@ static void wait_for_kernels(struct tune *t, struct cli_tune_job *job)
     while (job->state == CLI_TUNE_NEW)
         pthread_cond_wait(&t->compiled, &t->lock);
     pthread_mutex_unlock(&t->lock);
+    t->over |= job->state == CLI_TUNE_STOPPED;
 }
 
 /* ---- Asking the worker ---- */
@@ -327,7 +328,6 @@ static int run_job(struct tune *t, struct cli_tune_job *job)
 {
     bool again = true;
     wait_for_kernels(t, job);
-    t->over = t->over || job->state == CLI_TUNE_STOPPED;
     if (job->state != CLI_TUNE_COMPILED) return CLI_OK;
     CLI_TRY(check_candidates(t, job));
     while (again && !t->over) {
@@ -352,34 +352,31 @@ static int run_jobs(struct tune *t)
 
 /* ---- What is known before ---- */
 
-struct file {
-    gdn_target owner; /* the GPU that it is of; arch is "" without a file or an entry */
-    struct cli_tune_jobs *jobs;
-};
-
-/* A file is of one GPU: any of its entries tells of which. */
+/* A file is of one GPU: any of its entries tells of which. To tune, that must be the target: see check_owner(). */
 static int note_entry(void *user, const gdn_tuning_entry *e)
 {
-    struct file *file = user;
-    gdn_target *owner = &file->owner;
+    struct tune *t = user;
+    gdn_target *owner = &t->owner;
     snprintf(owner->gpu_name, sizeof owner->gpu_name, "%s", e->gpu_name);
     snprintf(owner->arch, sizeof owner->arch, "%s", e->arch);
     owner->num_sms = e->num_sms;
-    cli_tune_note_held(file->jobs, owner, e);
+    cli_tune_note_held(&t->jobs, t->options->check ? &t->target : owner, e);
     return 0;
 }
 
-static int load_file(gdn_ctx *ctx, const char *path, struct file *out)
+/* Entry by entry as the file is taken in: ctx also knows built-in tables and those of GDN_JIT_TUNING_PATH. */
+static int load_file(struct tune *t)
 {
-    if (access(path, F_OK) != 0) return CLI_OK;
-    if (gdn_tuning_load(ctx, path, 0, note_entry, out, NULL) == GDN_OK) return CLI_OK;
+    const char *path = t->options->output;
+    if (!path || access(path, F_OK) != 0) return CLI_OK;
+    if (gdn_tuning_load(t->ctx, path, 0, note_entry, t, NULL) == GDN_OK) return CLI_OK;
     return cli_fail(CLI_USAGE, "--file: %s", gdn_last_error());
 }
 
 /* What is saved is the table of one GPU, in place of the whole file: another GPU's would be lost. */
-static int check_owner(const struct tune *t, const gdn_target *owner)
+static int check_owner(const struct tune *t)
 {
-    const gdn_target *target = &t->target;
+    const gdn_target *target = &t->target, *owner = &t->owner;
     char of[96], here[96];
     if (!owner->arch[0] || (strcmp(owner->arch, target->arch) == 0 && owner->num_sms == target->num_sms &&
                             strcmp(owner->gpu_name, target->gpu_name) == 0))
@@ -413,7 +410,6 @@ static int wait_for_all(struct tune *t)
         wait_for_kernels(t, job);
         if (job->state == CLI_TUNE_FAILED) cli_say("%s: %s", job->name, job->message);
         failed += job->state == CLI_TUNE_FAILED || job->state == CLI_TUNE_STOPPED;
-        t->over = t->over || job->state == CLI_TUNE_STOPPED;
         kernels += num_left(job);
         failed += job->count - num_left(job);
     }
@@ -496,11 +492,10 @@ static int check_options(const struct cli_options *o)
 static int run(struct tune *t, int argc, char **argv)
 {
     const struct cli_options *o = t->options;
-    struct file file = { GDN_TARGET_INIT, &t->jobs };
     CLI_TRY(check_options(o));
     CLI_TRY(cli_tune_jobs_find(o, &t->jobs));
     CLI_TRY(cli_resolve_context(o, &t->ctx));
-    if (o->output && !o->check) CLI_TRY(load_file(t->ctx, o->output, &file)); /* --check reads it by itself */
+    if (!o->check) CLI_TRY(load_file(t));
     if (o->worker) return cli_tune_work(t->ctx, &t->jobs, o);
     CLI_TRY(find_target(t));
     t->start_ms = cli_now_ms();
@@ -508,8 +503,11 @@ static int run(struct tune *t, int argc, char **argv)
         CLI_TRY(cli_require_cache(t->ctx));
         return run_with_threads(t);
     }
-    if (o->check) return cli_tune_check(t->ctx, &t->target, &t->jobs, o);
-    CLI_TRY(check_owner(t, &file.owner));
+    if (o->check) {
+        CLI_TRY(load_file(t));
+        return cli_tune_check(&t->target, &t->jobs, o);
+    }
+    CLI_TRY(check_owner(t));
     return tune_all(t, argc, argv);
 }
 

@@ -4,8 +4,6 @@
 #include "cli/tune_report.h"
 
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "cli/plan_facts.h"
 #include "cli/say.h"
@@ -154,50 +152,22 @@ static void print_check(const cJSON *missing, const cJSON *stale, size_t count, 
               count - (size_t)cJSON_GetArraySize(missing), count, cJSON_GetArraySize(stale));
 }
 
-/* What the file has of a job. */
-struct check {
-    const gdn_target *target;
-    struct cli_tune_jobs *jobs;
-};
-
-static int on_file_entry(void *user, const gdn_tuning_entry *e)
-{
-    const struct check *c = user;
-    cli_tune_note_held(c->jobs, c->target, e);
-    return 0;
-}
-
-/* Entry by entry as the file is taken in: ctx also knows built-in tables and those of GDN_JIT_TUNING_PATH. */
-static int read_held(gdn_ctx *ctx, const struct check *c, const char *file)
-{
-    if (access(file, F_OK) != 0) return CLI_OK;
-    if (gdn_tuning_load(ctx, file, 0, on_file_entry, (void *)c, NULL) == GDN_OK) return CLI_OK;
-    return cli_fail(CLI_USAGE, "--file: %s", gdn_last_error());
-}
-
-static int report_held(const struct check *c, const struct cli_options *o)
+int cli_tune_check(const gdn_target *target, const struct cli_tune_jobs *jobs, const struct cli_options *o)
 {
     cJSON *root = cJSON_CreateObject();
-    cJSON_AddStringToObject(root, "gpu", c->target->gpu_name);
+    cJSON_AddStringToObject(root, "gpu", target->gpu_name);
     cJSON_AddStringToObject(root, "file", o->output);
-    cJSON_AddNumberToObject(root, "wanted", (double)c->jobs->count);
+    cJSON_AddNumberToObject(root, "wanted", (double)jobs->count);
     cJSON *missing = cJSON_AddArrayToObject(root, "missing"), *stale = cJSON_AddArrayToObject(root, "stale");
-    for (size_t i = 0; i < c->jobs->count; ++i)
-        if (c->jobs->items[i].held != CLI_HELD)
-            cJSON_AddItemToArray(c->jobs->items[i].held == CLI_HELD_NOT ? missing : stale,
-                                 cJSON_CreateString(c->jobs->items[i].name));
+    for (size_t i = 0; i < jobs->count; ++i)
+        if (jobs->items[i].held != CLI_HELD)
+            cJSON_AddItemToArray(jobs->items[i].held == CLI_HELD_NOT ? missing : stale,
+                                 cJSON_CreateString(jobs->items[i].name));
     const int bad = cJSON_GetArraySize(missing) + cJSON_GetArraySize(stale);
-    if (!o->json) print_check(missing, stale, c->jobs->count, o->output);
+    if (!o->json) print_check(missing, stale, jobs->count, o->output);
     if (o->json)
         cli_print_json(root);
     else
         cJSON_Delete(root);
     return bad ? cli_fail(CLI_FAILED, "%s", "") : CLI_OK;
-}
-
-int cli_tune_check(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_jobs *jobs, const struct cli_options *o)
-{
-    const struct check c = { target, jobs };
-    CLI_TRY(read_held(ctx, &c, o->output));
-    return report_held(&c, o);
 }

@@ -11,7 +11,7 @@ void cli_tune_print(const struct cli_tune_jobs *jobs, const gdn_target *target, 
 /* ctx has an entry of the job's key: its times go into job->result. */
 bool cli_tune_known(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_job *job);
 
-/* Prints what the file itself lacks, or has of another kernel; CLI_FAILED when there is any. ctx takes the file in. */
-int cli_tune_check(gdn_ctx *ctx, const gdn_target *target, struct cli_tune_jobs *jobs, const struct cli_options *options);
+/* Prints which jobs the file does not hold, or of another kernel; CLI_FAILED when there is any. */
+int cli_tune_check(const gdn_target *target, const struct cli_tune_jobs *jobs, const struct cli_options *options);
 
 #endif

@@ -140,8 +140,8 @@ static bool in_halves(struct gdni_params *out, const struct gdni_problem *proble
 {
     enum { HALF = 64, CLUSTER = 2 };
     struct gdni_spec spec;
+    if (gdni_kernel_choose(problem, arch, NULL) != GDNI_KERNEL_PREFILL_HOPPER) return false;
     prefill_params(out, problem, arch);
-    if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK || spec.kernel != GDNI_KERNEL_PREFILL_HOPPER) return false;
     out->block_dv = HALF;
     out->cluster_ctas = CLUSTER;
     out->partition_chunks = GDNI_PARTITION_NEVER;

@@ -110,3 +110,10 @@ void gdni_kernel_code_hash(char out[GDNI_CODE_HEX], enum gdni_kernel kernel)
         hash_template(&state, *name);
     snprintf(out, GDNI_CODE_HEX, "%016llx", (unsigned long long)XXH3_64bits_digest(&state));
 }
+
+bool gdni_kernel_code_is(enum gdni_kernel kernel, const char *code)
+{
+    char here[GDNI_CODE_HEX];
+    gdni_kernel_code_hash(here, kernel);
+    return strcmp(here, code) == 0;
+}

@@ -4,8 +4,6 @@
  * Must not know: devices. JSON is printed by strbuf: integers and strings only, so no locale and no rounding. No lock of its
  * own: programs are read through references that module.c hands out.
  */
-#include <string.h>
-
 #include "base/error.h"
 #include "base/first_size.h"
 #include "base/mem.h"
@@ -108,15 +106,9 @@ static void json_calls(struct gdni_strbuf *sb, const struct view *v)
     gdni_sb_str(sb, "]");
 }
 
-/* code: the hash of the kernel that the choice runs on, made when it is first asked for, since that takes a while. */
-static bool is_stale(const struct gdni_choice *choice, const struct gdni_spec *spec, char code[GDNI_CODE_HEX])
-{
-    if (!code[0]) gdni_kernel_code_hash(code, (enum gdni_kernel)spec->kernel);
-    return strcmp(choice->code, code) != 0;
-}
-
+/* kernel: which the choice runs on. */
 static void print_choice(struct gdni_strbuf *sb, const struct gdni_choice *choice, struct gdni_slot slot,
-                         const struct gdni_spec *spec, char code[GDNI_CODE_HEX])
+                         enum gdni_kernel kernel)
 {
     gdni_sb_str(sb, "{\"tokens\": ");
     gdni_sb_int(sb, gdni_tuning_tokens(slot.bucket));
@@ -126,7 +118,7 @@ static void print_choice(struct gdni_strbuf *sb, const struct gdni_choice *choic
         gdni_sb_json_text(sb, "gpu", choice->gpu_name);
         gdni_sb_json_int(sb, "measured_tokens", gdni_tuning_tokens(choice->measured.bucket));
         gdni_sb_json_int(sb, "measured_seqs", gdni_tuning_seqs(choice->measured.seq_class));
-        gdni_sb_str(sb, is_stale(choice, spec, code) ? ", \"stale\": true" : ", \"stale\": false");
+        gdni_sb_str(sb, gdni_kernel_code_is(kernel, choice->code) ? ", \"stale\": false" : ", \"stale\": true");
     }
     gdni_sb_str(sb, "}");
 }
@@ -146,7 +138,6 @@ static const struct gdni_choice *choice_of(const struct view *v, struct gdni_slo
 static void json_chosen_by(struct gdni_strbuf *sb, const struct view *v)
 {
     unsigned seen = 0;
-    char code[GDNI_CODE_HEX] = "";
     struct gdni_strbuf list = { 0 };
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket)
         for (int c = GDNI_ANY_SEQS; c < GDNI_NUM_SEQ_CLASSES; ++c) {
@@ -154,7 +145,7 @@ static void json_chosen_by(struct gdni_strbuf *sb, const struct view *v)
             const struct gdni_choice *choice = choice_of(v, slot);
             if (!choice) continue;
             if (list.len) gdni_sb_str(&list, ", ");
-            print_choice(&list, choice, slot, v->spec, code);
+            print_choice(&list, choice, slot, (enum gdni_kernel)v->spec->kernel);
             seen |= 1u << choice->by;
         }
     const char *comma = "";

@@ -89,9 +89,7 @@ bool gdni_tuning_same_run(const struct gdni_tuning_entry *a, const struct gdni_t
 
 bool gdni_tuning_is_stale(const struct gdni_tuning_entry *entry)
 {
-    char code[GDNI_CODE_HEX];
-    gdni_kernel_code_hash(code, (enum gdni_kernel)gdni_tuning_kernel(&entry->key, &entry->params));
-    return strcmp(code, entry->code) != 0;
+    return !gdni_kernel_code_is((enum gdni_kernel)gdni_tuning_kernel(&entry->key, &entry->params), entry->code);
 }
 
 /* ---- Tables ---- */

@@ -265,13 +265,19 @@ Test(cache_verify, stops_when_told_and_keeps_that_entry)
     cr_assert_eq(store_count_files(scratch), ENTRIES - 1);
 }
 
-Test(cache_verify, a_file_that_cannot_be_read_is_told_and_stays)
+/* Of one file, for another user than root. */
+static void forbid(const char *path)
 {
-    struct seen seen = { 0 };
-    chmod(paths[2], 0);
+    chmod(path, 0);
     store_drop_root(scratch);
     gdn_ctx_destroy(ctx);
     ctx = store_ctx(scratch, 0, NULL, GDN_FAKE_NVRTC_PATH);
+}
+
+Test(cache_verify, a_file_that_cannot_be_read_is_told_and_stays)
+{
+    struct seen seen = { 0 };
+    forbid(paths[2]);
     const gdn_cache_report report = verify(GDN_VERIFY_REMOVE, &seen);
     cr_assert(report.damaged == 1 && report.removed == 0);
     cr_assert(strstr(seen.problems, "Permission denied"), "%s", seen.problems);
@@ -335,10 +341,7 @@ Test(cache_verify, prune_without_limits_removes_only_the_damaged)
 Test(cache_verify, prune_leaves_a_file_that_cannot_be_read)
 {
     struct seen seen = { 0 };
-    chmod(paths[2], 0);
-    store_drop_root(scratch);
-    gdn_ctx_destroy(ctx);
-    ctx = store_ctx(scratch, 0, NULL, GDN_FAKE_NVRTC_PATH);
+    forbid(paths[2]);
     const gdn_cache_report report = prune(nothing(), &seen);
     cr_assert(report.damaged == 1 && report.removed == 0);
     cr_assert_eq(access(paths[2], F_OK), 0, "what may be a good entry has gone");

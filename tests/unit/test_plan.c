@@ -14,13 +14,18 @@
 
 enum { INVALID_IMAGE = 200, OUT_OF_MEMORY = 2 };
 
-static gdn_plan *plan_prefill(gdn_ctx *ctx)
+static gdn_plan *plan_of(gdn_ctx *ctx, const gdn_prefill_desc *desc)
 {
     gdn_plan *plan = NULL;
     const gdn_target target = fake_h200(ctx);
-    const gdn_prefill_desc desc = fake_prefill_desc();
-    cr_assert_eq(gdn_plan_prefill(ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_prefill(ctx, &target, desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
     return plan;
+}
+
+static gdn_plan *plan_prefill(gdn_ctx *ctx)
+{
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    return plan_of(ctx, &desc);
 }
 
 static void check_leaks(void)
@@ -57,14 +62,12 @@ Test(plan, as_many_sequences_as_a_call_may_have_are_few_and_more_are_none)
 {
     struct fake_host host;
     fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
-    const gdn_target target = fake_h200(host.ctx);
     gdn_prefill_desc desc = fake_prefill_desc();
-    gdn_plan *plan = NULL;
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 7; /* one sequence and two have a kernel of two kinds of CTAs */
     desc.max_tokens = 1024;
     for (int seqs = 1; seqs <= 2; ++seqs) {
         desc.max_seqs = seqs;
-        cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+        gdn_plan *plan = plan_of(host.ctx, &desc);
         cr_expect_geq(gdni_plan_variant_of_few(plan, 1024, seqs), 0, "%d", seqs);
         cr_expect_eq(gdni_plan_variant_of_few(plan, 1024, 2 * seqs), -1, "%d", seqs);
         gdn_plan_destroy(plan);
@@ -592,11 +595,9 @@ Test(plan, a_dump_has_one_call_of_the_length_that_bounds_all)
 {
     struct fake_host host;
     fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
-    const gdn_target target = fake_h200(host.ctx);
     gdn_prefill_desc desc = fake_prefill_desc();
-    gdn_plan *plan = NULL;
     desc.max_tokens = 300;
-    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    gdn_plan *plan = plan_of(host.ctx, &desc);
     char *json = fake_dump(plan, GDN_DUMP_JSON);
     const char *first = strstr(json, "{\"tokens\": 300, \"num_seqs\": 1,");
     cr_expect(first && !strstr(first + 1, "{\"tokens\": 300, \"num_seqs\": 1,"), "%s", json);

@@ -622,17 +622,18 @@ static struct gdni_problem prefill_problem_of(const struct gdni_tuning_key *key)
     return p;
 }
 
-/* What a plan takes without a table. */
+/* What a plan takes without a table; where few sequences have no choice of their own, the bucket's. */
 static struct gdni_params model_of(const struct gdni_tuning_table *table, const struct gdni_tuning_key *key)
 {
     const bool conv = key->kernel == GDNI_KERNEL_CONV1D_QKV;
     const struct gdni_problem p = conv ? conv_problem_of(key) : prefill_problem_of(key);
-    const struct gdni_slot s = key->slot;
-    struct gdni_params params;
-    if (s.seq_class == GDNI_ANY_SEQS ||
-        !gdni_params_heuristic_few(&params, &p, table->arch, table->num_sms, s.bucket, s.seq_class))
-        gdni_params_heuristic(&params, &p, table->arch, table->num_sms, s.bucket);
-    return params;
+    gdn_target target = GDN_TARGET_INIT;
+    struct gdni_slot slot = key->slot;
+    struct gdni_choice c = { .by = GDNI_CHOSEN_NONE };
+    target.num_sms = table->num_sms;
+    for (int few = 0; few < 2 && c.by == GDNI_CHOSEN_NONE; ++few, slot.seq_class = GDNI_ANY_SEQS)
+        cr_assert_eq(gdni_tuning_choose(&c, NULL, &target, table->arch, &p, slot, GDN_PLAN_HEURISTIC), GDN_OK);
+    return c.params;
 }
 
 /*
