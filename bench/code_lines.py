@@ -8,7 +8,7 @@
 
 Counted: lines of 128 bytes of which an instruction is executed nearly once a chunk (0.8 times) or more often; of these,
 those beyond four with one (address / 128) mod 64. That an SM keeps 64 sets of four lines is no vendor's word: of the
-geometries tried it goes best with misses counted on an H200 (docs/prefill_hopper.md, "Where code lies"). With --raw the
+geometries tried it goes best with misses counted on an H200 (docs/notebook/lessons.md, "Where code lies"). With --raw the
 misses a chunk. Needs neither torch nor a GPU.
 """
 

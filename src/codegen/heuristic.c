@@ -257,7 +257,7 @@ static int64_t resident_ctas(const struct gdni_spec *spec, int num_sms)
 }
 
 /*
- * Nanoseconds of a chunk in one CTA, H200, bf16, head dims of 128 (docs/prefill_split.md, docs/prefill_hopper_measured.md):
+ * Nanoseconds of a chunk in one CTA, H200, bf16, head dims of 128 (docs/prefill_split.md, docs/notebook/prefill_hopper.md):
  * what orders kernels and blocks among each other, whatever the GPU. Copies that start a chunk later cost three tenths. What a
  * narrower block of the Hopper kernel gains is a guess, and what it gains more in clusters was measured.
  */

@@ -462,7 +462,7 @@ Test(choices, waves_of_small_heads_are_of_one_cta_an_sm)
 
 Test(choices, the_model_ranks_measured_orders_rightly)
 {
-    /* H200, docs/prefill_split.md: 16 heads, 1 x 32768: 32 columns 802 us, 16 columns 1294; generic 1520. */
+    /* H200, docs/notebook/prefill_split.md: 16 heads, 1 x 32768: 32 columns 802 us, 16 columns 1294; generic 1520. */
     struct gdni_problem p = few_heads(16);
     struct gdni_params list[GDNI_MAX_CHOICES];
     p.generic = 1;
