@@ -25,8 +25,8 @@
  *
  * Rounding: as gdn_prefill_generic.cu, but for bf16 I/O beta stands in T (a rounding of its own), and gate factors of blocks
  * off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0.
- * Here is the entry. Each other part is a header gdn_hopper_*.cuh; docs/prefill_hopper.md has these rooms,
- * budgets, barriers, what was measured and tried.
+ * Here is the entry. Each other part is a header gdn_hopper_*.cuh: docs/prefill_hopper.md, with budgets and barriers. What was
+ * tried: docs/notebook/prefill_hopper.md.
  */
 #include "gdn_spec.cuh"
 
@@ -46,6 +46,25 @@
 #include "gdn_hopper_tiles.cuh"
 #include "gdn_hopper_twins.cuh"
 #include "gdn_hopper_walk.cuh"
+
+enum { TILES, TABLES, INVERSES, OUTPUT };
+
+/* What a warp of the producer does. */
+template <int WARP> __device__ __forceinline__ void producer_role(const prefill_params &p, int lane)
+{
+    if constexpr (WARP == TILES) tile_role(p, lane);
+    if constexpr (WARP == TABLES) table_role(p);
+    if constexpr (WARP == INVERSES) inverse_role(p);
+    if constexpr (WARP == OUTPUT) output_role(p, lane);
+}
+
+/*
+ * In what order the roles are written. ptxas lays their code out in the reverse of it, and so it decides how evenly their loops
+ * fill the sets of the instruction cache: docs/notebook/lessons.md, "Which role lies where".
+ */
+constexpr bool FP16_THAT_CARRIES = spec::CARRIES && !spec::IO_BF16;
+constexpr int FIRST = FP16_THAT_CARRIES ? OUTPUT : TILES, SECOND = FP16_THAT_CARRIES ? INVERSES : OUTPUT,
+              THIRD = FP16_THAT_CARRIES ? TILES : INVERSES; /* then TABLES */
 
 extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_hopper(const __grid_constant__ prefill_params p)
@@ -69,14 +88,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     if (group == 0) {
         give_registers<spec::PRODUCER_REGISTERS>();
         const int lane = threadIdx.x % 32;
-        if (warp == 0)
-            tile_role(p, lane);
-        else if (warp == 1)
-            table_role(p);
-        else if (warp == 2)
-            inverse_role(p);
+        if (warp == FIRST)
+            producer_role<FIRST>(p, lane);
+        else if (warp == SECOND)
+            producer_role<SECOND>(p, lane);
+        else if (warp == THIRD)
+            producer_role<THIRD>(p, lane);
         else
-            output_role(p, lane);
+            producer_role<TABLES>(p, lane);
     } else if (group < 1 + STATE_GROUPS) {
         take_registers<spec::STATE_REGISTERS>();
         state_role(p, { group - 1, warp % 4, 0 });

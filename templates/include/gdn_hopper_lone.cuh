@@ -19,7 +19,7 @@
 __device__ __forceinline__ void check_and_decay(State &st, float decay, bool empty)
 {
     bool fit = true;
-    if (!empty) fit = fits(st.packed, F16_2_14); /* a branch: else it stands between the products */
+    if (!empty) fit = fits_state(st.packed, decay); /* a branch: else it stands between the products */
     if (rarely(!fit)) fit = fits_with_zeros(row_max(st.S)); /* as they are: see pack_state() */
     st.S_scaled = __any_sync(~0u, !fit);
     if (fit) decay_state(st.S, decay);

@@ -83,6 +83,7 @@ __device__ __forceinline__ u32 larger_f16x2(u32 a, u32 b)
 }
 
 constexpr u32 F16_2_14 = 0x7400;
+constexpr float ROW_MOST = 1 << 14; /* the same of rows in fp32 */
 /*
  * fp16 2^-11, and the bits of what is 2^-7 or more. What is smaller than 2^-14 is off by up to 2^-25, which is no more than
  * what rounding takes from an entry of 2^-13: no sum of products loses more by that than it does anyway. But it is another
@@ -91,6 +92,9 @@ constexpr u32 F16_2_14 = 0x7400;
  */
 constexpr u32 ROW_LOW = 0x1000, WARP_LOW = 0x60006000;
 static_assert(2 * ROW_LOW == (WARP_LOW & -WARP_LOW), "2^-7, of both");
+/* A magnitude of 2^-11 or more has one of these bits, and so has the OR of a row's: half the instructions of a maximum. */
+constexpr u32 ROW_BITS = 0x70007000;
+static_assert((ROW_BITS & -ROW_BITS) == ROW_LOW && (ROW_BITS >> 16) == 0x8000 - ROW_LOW, "2^-11 and all above, of both");
 
 /*
  * Whether packed fp16 rows are as they should be: every lane's largest magnitude in each row in [2^-11, limit], the warp's no
@@ -112,11 +116,46 @@ template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][
     return __any_sync(~0u, large) & __all_sync(~0u, first >= low && second >= low && first <= limit && second <= limit);
 }
 
+/* The OR of all entries of rows g and g + 8 in this lane's columns, two entries side by side. */
+struct RowBits {
+    u32 lo, hi;
+
+    template <int STEPS> __device__ __forceinline__ explicit RowBits(const u32 (&a)[STEPS][4]) : lo(a[0][0]), hi(a[0][1])
+    {
+#pragma unroll
+        for (int i = 1; i < 2 * STEPS; ++i) {
+            lo |= a[i / 2][2 * (i % 2)];
+            hi |= a[i / 2][2 * (i % 2) + 1];
+        }
+    }
+    /* Whether either row has an entry of 2^-11 or more. */
+    __device__ __forceinline__ bool are_large() const
+    {
+        return (lo & ROW_BITS) != 0 && (hi & ROW_BITS) != 0;
+    }
+};
+
+/*
+ * In a chunk whose decay is no less than this, packed S is not looked at for entries that are too large. One beyond fp16 is an
+ * infinity there; it makes its whole row of K S, and so of W, infinities and NaN, and W is looked at anyway. S has decayed by
+ * then, but S / decay is what it was, within two roundings: beside an entry above 2^16, 2^-100 of which is left, whatever
+ * counts is still normal. (Entries from 2^14 up to fp16's largest are packed no less exactly than smaller ones.)
+ */
+constexpr float RESTORABLE = 0x1p-100f;
+
+/* Whether packed S will do, as far as W would not tell. */
+__device__ __forceinline__ bool fits_state(const u32 (&a)[8][4], float decay)
+{
+    if (rarely(decay < RESTORABLE)) return fits(a, F16_2_14);
+    const RowBits bits(a);
+    return __any_sync(~0u, ((bits.lo | bits.hi) & WARP_LOW) != 0) & __all_sync(~0u, bits.are_large());
+}
+
 /* The same of rows in fp32, by row_max(), and any zeros among them, which are nothing smaller. */
 __device__ __forceinline__ bool fits_with_zeros(float2 m)
 {
-    constexpr float ROW = 1.0f / (1 << 11), LARGE = 1.0f / (1 << 7), MOST = 1 << 14;
-    const bool fits = (m.x == 0.0f || (m.x >= ROW && m.x <= MOST)) && (m.y == 0.0f || (m.y >= ROW && m.y <= MOST));
+    constexpr float ROW = 1.0f / (1 << 11), LARGE = 1.0f / (1 << 7);
+    const bool fits = (m.x == 0.0f || (m.x >= ROW && m.x <= ROW_MOST)) && (m.y == 0.0f || (m.y >= ROW && m.y <= ROW_MOST));
     return __all_sync(~0u, fits) && (__any_sync(~0u, fmaxf(m.x, m.y) >= LARGE) || __all_sync(~0u, m.x + m.y == 0.0f));
 }
 
@@ -145,6 +184,17 @@ template <int STEPS> __device__ __forceinline__ void pack_io_rows(u32 (&a)[STEPS
 #pragma unroll
     for (int i = 0; i < 4 * STEPS; ++i)
         a[i / 4][i % 4] = pack_io(x[2 * i], x[2 * i + 1]);
+}
+
+/* Rows times lo and hi. */
+template <int STEPS>
+__device__ __forceinline__ void pack_io_rows(u32 (&a)[STEPS][4], const float (&x)[8 * STEPS], float lo, float hi)
+{
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i) {
+        const float by = i & 1 ? hi : lo;
+        a[i / 4][i % 4] = pack_io(x[2 * i] * by, x[2 * i + 1] * by);
+    }
 }
 
 template <int STEPS> __device__ __forceinline__ void pack_f16_rows(u32 (&a)[STEPS][4], const float (&x)[8 * STEPS])

@@ -65,12 +65,12 @@ __device__ __forceinline__ u32 kept(const Place &place)
     return at(KEPT_AT) + 16 * (STATE_GROUPS == 2 ? place.group : place.odd);
 }
 
-/* S as operand A; fp16 rows within range. */
-__device__ __forceinline__ void pack_state(State &st, const Place &place)
+/* S as operand A; fp16 rows within range, but for what W will tell of. */
+__device__ __forceinline__ void pack_state(State &st, float decay, const Place &place)
 {
     pack_io_rows(st.packed, st.S);
     if constexpr (!spec::IO_BF16) {
-        const bool unlike = !fits(st.packed, F16_2_14);
+        const bool unlike = !fits_state(st.packed, decay);
         bool scaled = false;
         if (rarely(unlike)) {
             const float2 m = row_max(st.S);
@@ -87,11 +87,25 @@ __device__ __forceinline__ void pack_state(State &st, const Place &place)
 }
 
 /* S of a warp whose packed S did not fit, once what it was multiplied as is dropped. */
-__device__ __forceinline__ void pack_late(State &st, const Place &place)
+__device__ __forceinline__ void pack_late(State &st, float decay, const Place &place)
 {
     if (!rarely(st.S_scaled)) return;
-    pack_state(st, place);
-    decay_state(st.S, load_shared_float(kept(place) + KEPT_DECAY));
+    pack_state(st, decay, place);
+    decay_state(st.S, decay);
+}
+
+/* S of a warp that was packed as it is, but was too large for fp16: scaled and packed from the decayed S. See RESTORABLE. */
+__device__ __forceinline__ void pack_large(State &st, float decay, const Place &place)
+{
+    if (st.S_scaled || decay < RESTORABLE) return;
+    const float back = __fdividef(1.0f, decay);
+    float2 m = row_max(st.S);
+    m = { m.x * back, m.y * back };
+    st.S_scaled = __any_sync(~0u, fmaxf(m.x, m.y) > ROW_MOST);
+    if (!st.S_scaled) return;
+    const float2 scale = scales_of_rows(m);
+    store_shared(scale_slot(place.index()), scale.x, scale.y);
+    pack_io_rows(st.packed, st.S, inverse(scale.x) * back, inverse(scale.y) * back);
 }
 
 /*
@@ -233,8 +247,12 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 {
     const u32 table = c.table();
     float2 s = { 1.0f, 1.0f };
-    if constexpr (LATE_CHECK) pack_late(st, place);
-    if (!spec::IO_BF16 && st.S_scaled) s = load_shared_float2(scale_slot(place.index()));
+    if constexpr (!spec::IO_BF16) {
+        const float decay = load_shared_float(kept(place) + KEPT_DECAY);
+        if constexpr (LATE_CHECK) pack_late(st, decay, place);
+        pack_large(st, decay, place);
+        if (st.S_scaled) s = load_shared_float2(scale_slot(place.index()));
+    }
     issue_keys(st.O, st.packed, c.k());
     wgmma_wait<0>();
     settled(st.O);

@@ -36,7 +36,7 @@ __device__ __forceinline__ u32 chunk_in_turn(State &st, const prefill_params &p,
     const u32 now = load_shared_u32(table + FLAGS);
     const bool last = now & CHUNK_LAST, wanted = !(now & CHUNK_STATE); /* its O */
     const float decay = load_shared_float(table + DECAY_ALL);
-    pack_state(st, place);
+    pack_state(st, decay, place);
     take_turn(place.group);
     issue_keys(x, st.packed, c.k());
     keep(table, now, decay, place);

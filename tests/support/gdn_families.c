@@ -544,6 +544,8 @@ const struct gdn_family gdn_families[] = {
       RANDOM_QK, { v_bursts, 16 * 64, 1 }, { g_constant, -0.022, 0 }, BETA, 1, DEFAULT_SCALE },
     { "h0_1e6", "an initial state far above what is added",
       RANDOM_QK, RANDOM_V, DECAY, BETA, 1e6, 0x1p-12, true, GDN_FAMILY_BOTH },
+    { "h0_forgotten", "an initial state with entries beyond fp16, of which a chunk leaves nothing that fp32 holds",
+      RANDOM_QK, RANDOM_V, { g_constant, -2, 0 }, BETA, 2e4, 0x1p-8, true, GDN_FAMILY_BOTH },
     { "scale_zero", "scale 0 is 0, not the default",
       RANDOM_QK, RANDOM_V, DECAY, BETA, 1, 0, true, GDN_FAMILY_BOTH },
     { "v_beyond_fp16", "|v| above 65504",
