@@ -24,7 +24,7 @@ struct cli_env cli_env_read(void)
 {
     return (struct cli_env){
         .nvrtc = text_of("GDN_JIT_NVRTC"),
-        .bundle_path = is_on("GDN_JIT_DISABLE_CACHE") ? NULL : text_of("GDN_JIT_BUNDLE_PATH"),
+        .bundle_path = text_of("GDN_JIT_BUNDLE_PATH"),
         .disable_compile = is_on("GDN_JIT_DISABLE_COMPILE"),
     };
 }

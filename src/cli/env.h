@@ -8,7 +8,7 @@
 
 struct cli_env {
     const char *nvrtc;       /* GDN_JIT_NVRTC; NULL: not given */
-    const char *bundle_path; /* GDN_JIT_BUNDLE_PATH; NULL: not given, or not read because of GDN_JIT_DISABLE_CACHE */
+    const char *bundle_path; /* GDN_JIT_BUNDLE_PATH; NULL: not given */
     bool disable_compile;
 };
 

@@ -68,11 +68,12 @@ static bool add_bundle_path(struct gdni_cache *cache, const char *list)
     return ok;
 }
 
+/* Those of the environment with GDN_JIT_DISABLE_CACHE too, which is of what is written to: as with cache_dir "". */
 static bool add_bundles(struct gdni_cache *cache, const gdn_config *cfg, const struct gdni_env *env)
 {
     for (size_t i = 0; i < cfg->num_bundle_dirs; ++i)
         if (!add_bundle(cache, cfg->bundle_dirs[i])) return false;
-    return env->disable_cache || !env->bundle_path || add_bundle_path(cache, env->bundle_path);
+    return !env->bundle_path || add_bundle_path(cache, env->bundle_path);
 }
 
 static uint64_t choose_max(const gdn_config *cfg, const struct gdni_env *env)

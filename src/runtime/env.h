@@ -2,7 +2,7 @@
  * env.h - every environment variable that the library reads, read once, when a context is made. The one file with getenv.
  *
  *   GDN_JIT_CACHE_DIR, GDN_JIT_BUNDLE_PATH (':'-separated), GDN_JIT_CACHE_MAX_BYTES, GDN_JIT_DISABLE_COMPILE=1,
- *   GDN_JIT_DISABLE_CACHE=1 (memory only, but for what gdn_config names), GDN_JIT_NVRTC, GDN_JIT_LOG=error|warn|info|debug,
+ *   GDN_JIT_DISABLE_CACHE=1 (no cache directory but gdn_config's), GDN_JIT_NVRTC, GDN_JIT_LOG=error|warn|info|debug,
  *   GDN_JIT_RECORD, GDN_JIT_TUNING_PATH (':'-separated), GDN_JIT_COMPILE_WAIT_MS, GDN_JIT_WHOLE_SEQUENCES=1; XDG_CACHE_HOME,
  *   HOME, XDG_RUNTIME_DIR
  *
