@@ -166,10 +166,24 @@ static void refuse(struct gdni_cache *cache, const struct query *q, const char *
                  q->dir->path, q->arch, name, name, gone ? " and removed" : "", item->problem);
 }
 
+/* Why an entry of the key has no folder, in words: whom not to believe is no matter of what the system permits. */
+static bool is_distrusted(const struct gdni_cache_dir *dir, const char *arch, const char *key_hex, int err,
+                          char words[GDNI_DISTRUST_WORDS])
+{
+    char path[64];
+    snprintf(path, sizeof path, GDNI_CACHE_FOLDER "/%.16s/%.2s/", arch, key_hex);
+    return err == EPERM && gdni_cache_dir_distrusts(dir, path, words);
+}
+
+#define DISTRUST_REMEDY "chown it to this user and chmod go-w it, or set GDN_CTX_SHARED_CACHE if a group shares it"
+
 static void note_unreadable(struct gdni_cache *cache, const struct query *q, const char *what, int err)
 {
-    if (err == ENOENT || err == ESTALE) return;
-    if (!atomic_flag_test_and_set(&cache->warned_unreadable))
+    char words[GDNI_DISTRUST_WORDS];
+    if (err == ENOENT || err == ESTALE || atomic_flag_test_and_set(&cache->warned_unreadable)) return;
+    if (is_distrusted(q->dir, q->arch, q->key->hex, err, words))
+        gdni_log(cache->log, GDN_LOG_WARN, "cache %s: entries %s are not used: " DISTRUST_REMEDY, q->dir->path, words);
+    else
         gdni_log(cache->log, GDN_LOG_WARN, "cache %s: %s cannot be read: %s", q->dir->path, what, gdni_fs_error(err));
 }
 
@@ -296,6 +310,14 @@ static void note_unpublished(struct gdni_cache *cache, const char *why)
                  cache->user.path, why);
 }
 
+static void note_unwritten(struct gdni_cache *cache, const struct gdni_program *program, int err)
+{
+    char words[GDNI_DISTRUST_WORDS], sentence[256];
+    const bool distrusted = is_distrusted(&cache->user, program->arch, program->key_hex, err, words);
+    if (distrusted) snprintf(sentence, sizeof sentence, "its place is %s: " DISTRUST_REMEDY, words);
+    note_unpublished(cache, distrusted ? sentence : gdni_fs_error(err));
+}
+
 /* Whether a file has this name that the next look can read, or had: a sweep may have been quicker. */
 static bool stood(int folder, const char *name)
 {
@@ -364,7 +386,7 @@ void gdni_cache_publish(struct gdni_cache *cache, const struct gdni_program *pro
     const int err = publish_bytes(cache, program, tag, bytes, size, replace);
     gdni_free(bytes);
     if (err)
-        note_unpublished(cache, gdni_fs_error(err));
+        note_unwritten(cache, program, err);
     else if (sweep_is_due(cache, size))
         sweep(cache);
 }

@@ -216,6 +216,25 @@ int gdni_cache_dir_open(const struct gdni_cache_dir *dir, const char *arch, cons
     return 0;
 }
 
+bool gdni_cache_dir_distrusts(const struct gdni_cache_dir *dir, const char *path, char words[GDNI_DISTRUST_WORDS])
+{
+    char folder[64]; /* GDNI_CACHE_FOLDER/<arch>/<2 hex> */
+    struct stat st;
+    words[0] = '\0';
+    for (const char *slash = path; (slash = strchr(slash, '/')); ++slash) {
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+        if (fstatat(dir->fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 || gdni_cache_dir_trusts(dir, &st)) continue;
+        if (!gdni_cache_dir_trusts_owner(dir, &st)) /* told first, as no mode would help against him */
+            snprintf(words, GDNI_DISTRUST_WORDS, "in a folder of another user (%.24s, user %u)", folder,
+                     (unsigned)st.st_uid);
+        else
+            snprintf(words, GDNI_DISTRUST_WORDS, "in a folder that others may write to (%.24s, mode %04o)", folder,
+                     (unsigned)st.st_mode & 07777);
+        return true;
+    }
+    return false;
+}
+
 int gdni_cache_dir_read(const struct gdni_cache_dir *dir, int folder, const char *name, size_t max, void **bytes,
                         struct stat *st)
 {

@@ -54,4 +54,11 @@ int gdni_cache_dir_read(const struct gdni_cache_dir *dir, int folder, const char
 /* Opens GDNI_CACHE_FOLDER/<arch>/<2 hex>, each folder checked; 0 or an errno value (EPERM: one is not to be believed). */
 int gdni_cache_dir_open(const struct gdni_cache_dir *dir, const char *arch, const char *key_hex, bool create, int *out);
 
+enum { GDNI_DISTRUST_WORDS = 96 };
+/*
+ * "in a folder that others may write to (v2/sm_90a, mode 0775)": of the first folder on the way to the file of that path, which
+ * is relative to dir, that is not to be believed. False, and no words: there is none (any more).
+ */
+bool gdni_cache_dir_distrusts(const struct gdni_cache_dir *dir, const char *path, char words[GDNI_DISTRUST_WORDS]);
+
 #endif

@@ -108,26 +108,6 @@ int gdni_cache_file_open_folder(const struct gdni_cache_dir *dir, const struct g
     return gdni_cache_dir_open(dir, arch, gdni_cache_file_name(file) - 3, false, folder);
 }
 
-/* The first folder on the way to the file that is not to be believed; false: there is none any more. */
-static bool distrust_folder(const struct gdni_cache_dir *dir, const struct gdni_cache_file *file,
-                            struct gdni_cache_item *item)
-{
-    char folder[sizeof file->path];
-    struct stat st;
-    for (const char *slash = file->path; (slash = strchr(slash, '/')); ++slash) {
-        snprintf(folder, sizeof folder, "%.*s", (int)(slash - file->path), file->path);
-        if (fstatat(dir->fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 || gdni_cache_dir_trusts(dir, &st)) continue;
-        if (!gdni_cache_dir_trusts_owner(dir, &st))
-            snprintf(item->words, sizeof item->words, "in a folder of another user (%.24s, user %u)", folder,
-                     (unsigned)st.st_uid);
-        else
-            snprintf(item->words, sizeof item->words, "in a folder that others may write to (%.24s, mode %04o)", folder,
-                     mode_of(&st));
-        return true;
-    }
-    return false;
-}
-
 static bool is_gone(int err)
 {
     return err == ENOENT || err == ESTALE;
@@ -152,7 +132,8 @@ bool gdni_cache_file_read(const struct gdni_cache_dir *dir, const struct gdni_ca
     if (err == ENOMEM)
         *status = GDN_FAIL(GDN_E_NOMEM, "out of memory: reading %s/%s", dir->path, file->path);
     else if (!is_gone(err))
-        item->problem = err == EPERM && distrust_folder(dir, file, item) ? item->words : gdni_fs_error(err);
+        item->problem = err == EPERM && gdni_cache_dir_distrusts(dir, file->path, item->words) ? item->words
+                                                                                             : gdni_fs_error(err);
     return item->problem != NULL;
 }
 

@@ -16,7 +16,7 @@ struct gdni_cache_item {
     struct gdni_entry entry; /* leads into bytes; zeros with a problem */
     char hex[GDNI_KEY_HEX];  /* of the entry's key; "" with a problem */
     const char *problem;     /* NULL: good. Static storage, or words */
-    char words[96];
+    char words[GDNI_DISTRUST_WORDS];
 };
 
 /*

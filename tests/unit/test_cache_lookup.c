@@ -199,6 +199,24 @@ Test(cache_lookup, a_disabled_cache_leaves_the_bundles_of_the_environment)
     gdni_cache_destroy(cache);
 }
 
+/* Bytes that are there and not believed: whoever reads the log learns of whom, and what to do. */
+Test(cache_lookup, entries_in_a_folder_that_others_may_write_to_are_a_miss_that_says_so)
+{
+    struct store_cache s;
+    fill(scratch, OURS);
+    cr_assert_eq(chmod(store_path(scratch, "v2"), 0770), 0);
+    store_cache_open(&s, scratch, NULL, 0);
+    cr_assert_null(find_user(&s, OURS));
+    cr_assert_eq(s.lines.count[GDN_LOG_WARN], 1);
+    cr_assert(strstr(s.lines.last[GDN_LOG_WARN], "entries in a folder that others may write to (v2, mode 0770) are not used: "
+                                                 "chown it to this user and chmod go-w it, or set GDN_CTX_SHARED_CACHE"),
+              "%s", s.lines.last[GDN_LOG_WARN]);
+    store_cache_close(&s);
+    store_cache_open_as(&s, scratch, GDN_CTX_SHARED_CACHE);
+    expect_hit(find_user(&s, OURS));
+    store_cache_close(&s);
+}
+
 /* ---- bad entries ---- */
 
 /* The thing in the entry's place is a miss, counted, warned about, and gone; then the place takes a good entry. */

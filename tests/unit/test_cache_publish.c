@@ -66,6 +66,16 @@ Test(cache_publish, a_directory_that_cannot_be_written_is_one_warning)
     expect_unpublished(scratch, "Permission denied");
 }
 
+/* "Operation not permitted" would send its reader to the kernel; it is this library that does not believe the folder. */
+Test(cache_publish, a_folder_that_others_may_write_to_is_named_with_its_remedy)
+{
+    mkdir(store_path(scratch, "v2"), 0700);
+    mkdir(store_path(scratch, "v2/sm_90a"), 0700);
+    cr_assert_eq(chmod(store_path(scratch, "v2/sm_90a"), 0775), 0);
+    expect_unpublished(scratch, "its place is in a folder that others may write to (v2/sm_90a, mode 0775): chown it to this "
+                                "user and chmod go-w it, or set GDN_CTX_SHARED_CACHE if a group shares it");
+}
+
 Test(cache_publish, a_read_only_file_system_is_one_warning)
 {
     const char *dir = store_path(scratch, "mount");
