@@ -20,7 +20,7 @@
  * must not use a context of its parent, not even to destroy it; where the parent had begun to use CUDA, a child cannot.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
- * its value and the remedy; bytes of names and paths stand in it as they were given, ASCII control characters apart. Nothing
+ * its value and the remedy; bytes of names and paths stand in it as they were given, control characters apart. Nothing
  * here aborts, prints, or exits.
  *
  * Structs. Set the first member, struct_size, by starting from the struct's _INIT macro. A library that is newer than its

@@ -5,16 +5,17 @@
 
 #include <string.h>
 
+#include "text/printable.h"
 #include "text/utf8.h"
 
 /* ---- names ---- */
 
-/* The first control character, those of U+0080 to U+009F included, which terminals obey too; 0: none. */
+/* The first control character; 0: none. */
 static unsigned find_control(const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p; ++p) {
-        if (*p < 0x20 || *p == 0x7f) return *p;
-        if (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f) return p[1];
+    for (; *text; ++text) {
+        const int length = gdni_control_length(text);
+        if (length) return (unsigned char)text[length - 1]; /* of two bytes the second is the number */
     }
     return 0;
 }

@@ -8,8 +8,20 @@ bool gdni_is_printable(char c)
     return ((unsigned char)c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t';
 }
 
+int gdni_control_length(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if (*p && (*p < 0x20 || *p == 0x7f)) return 1;
+    return p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f ? 2 : 0;
+}
+
+/* As many '?' as the character has bytes: no sentence changes its length. */
 void gdni_make_printable(char *sentence)
 {
-    for (; *sentence; ++sentence)
-        if (!gdni_is_printable(*sentence)) *sentence = '?';
+    while (*sentence) {
+        const int control = *sentence == '\n' || *sentence == '\t' ? 0 : gdni_control_length(sentence);
+        for (int i = 0; i < control; ++i)
+            sentence[i] = '?';
+        sentence += control ? control : 1;
+    }
 }

@@ -7,8 +7,14 @@
 
 #include <stdbool.h>
 
-/* Line ends and tabs are, other control characters are not. */
+/* Of one byte: line ends and tabs are, other control characters of ASCII are not. */
 bool gdni_is_printable(char c);
+
+/*
+ * Bytes of the control character that text begins with: those of ASCII, and of UTF-8 U+0080 to U+009F, which terminals obey too
+ * (U+009B begins what ESC [ does). 0: it begins with none.
+ */
+int gdni_control_length(const char *text);
 
 /* Control characters but for line ends and tabs become '?'. */
 void gdni_make_printable(char *sentence);

@@ -8,8 +8,8 @@
 
 #include "cli/say.h"
 
-#define ESCAPES "a\033]0;b\ac\rd\x7f" "e\tf\ng \xc3\xa4"
-#define SHOWN   "a?]0;b?c?d?e\tf\ng \xc3\xa4"
+#define ESCAPES "a\033]0;b\ac\rd\x7f" "e\tf\ng \xc3\xa4 \xc2\x9bm\xc2\xa0\xc2\x80"
+#define SHOWN   "a?]0;b?c?d?e\tf\ng \xc3\xa4 ??m\xc2\xa0??"
 
 Test(cli_say, a_failure_has_no_control_characters)
 {

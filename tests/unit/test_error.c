@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "runtime/log.h"
 
-#define ESCAPES "a\033[2Jb\rc\bd\x7f" "e\tf\ng \xc3\xa4"
-#define SHOWN   "a?[2Jb?c?d?e\tf\ng \xc3\xa4"
+#define ESCAPES "a\033[2Jb\rc\bd\x7f" "e\tf\ng \xc3\xa4 \xc2\x9bm\xc2\xa0\xc2\x80"
+#define SHOWN   "a?[2Jb?c?d?e\tf\ng \xc3\xa4 ??m\xc2\xa0??"
 
 Test(error, what_a_sentence_quotes_has_no_control_characters)
 {
