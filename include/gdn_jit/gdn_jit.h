@@ -161,7 +161,7 @@ GDN_API void gdn_ctx_destroy(gdn_ctx *ctx);
  */
 typedef struct gdn_target {
     size_t struct_size;
-    char gpu_name[64]; /* as the driver prints it; "" when only an arch was named */
+    char gpu_name[64]; /* as the driver prints it, in printable ASCII; "" when only an arch was named */
     char arch[16];     /* "sm_90a" */
     int32_t num_sms;   /* 0: of the arch's most common GPU */
     int32_t smem_per_block; /* bytes, opt-in maximum */

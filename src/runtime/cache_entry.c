@@ -140,14 +140,6 @@ static bool take_text(char *out, const uint8_t *field, size_t size)
     return len < size;
 }
 
-/* Options are shown as a line. */
-static bool is_line(const char *text, size_t len)
-{
-    for (size_t i = 0; i < len; ++i)
-        if (text[i] < 0x20 || text[i] > 0x7e) return false;
-    return true;
-}
-
 static bool is_log(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; ++i)
@@ -197,7 +189,7 @@ static const char *check_content(struct gdni_entry *e, const uint8_t *footer)
         return "trailer's checksum is wrong";
     if (!sum_is(footer + AT_CUBIN_SUM, e->cubin, e->cubin_size)) return "cubin's checksum is wrong";
     if (memchr(trailer, '\0', e->key_len + e->options_len + e->log_len)) return "text with a NUL";
-    if (!is_line(e->options, e->options_len)) return "options are not printable";
+    if (!gdni_is_plain_line(e->options, e->options_len)) return "options are not printable";
     if (!is_log(e->build_log, e->log_len)) return "build log is not printable";
     if (!take_text(e->arch, footer + AT_ARCH, sizeof e->arch) ||
         !take_text(e->entry, footer + AT_ENTRY, sizeof e->entry) ||
@@ -232,7 +224,7 @@ static gdn_status check_limits(const struct gdni_entry *e)
     if (e->options_len > GDNI_ENTRY_MAX_OPTIONS)
         return GDN_FAIL(GDN_E_INVALID, "the compiler's options have %zu bytes: an entry holds up to %d", e->options_len,
                         GDNI_ENTRY_MAX_OPTIONS);
-    if (!is_line(e->options, e->options_len))
+    if (!gdni_is_plain_line(e->options, e->options_len))
         return GDN_FAIL(GDN_E_INVALID, "the compiler's options are no line of printable ASCII, which an entry holds");
     const char *wrong = gdni_cubin_check(e->cubin, e->cubin_size, e->arch);
     return wrong ? GDN_FAIL(GDN_E_INVALID, "cubin of %s cannot be kept: %s", e->entry, wrong) : GDN_OK;

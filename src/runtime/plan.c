@@ -18,6 +18,7 @@
 #include "runtime/context.h"
 #include "runtime/record.h"
 #include "runtime/target.h"
+#include "text/printable.h"
 
 /* Equal specs are equal code: they share a variant. */
 static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
@@ -227,6 +228,10 @@ gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
     if (!memchr(out->arch, '\0', sizeof out->arch) || !memchr(out->gpu_name, '\0', sizeof out->gpu_name))
         return GDN_FAIL(GDN_E_INVALID, "target.arch or target.gpu_name has no terminating zero: fill target by "
                                        "gdn_target_from_name() or gdn_target_from_device()");
+    if (!gdni_is_plain_line(out->gpu_name, strlen(out->gpu_name)))
+        return GDN_FAIL(GDN_E_INVALID,
+                        "target.gpu_name is \"%s\": must be printable ASCII, as gdn_target_from_device() gives it, or \"\"",
+                        out->gpu_name);
     if (out->reserved) return GDN_FAIL(GDN_E_INVALID, "target.reserved is %d: must be 0", out->reserved);
     if (out->num_sms < 0 || out->num_sms > GDNI_MOST_SMS)
         return GDN_FAIL(GDN_E_INVALID, "target.num_sms is %d: must be 1 to %d, or 0 for the arch's common GPU",

@@ -12,6 +12,7 @@
 #include "base/first_size.h"
 #include "codegen/arch.h"
 #include "runtime/context.h"
+#include "text/printable.h"
 
 enum attribute {
     SM_COUNT = 16,
@@ -64,6 +65,13 @@ static gdn_status read_numbers(const struct gdni_cuda *cuda, gdni_cudevice devic
     return GDN_OK;
 }
 
+/* A name goes into files and sentences: what a driver may put there besides printable ASCII is shown as '?'. */
+static void make_plain(char *name)
+{
+    for (; *name; ++name)
+        if (!gdni_is_plain_line(name, 1)) *name = '?';
+}
+
 /* Of a GPU that the table does not have. The tensor peak cannot be asked for: it stays 0, unknown. */
 static gdn_status target_of_stranger(const struct gdni_cuda *cuda, gdni_cudevice device, const char *name,
                                      const char *arch, gdn_target *out)
@@ -85,6 +93,7 @@ gdn_status gdni_device_target(const struct gdni_cuda *cuda, gdni_cudevice device
     const gdni_curesult result = cuda->cuDeviceGetName(name, (int)sizeof name, device);
     if (result != 0) return gdni_cuda_fail(cuda, result, "cuDeviceGetName");
     name[sizeof name - 1] = '\0';
+    make_plain(name);
     const struct gdni_gpu *gpu = gdni_gpu_find(name);
     if (gpu && strcmp(gpu->arch, arch->name) == 0)
         GDN_TRY(gdni_target_from_name(gpu->name, out));

@@ -19,6 +19,7 @@
 #include "codegen/spec.h"
 #include "runtime/target.h"
 #include "runtime/tuning.h"
+#include "text/printable.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -117,9 +118,8 @@ static gdn_status take_text(const char *where, const char *name, const char *tex
     if (len == 0 || len >= size)
         return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" has %zu characters: must have from 1 to %zu", where, name, len,
                         size - 1);
-    for (size_t i = 0; i < len; ++i)
-        if (text[i] < 0x20 || text[i] > 0x7e)
-            return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" must be printable ASCII", where, name);
+    if (!gdni_is_plain_line(text, len))
+        return GDN_FAIL(GDN_E_INVALID, "%s: \"%s\" must be printable ASCII", where, name);
     memcpy(out, text, len + 1);
     return GDN_OK;
 }

@@ -8,6 +8,13 @@ bool gdni_is_printable(char c)
     return ((unsigned char)c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t';
 }
 
+bool gdni_is_plain_line(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; ++i)
+        if (text[i] < 0x20 || text[i] > 0x7e) return false;
+    return true;
+}
+
 int gdni_control_length(const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;

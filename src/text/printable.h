@@ -6,9 +6,13 @@
 #define GDNI_TEXT_PRINTABLE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Of one byte: line ends and tabs are, other control characters of ASCII are not. */
 bool gdni_is_printable(char c);
+
+/* Printable ASCII alone: what names are that end up in JSON, in terminals and in commands to paste. */
+bool gdni_is_plain_line(const char *text, size_t len);
 
 /*
  * Bytes of the control character that text begins with: those of ASCII, and of UTF-8 U+0080 to U+009F, which terminals obey too

@@ -614,6 +614,12 @@ Test(bad_input, targets_of_a_plan)
     EXPECT(plan_for(&t), GDN_E_UNSUPPORTED, "arch \"sm_42\"", "sm_90a");
     memset(t.arch, 'x', sizeof t.arch);
     EXPECT(plan_for(&t), GDN_E_INVALID, "target.arch", "gdn_target_from_name()");
+    static const char *const names[] = { "H200\n", "H200 \xff", "H\xc3\xa4 200", "\033[2J", "\x7f" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+        t = good;
+        snprintf(t.gpu_name, sizeof t.gpu_name, "%s", names[i]);
+        EXPECT(plan_for(&t), GDN_E_INVALID, "target.gpu_name is \"", "must be printable ASCII", "gdn_target_from_device()");
+    }
     t = good;
     t.num_sms = -3;
     EXPECT(plan_for(&t), GDN_E_INVALID, "num_sms is -3");

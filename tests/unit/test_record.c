@@ -176,7 +176,7 @@ Test(record, a_name_with_quotes_cannot_leave_its_quotes)
     struct line line;
     size_t size;
     cr_assert_eq(gdn_target_from_name(ctx, "NVIDIA H200", &target), GDN_OK);
-    snprintf(target.gpu_name, sizeof target.gpu_name, "x'; \"rm\\ -rf'\n");
+    snprintf(target.gpu_name, sizeof target.gpu_name, "x'; \"rm\\ -rf'");
     cr_assert_eq(gdn_plan_conv1d_qkv(ctx, &target, &desc, GDN_PLAN_CACHED_ONLY, &p), GDN_E_NOT_CACHED);
     char *text = store_read(list, &size);
     cr_assert_null(memchr(text, '\'', size), "%s", text);

@@ -84,6 +84,21 @@ Test(target, a_gpu_outside_the_table_is_described_by_its_driver)
     fake_host_close(&host);
 }
 
+/* What a driver says of a GPU ends up in JSON, in a terminal, and in a target that plans are made for. */
+Test(target, a_drivers_name_is_printable_ascii_whatever_it_holds)
+{
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    const gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_target found = GDN_TARGET_INIT;
+    gdn_support support = GDN_SUPPORT_INIT;
+    snprintf(host.cuda->device(0)->name, sizeof host.cuda->device(0)->name, "Marvel\xff \xc3\xa4\n7");
+    cr_assert_eq(gdn_target_from_device(host.ctx, 0, &found), GDN_OK, "%s", gdn_last_error());
+    cr_expect_str_eq(found.gpu_name, "Marvel? ???7");
+    cr_expect_eq(gdn_prefill_support(&found, &desc, 0, &support), GDN_OK, "%s", gdn_last_error());
+    fake_host_close(&host);
+}
+
 Test(target, a_known_name_on_another_architecture_is_not_believed)
 {
     struct fake_host host;
