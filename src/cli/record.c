@@ -102,19 +102,35 @@ static int take_line(struct cli_records *list, const char *name, size_t number, 
     return code;
 }
 
+/*
+ * Bytes up to the line's end, or up to where another plan begins in it: a process that was killed as it wrote, or found the
+ * disk full, has left a line without an end, and what the next one wrote stands behind it. A quote behind a brace begins a
+ * plan wherever it stands: in a string it would be written as \".
+ */
+static size_t line_size(const char *line, const char *end)
+{
+    static const char beginning[] = "{\"schema\":";
+    const char *newline = memchr(line, '\n', (size_t)(end - line));
+    const size_t size = (size_t)((newline ? newline : end) - line);
+    const char *next = size ? memmem(line + 1, size - 1, beginning, sizeof beginning - 1) : NULL;
+    return next ? (size_t)(next - line) : size;
+}
+
 static int take_lines(struct cli_records *list, struct cli_names *seen, const char *name, const char *text, size_t len)
 {
     const char *end = text + len;
     size_t number = 1;
-    for (const char *line = text; line < end; ++number) {
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
-        const size_t size = (size_t)((newline ? newline : end) - line);
+    for (const char *line = text; line < end;) {
+        const size_t size = line_size(line, end);
         if (size > MAX_LINE)
             return cli_fail(CLI_USAGE, "%s, line %zu: has %zu bytes: no plan has more than %d", name, number, size,
                             MAX_LINE);
         if (size && is_new(seen, line, size))
             CLI_TRY(take_line(list, name, number, seen->items[seen->count - 1], size));
-        line += size + 1;
+        line += size;
+        if (line == end || *line != '\n') continue;
+        ++line;
+        ++number;
     }
     return CLI_OK;
 }

@@ -118,6 +118,25 @@ Test(cli_record, what_was_cut_off_is_left_out_and_told)
     }
 }
 
+/* Of several writers of one file one is killed at any byte of a line, and the next does not know: its plan is not lost. */
+Test(cli_record, a_plan_that_stands_behind_one_that_was_cut_off_counts)
+{
+    static const char other[] = LINE_OF("1", "\"a {\\\"schema\\\": b\"", "\"sm_80\"", "60", "0", SHAPE, "[]");
+    enum { LEN = sizeof GOOD - 1 };
+    char text[2 * LEN + sizeof other + 8];
+    for (size_t cut = 1; cut < LEN - 1; ++cut) {
+        struct cli_records list = { 0 };
+        snprintf(text, sizeof text, "%.*s%s%s", (int)cut, GOOD, other, GOOD);
+        cr_assert_eq(parse(&list, text), CLI_OK, "cut at %zu: %s", cut, cli_error());
+        cr_assert(list.count == 2 && list.torn == 1 && list.first_torn == 1, "cut at %zu: %zu plans, %zu torn", cut, list.count,
+                  list.torn);
+        cr_expect_str_eq(list.items[0].gpu, "a {\"schema\": b");
+        cr_expect_str_eq(list.items[0].shape.label, "line 1");
+        cr_expect_str_eq(list.items[1].shape.label, "line 2");
+        cli_records_free(&list);
+    }
+}
+
 Test(cli_record, a_line_without_its_newline_is_whole)
 {
     struct cli_records list = { 0 };
