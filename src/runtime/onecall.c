@@ -56,7 +56,8 @@ void gdni_onecall_destroy(struct gdni_onecall *onecall)
 struct request {
     gdn_ctx *ctx;
     const struct gdni_cuda *cuda;
-    gdni_cudevice device;
+    gdni_cuctx current;
+    gdni_cudevice device; /* current's */
     struct gdni_problem problem;
     gdn_stream stream;
 };
@@ -156,11 +157,10 @@ static gdn_status refuse_capture(const struct request *r)
         gdni_op_name(r->problem.op));
 }
 
-static gdn_status make(const struct request *r, gdn_plan **out)
+static gdn_status make_on_device(const struct request *r, gdn_plan **out)
 {
     gdn_target target = GDN_TARGET_INIT;
     gdn_plan *plan = NULL;
-    GDN_TRY(refuse_capture(r));
     GDN_TRY(gdni_device_target(r->cuda, r->device, &target));
     GDN_TRY(gdni_plan_create(r->ctx, &target, &r->problem, 0, &plan));
     const gdn_status status = gdni_plan_load_device(plan, r->cuda, r->device);
@@ -172,25 +172,53 @@ static gdn_status make(const struct request *r, gdn_plan **out)
     return *out ? GDN_OK : GDN_FAIL(GDN_E_NOMEM, "out of memory for the table of one-call plans");
 }
 
-static gdn_status current_device(const struct gdni_cuda *cuda, gdni_cudevice *out)
+static gdn_status refuse_context(const struct request *r)
 {
-    gdni_cuctx current = NULL;
-    gdni_curesult result = cuda->cuCtxGetCurrent(&current);
+    return GDN_FAIL(GDN_E_NOT_LOADED,
+                    "the current CUDA context is not the primary context of its device (CUdevice %d), in which %s runs: make "
+                    "that one current (cudaSetDevice(), or cuDevicePrimaryCtxRetain())",
+                    r->device, gdni_op_name(r->problem.op));
+}
+
+/* Of the primary context. The first failure is the one to report; where there was none, this one is no reason to fail. */
+static void let_go(const struct request *r, gdn_status status)
+{
+    const gdni_curesult result = r->cuda->cuDevicePrimaryCtxRelease(r->device);
+    if (result == 0 || status != GDN_OK) return;
+    gdni_cuda_fail(r->cuda, result, "cuDevicePrimaryCtxRelease");
+    gdni_log(&r->ctx->log, GDN_LOG_WARN, "making a plan: %s", gdni_error_text());
+}
+
+/* A plan is loaded in the device's primary context: under another one it would be compiled, and then not run. */
+static gdn_status make(const struct request *r, gdn_plan **out)
+{
+    gdni_cuctx primary = NULL;
+    GDN_TRY(refuse_capture(r));
+    const gdni_curesult result = r->cuda->cuDevicePrimaryCtxRetain(&primary, r->device);
+    if (result != 0) return gdni_cuda_fail(r->cuda, result, "cuDevicePrimaryCtxRetain");
+    const gdn_status status = primary == r->current ? make_on_device(r, out) : refuse_context(r);
+    let_go(r, status); /* the plan has its own hold */
+    return status;
+}
+
+static gdn_status find_current(struct request *r)
+{
+    const struct gdni_cuda *cuda = r->cuda;
+    gdni_curesult result = cuda->cuCtxGetCurrent(&r->current);
     if (result != 0) return gdni_cuda_fail(cuda, result, "cuCtxGetCurrent");
-    if (!current)
+    if (!r->current)
         return GDN_FAIL(
             GDN_E_NOT_LOADED,
             "this thread has no current CUDA context: call cudaSetDevice() or cuCtxSetCurrent() in it first");
-    result = cuda->cuCtxGetDevice(out);
+    result = cuda->cuCtxGetDevice(&r->device);
     return result == 0 ? GDN_OK : gdni_cuda_fail(cuda, result, "cuCtxGetDevice");
 }
-
 
 static gdn_status get_plan(gdn_ctx *ctx, const struct gdni_problem *problem, gdn_stream stream, gdn_plan **out)
 {
     struct request r = { .ctx = ctx, .problem = *problem, .stream = stream };
     GDN_TRY(gdni_driver_get(ctx->driver, &r.cuda));
-    GDN_TRY(current_device(r.cuda, &r.device));
+    GDN_TRY(find_current(&r));
     *out = lookup(ctx->onecall, &r);
     if (*out) return GDN_OK;
     const bool wide = memcmp(&r.problem, problem, sizeof *problem) != 0;

@@ -30,17 +30,23 @@ static gdn_status call(const gdn_conv1d_desc *desc)
     return gdn_conv1d_qkv(host.ctx, desc, &args, NULL);
 }
 
+/* Of plans: each makes a device's context current once. */
+static int loads(void)
+{
+    return host.cuda->calls("cuCtxPushCurrent");
+}
+
 Test(onecall, the_second_call_compiles_and_loads_nothing)
 {
     const gdn_conv1d_desc desc = fake_conv1d_desc();
     cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
     const uint64_t compiles = fake_compiles(host.ctx);
-    const int loads = host.cuda->calls("cuLibraryLoadData");
+    const int libraries = host.cuda->calls("cuLibraryLoadData");
     cr_expect_gt(compiles, 0);
     cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(fake_compiles(host.ctx), compiles);
-    cr_expect_eq(host.cuda->calls("cuLibraryLoadData"), loads);
-    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 1);
+    cr_expect_eq(host.cuda->calls("cuLibraryLoadData"), libraries);
+    cr_expect_eq(loads(), 1);
     cr_expect_eq(host.cuda->num_launches(), 2);
 }
 
@@ -69,7 +75,27 @@ Test(onecall, each_device_gets_its_own_plan_of_the_same_cubins)
     host.cuda->make_current(0);
     cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(host.cuda->launch(2).device, 0);
-    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 2);
+    cr_expect_eq(loads(), 2);
+}
+
+/* One of cuCtxCreate(), or a green one: seconds of compiling would end in the same sentence. */
+Test(onecall, under_a_context_that_is_not_primary_nothing_is_compiled)
+{
+    const gdn_conv1d_desc conv = fake_conv1d_desc();
+    const gdn_prefill_desc prefill = fake_prefill_desc();
+    const gdn_prefill_args args = fake_prefill_args();
+    size_t size = 1;
+    host.cuda->make_other_current(0);
+    cr_expect_eq(call(&conv), GDN_E_NOT_LOADED);
+    cr_expect(fake_error_says("not the primary context of its device") && fake_error_says("conv1d_qkv") &&
+              fake_error_says("cudaSetDevice()"), "%s", gdn_last_error());
+    cr_expect_eq(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_E_NOT_LOADED);
+    cr_expect_eq(gdn_prefill_workspace_size(host.ctx, &prefill, NULL, &size), GDN_E_NOT_LOADED);
+    cr_expect_eq(size, 0);
+    cr_expect_eq(fake_compiles(host.ctx), 0);
+    cr_expect_eq(loads(), 0);
+    host.cuda->make_current(0);
+    cr_expect_eq(call(&conv), GDN_OK, "%s", gdn_last_error());
 }
 
 Test(onecall, a_different_desc_is_a_different_plan)
@@ -80,7 +106,7 @@ Test(onecall, a_different_desc_is_a_different_plan)
     desc.io_type = GDN_F16;
     cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
     cr_expect_gt(fake_compiles(host.ctx), compiles);
-    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 2);
+    cr_expect_eq(loads(), 2);
 }
 
 Test(onecall, many_descs_that_differ_in_bounds_share_a_plan)
@@ -91,14 +117,14 @@ Test(onecall, many_descs_that_differ_in_bounds_share_a_plan)
         desc.max_seqs = 3 + tokens % 200;
         cr_assert_eq(call(&desc), GDN_OK, "%lld: %s", (long long)tokens, gdn_last_error());
         const int64_t descs = (tokens - 300) / 7 + 1;
-        cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), descs < 5 ? descs : 5, "%lld", (long long)tokens);
+        cr_expect_eq(loads(), descs < 5 ? descs : 5, "%lld", (long long)tokens);
     }
     desc.max_tokens = 300;
     desc.max_seqs = 3 + 300 % 200;
     cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
     desc.max_tokens = 1025; /* rounds up to another power of four */
     cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
-    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 6);
+    cr_expect_eq(loads(), 6);
 }
 
 /* With the bounds of the desc, whatever they are: max_tokens decides kernels and workspace. */
@@ -210,7 +236,7 @@ Test(onecall, during_capture_a_new_desc_is_refused_before_anything_is_compiled)
     host.cuda->fail("cuStreamIsCapturing", 1, 906); /* the null stream while another one captures */
     cr_expect_eq(call(&desc), GDN_E_NOT_LOADED);
     cr_expect_eq(fake_compiles(host.ctx), 0);
-    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 0);
+    cr_expect_eq(loads(), 0);
     cr_assert_eq(call(&desc), GDN_OK, "%s", gdn_last_error());
     host.cuda->set_capture(1);
     cr_expect_eq(call(&desc), GDN_OK, "a desc seen before is captured: %s", gdn_last_error());
