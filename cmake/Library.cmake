@@ -18,7 +18,7 @@ endif()
 
 include(${CMAKE_CURRENT_LIST_DIR}/CJson.cmake)
 
-file(GLOB sources CONFIGURE_DEPENDS src/text/*.c src/json/*.c src/base/*.c src/codegen/*.c src/runtime/*.c
+file(GLOB sources CONFIGURE_DEPENDS src/text/*.c src/json/*.c src/env/*.c src/base/*.c src/codegen/*.c src/runtime/*.c
      src/reference/*.c src/tuner/*.c)
 
 # gdn_embed(OUTPUT HEADER STRUCT SYMBOL COUNT FILES...): files as an array of the library

@@ -16,9 +16,9 @@
 #include "cli/table.h"
 #include "cli/targets.h"
 
-static const char doc[] = "Tells what works on this machine: the CUDA driver, NVRTC, the cache directory, bundles, the "
-                          "archs that NVRTC can compile for (by compiling), the GPUs that can be named, and the "
-                          "tuning tables.\v"
+static const char doc[] = "Tells what works on this machine: the environment's variables, the CUDA driver, NVRTC, the "
+                          "cache directory, bundles, the archs that NVRTC can compile for (by compiling), the GPUs "
+                          "that can be named, and the tuning tables.\v"
                           "What is missing or does not fit is named together with what to do about it: a problem stops "
                           "warm, a note something else. NVRTC and a cache directory are "
                           "all that warm needs; the driver and a GPU are needed to run. With "
@@ -173,6 +173,16 @@ static void print_part(enum cli_part part, const char *text, const struct cli_fi
     print_findings(findings, part);
 }
 
+/* Nothing stands there where nothing is wrong: each part that it is of tells what it says. */
+static void print_environment(const struct cli_facts *f, const struct cli_findings *findings)
+{
+    const size_t count = f->refused_variables.count;
+    if (count)
+        printf("%-7s %-8s %zu variable%s ha%s a value that cannot be\n", cli_part_names[CLI_PART_ENV], "unusable", count,
+               count == 1 ? "" : "s", count == 1 ? "s" : "ve");
+    print_findings(findings, CLI_PART_ENV);
+}
+
 static void print_bundles(const struct cli_facts *f, const struct cli_findings *findings)
 {
     if (!f->num_bundles) printf("%-7s %-8s %s\n", "bundle", "none", "GDN_JIT_BUNDLE_PATH names no directory to search");
@@ -239,6 +249,7 @@ static void print_archs(const struct cli_facts *f)
 
 static void print_text(const struct cli_facts *f, const struct cli_findings *findings)
 {
+    print_environment(f, findings);
     print_part(CLI_PART_DRIVER, f->doctor.driver, findings);
     print_part(CLI_PART_NVRTC, f->doctor.nvrtc, findings);
     print_part(CLI_PART_CACHE, f->doctor.cache, findings);
@@ -366,7 +377,7 @@ static void print_json(const struct cli_facts *f, const struct cli_findings *fin
 
 static int run(gdn_ctx *ctx, const struct cli_options *options, struct cli_facts *f, struct cli_findings *findings)
 {
-    const struct cli_env env = cli_env_read();
+    const struct gdni_env env = cli_env_read();
     f->compile_disabled = env.disable_compile;
     if (gdn_examine(ctx, &f->doctor) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
     find_devices(ctx, f);
@@ -389,10 +400,12 @@ int cli_cmd_doctor(int argc, char **argv)
     gdn_ctx *ctx = NULL;
     facts->doctor = (gdn_doctor)GDN_DOCTOR_INIT;
     cli_options_parse(&options, 0, doc, argc, argv);
+    cli_env_take_out_refused(&facts->refused_variables);
     int code = cli_resolve_context(&options, &ctx);
     if (code == CLI_OK) code = run(ctx, &options, facts, findings);
     gdn_ctx_destroy(ctx);
     cli_options_free(&options);
+    cli_names_free(&facts->refused_variables);
     cli_free(findings);
     cli_free(facts);
     return code;

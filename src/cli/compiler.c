@@ -7,7 +7,7 @@
 
 int cli_require_compiler(gdn_ctx *ctx, const struct cli_options *options)
 {
-    const struct cli_env env = cli_env_read();
+    const struct gdni_env env = cli_env_read();
     gdn_doctor doctor = GDN_DOCTOR_INIT;
     if (!options->nvrtc && (!env.nvrtc || env.disable_compile)) return CLI_OK;
     if (gdn_examine(ctx, &doctor) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());

@@ -9,8 +9,8 @@
 #include <string.h>
 
 const char *const cli_part_names[CLI_NUM_PARTS] = {
-    [CLI_PART_DRIVER] = "driver", [CLI_PART_NVRTC] = "nvrtc", [CLI_PART_CACHE] = "cache",
-    [CLI_PART_BUNDLE] = "bundle", [CLI_PART_GPU] = "gpu",     [CLI_PART_TABLES] = "tables"
+    [CLI_PART_ENV] = "env",       [CLI_PART_DRIVER] = "driver", [CLI_PART_NVRTC] = "nvrtc",  [CLI_PART_CACHE] = "cache",
+    [CLI_PART_BUNDLE] = "bundle", [CLI_PART_GPU] = "gpu",       [CLI_PART_TABLES] = "tables"
 };
 
 __attribute__((format(printf, 4, 5))) static void find(struct cli_findings *out, enum cli_part part, bool stops_warm,
@@ -24,6 +24,15 @@ __attribute__((format(printf, 4, 5))) static void find(struct cli_findings *out,
     va_end(args);
     f->part = part;
     f->stops_warm = stops_warm;
+}
+
+/* ---- environment ---- */
+
+static void diagnose_environment(const struct cli_facts *f, struct cli_findings *out)
+{
+    for (size_t i = 0; i < f->refused_variables.count; ++i)
+        find(out, CLI_PART_ENV, true, "%s; gdn_ctx_create() refuses it: correct or unset it",
+             f->refused_variables.items[i]);
 }
 
 /* ---- driver ---- */
@@ -302,6 +311,7 @@ static void diagnose_tables(const struct cli_facts *f, struct cli_findings *out)
 void cli_diagnose(const struct cli_facts *facts, struct cli_findings *out)
 {
     out->count = 0;
+    diagnose_environment(facts, out);
     diagnose_driver(facts, out);
     diagnose_nvrtc(facts, out);
     diagnose_cache(facts, out);

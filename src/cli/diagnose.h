@@ -5,6 +5,7 @@
 #define GDN_CLI_DIAGNOSE_H
 
 #include "cli/cache_folders.h"
+#include "cli/cli.h"
 
 enum { CLI_SENTENCE = 4096 }; /* room for a sentence of the library, or a path: nothing is cut off */
 
@@ -40,6 +41,7 @@ enum { CLI_MAX_PROBES = 64, CLI_MAX_DEVICES = 64, CLI_MAX_GPUS = 256, CLI_MAX_TU
 
 /* What was found. */
 struct cli_facts {
+    struct cli_names refused_variables; /* a sentence of each; all else was found as if it were not set */
     gdn_doctor doctor;
     bool compile_disabled; /* by GDN_JIT_DISABLE_COMPILE; then nothing was probed */
     struct cli_bundle bundles[CLI_MAX_BUNDLES];
@@ -60,6 +62,7 @@ struct cli_facts {
 };
 
 enum cli_part {
+    CLI_PART_ENV,
     CLI_PART_DRIVER,
     CLI_PART_NVRTC,
     CLI_PART_CACHE,

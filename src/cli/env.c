@@ -1,30 +1,35 @@
 /*
- * env.c - owns the environment as far as the tool itself asks for it. Must not know: what is done about it.
+ * env.c - owns the environment as far as the tool itself asks for it. Must not know: variables' names, what is done about them.
  */
 #include "cli/env.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Empty is unset. */
-static const char *text_of(const char *name)
+static bool pass_over(void *user, const char *variable, const char *sentence)
 {
-    const char *text = secure_getenv(name);
-    return text && *text ? text : NULL;
+    (void)user;
+    (void)variable;
+    (void)sentence;
+    return true;
 }
 
-/* What is neither 0 nor 1 the library refuses. */
-static bool is_on(const char *name)
+struct gdni_env cli_env_read(void)
 {
-    const char *text = text_of(name);
-    return text && strcmp(text, "1") == 0;
+    struct gdni_env env;
+    gdni_env_look(&env, pass_over, NULL);
+    return env;
 }
 
-struct cli_env cli_env_read(void)
+static bool take_out(void *user, const char *variable, const char *sentence)
 {
-    return (struct cli_env){
-        .nvrtc = text_of("GDN_JIT_NVRTC"),
-        .bundle_path = text_of("GDN_JIT_BUNDLE_PATH"),
-        .disable_compile = is_on("GDN_JIT_DISABLE_COMPILE"),
-    };
+    cli_names_add(user, sentence, strlen(sentence));
+    unsetenv(variable);
+    return true;
+}
+
+void cli_env_take_out_refused(struct cli_names *sentences)
+{
+    struct gdni_env env;
+    gdni_env_look(&env, take_out, sentences);
 }

@@ -5,14 +5,15 @@
 #define GDN_CLI_ENV_H
 
 #include "cli/cli.h"
+#include "env/variables.h"
 
-struct cli_env {
-    const char *nvrtc;       /* GDN_JIT_NVRTC; NULL: not given */
-    const char *bundle_path; /* GDN_JIT_BUNDLE_PATH; NULL: not given */
-    bool disable_compile;
-};
+/* The texts are the environment's own. A variable that has no such value is as if not set: no context is made with it. */
+struct gdni_env cli_env_read(void);
 
-/* The texts are the environment's own. */
-struct cli_env cli_env_read(void);
+/*
+ * The sentences of the variables that no context is made with, which are taken out of this process's environment: so that
+ * doctor can look at all else.
+ */
+void cli_env_take_out_refused(struct cli_names *sentences);
 
 #endif

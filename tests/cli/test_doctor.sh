@@ -151,6 +151,22 @@ GDN_JIT_BUNDLE_PATH=$long/$(printf 'b%.0s' $(seq 200)) finds 0 bundle False "tak
 run 1 doctor -d "$room/cache" --nvrtc "$long/libnvrtc.so" --json
 json 'd["nvrtc"]["problem"][-3:]' "..."
 
+# A switch that is misspelt is no switch: whoever sets it is told, of each, and of all else too.
+export GDN_JIT_DISABLE_COMPILE=true GDN_JIT_CACHE_MAX_BYTES=1G
+finds 1 env True "GDN_JIT_DISABLE_COMPILE of the environment is "
+has "$out" 'problem  GDN_JIT_DISABLE_COMPILE of the environment is "true": must be 0 or 1; gdn_ctx_create() refuses it'
+has "$out" "env     unusable 2 variables have a value that cannot be"
+has "$out" 'problem  GDN_JIT_CACHE_MAX_BYTES of the environment is "1G": must be a number of bytes, 1 or more'
+has "$out" "cache   ok       $room/cache"
+has "$out" "nvrtc   ok       "
+run 1 doctor -d "$room/cache" --nvrtc "$fake" --json
+json '[f["part"] for f in d["findings"] if f["stops_warm"]], d["ready"], d["cache"]["ok"]' "(['env', 'env'], False, True)"
+run 1 warm --nvrtc "$fake" -m qwen3.5-2b --tp 1 -g h200 -d "$room/cache"
+has "$err" 'of the environment is "1G": must be'
+unset GDN_JIT_DISABLE_COMPILE GDN_JIT_CACHE_MAX_BYTES
+run 0 doctor -d "$room/cache" --nvrtc "$fake"
+lacks "$out" "env "
+
 # GPUs, played by the fake driver.
 export LD_LIBRARY_PATH=$driver
 FAKE_CUDA_HIDE=cuLibraryLoadData finds 0 driver False "install driver 525 or newer"
@@ -203,9 +219,5 @@ if [ -n "${GDN_FAKE_DRIVER_DIR:-}" ]; then
     run 0 warm $conv -g "NVIDIA H200"
     json 'd["built"], d["already_there"]' "(0, 1)"
 fi
-
-# A switch that is misspelt is no switch: whoever sets it is told, not served without it.
-GDN_JIT_DISABLE_COMPILE=true run 1 doctor -d "$room/cache" --nvrtc "$fake"
-has "$err" 'GDN_JIT_DISABLE_COMPILE of the environment is "true": must be 0 or 1'
 
 finish

@@ -20,7 +20,8 @@ file src/codegen/spec.c '#include <stdio.h>' '#include "base/error.h"' '#include
     '/* malloc(1), getenv("X") and printf() in a comment' ' * are words. */' \
     'const char *rows[] = { "gdn_hopper_shared.cuh", "gdn_hopper_items.cuh", "gdn_hopper_links.cuh", "gdn_hopper_state.cuh" };' \
     'const char *words = "abort(), free(), /* dlopen() */";' 'int x = s->free(1); // exit(1)'
-file src/runtime/env.c '#include <stdlib.h>' 'const char *home = secure_getenv("HOME");'
+file src/env/variables.c '#include <stdlib.h>' 'const char *home = secure_getenv("HOME");'
+file src/runtime/env.c '#include "env/variables.h"'
 file src/runtime/driver.c '#include <dlfcn.h>' '#include "codegen/unit.h"' 'void *cuda = dlopen("libcuda.so.1", 2);'
 file src/reference/prefill.c '#include <math.h>' '#include "base/half.h"' '#include "codegen/problem.h"'
 file src/text/printable.c '#include "text/printable.h"'
@@ -65,6 +66,8 @@ refuses() {
 
 refuses src/base/mem.c 'src/base may not include "codegen/spec.h"' '#include "codegen/spec.h"'
 refuses src/text/printable.c 'src/text may not include "json/value.h"' '#include "json/value.h"'
+refuses src/env/variables.c 'src/env may not include "base/mem.h"' '#include "base/mem.h"'
+refuses src/cli/env.c 'environment is read in' 'const char *x = secure_getenv("X");'
 refuses src/json/value.c 'src/json may not include "base/error.h"' '#include "base/error.h"'
 refuses src/codegen/spec.c 'may not include "runtime/log.h"' '#include "runtime/log.h"'
 refuses src/codegen/spec.c 'may not include <pthread.h>' '#  include <pthread.h>'
