@@ -102,7 +102,7 @@ static int load_tunings(gdn_ctx *ctx, const struct cli_options *o)
 static int make_context(const struct cli_options *o, uint32_t flags, gdn_ctx **out)
 {
     gdn_config config = GDN_CONFIG_INIT;
-    config.cache_dir = o->cache_dir;
+    config.cache_dir = o->check ? "" : o->cache_dir; /* tune --check looks at a tuning file, and makes no directory */
     config.nvrtc_path = o->nvrtc;
     config.flags = flags | (o->shared_cache ? (uint32_t)GDN_CTX_SHARED_CACHE : 0);
     config.record_path = ""; /* GDN_JIT_RECORD is for what an engine asks for, and may name the list that --from reads */

@@ -62,6 +62,9 @@ has "$out" "missing: conv1d_qkv"
 GDN_JIT_TUNING_PATH=$f run 1 tune --shapes "$room/s.json" -d "$d" -f "$room/none.json" --tokens 300 --check
 has "$out" "$room/none.json has 0 of 1, of which 0 were measured with another kernel"
 [ ! -e "$room/none.json" ] || fail "made the file"
+run 1 tune -m all -d "$room/not made" -f "$room/none.json" --check -g h200
+[ ! -e "$room/not made" ] || fail "a look at a tuning file made a cache directory"
+[ -z "$err" ] || fail "it says something of a cache"
 run 1 tune -m all -d "$d" -f "$room/none.json" --check -g h200 --json
 json 'len(d["missing"]) == d["wanted"] > 0, d["stale"]' "(True, [])"
 sed -i 's/"code": "[0-9a-f]*"/"code": "0123456789abcdef"/' "$f"
