@@ -106,6 +106,15 @@ static int write_files(int fd, const char *tar, const char *dir, const struct cl
     return code;
 }
 
+/*
+ * For everybody to read, as an archive is. A file system with modes of its own (CIFS, vfat, many of FUSE's) refuses others, and
+ * the one that it gives will do.
+ */
+static bool set_mode(int fd)
+{
+    return fchmod(fd, 0644) == 0 || errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS;
+}
+
 /* Beside its place, and moved there when it is whole and on the disk. */
 static int write_archive(const char *path, const char *dir, const struct cli_names *files)
 {
@@ -115,7 +124,7 @@ static int write_archive(const char *path, const char *dir, const struct cli_nam
     const int fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0) return cli_fail(CLI_FAILED, "cannot make %s: %s", path, strerror(errno));
     int code = write_files(fd, path, dir, files);
-    if (code == CLI_OK && (fchmod(fd, 0644) != 0 || fsync(fd) != 0 || rename(temp, path) != 0))
+    if (code == CLI_OK && (!set_mode(fd) || fsync(fd) != 0 || rename(temp, path) != 0))
         code = cli_fail(CLI_FAILED, "cannot write %s: %s", path, strerror(errno));
     close(fd);
     if (code != CLI_OK) unlink(temp);

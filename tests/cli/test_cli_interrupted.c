@@ -1,6 +1,7 @@
 /*
- * test_cli_interrupted.c - a read or a write that a signal interrupts is made again, and a disk that takes a part of a line is
- * named as what it is. This program's own read() and write() stand before the C library's.
+ * test_cli_interrupted.c - a read or a write that a signal interrupts is made again, and a disk that is full, takes a part of
+ * a line or has modes of its own is met as what it is. This program's own read(), write() and fchmod() stand before the C
+ * library's.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -16,6 +17,8 @@
 
 static int interrupts; /* calls that fail before one does its work */
 static size_t most;    /* bytes that the next write takes; 0: all */
+static bool is_full;   /* the disk, for everybody: no write takes anything */
+static int mode_error; /* of every fchmod(); 0: it does its work */
 
 static bool is_interrupted(void)
 {
@@ -30,12 +33,24 @@ ssize_t read(int fd, void *bytes, size_t size)
     return is_interrupted() ? -1 : syscall(SYS_read, fd, bytes, size);
 }
 
-ssize_t write(int fd, const void *bytes, size_t size)
+/* For libarchive too, which is not part of this program. */
+__attribute__((visibility("default"))) ssize_t write(int fd, const void *bytes, size_t size)
 {
     const size_t taken = most && most < size ? most : size;
     if (is_interrupted()) return -1;
+    if (is_full) {
+        errno = ENOSPC;
+        return -1;
+    }
     most = 0;
     return syscall(SYS_write, fd, bytes, taken);
+}
+
+int fchmod(int fd, mode_t mode)
+{
+    if (!mode_error) return (int)syscall(SYS_fchmod, fd, mode);
+    errno = mode_error;
+    return -1;
 }
 
 static char room[] = "/tmp/gdn-interrupted-XXXXXX", path[64];
@@ -104,21 +119,66 @@ Test(cli_interrupted, a_line_that_is_there_in_part_is_told_as_that)
     end(journal);
 }
 
-Test(cli_interrupted, an_archive_is_whole_after_a_signal)
+static char tar[64];
+
+/* A folder with a file, to be archived. */
+static void make_folder(void)
 {
-    char tar[64];
-    struct stat st;
     cr_assert_not_null(mkdtemp(room));
     cr_assert_eq(mkdir(in_room("dir"), 0700), 0);
     FILE *file = fopen(in_room("dir/file"), "w");
     cr_assert(file && fputs("words that are archived", file) >= 0 && fclose(file) == 0);
     snprintf(tar, sizeof tar, "%s/t.tar", room);
+}
+
+/* Fails when something is left beside the folder and the archive. */
+static void remove_folder(void)
+{
+    unlink(tar);
+    unlink(in_room("dir/file"));
+    rmdir(in_room("dir"));
+    cr_expect_eq(rmdir(room), 0, "something is left: %m");
+}
+
+Test(cli_interrupted, an_archive_is_whole_after_a_signal)
+{
+    struct stat st;
+    make_folder();
     interrupts = 2;
     cr_expect_eq(cli_tar_write(tar, in_room("dir")), CLI_OK, "%s", cli_error());
     cr_expect_eq(interrupts, 0);
     cr_expect(stat(tar, &st) == 0 && st.st_size >= 1024);
-    unlink(tar);
-    unlink(in_room("dir/file"));
-    rmdir(in_room("dir"));
-    rmdir(room);
+    remove_folder();
+}
+
+Test(cli_interrupted, a_full_disk_leaves_the_archive_that_was_there_and_no_temporary)
+{
+    make_folder();
+    FILE *file = fopen(tar, "w");
+    cr_assert(file && fputs("of before", file) >= 0 && fclose(file) == 0);
+    is_full = true;
+    const int code = cli_tar_write(tar, in_room("dir"));
+    is_full = false;
+    cr_expect_eq(code, CLI_FAILED);
+    cr_expect(strstr(cli_error(), tar) && strstr(cli_error(), "cannot write"), "%s", cli_error());
+    cr_expect_str_eq(content("t.tar"), "of before");
+    remove_folder();
+}
+
+/* CIFS, vfat and many of FUSE's, as a folder that a host and a container share may be. */
+Test(cli_interrupted, a_file_system_that_keeps_its_own_modes_takes_an_archive)
+{
+    static const int refusals[] = { EPERM, EOPNOTSUPP, ENOSYS };
+    struct stat st;
+    make_folder();
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; ++i) {
+        mode_error = refusals[i];
+        cr_expect_eq(cli_tar_write(tar, in_room("dir")), CLI_OK, "%s", cli_error());
+        cr_expect(stat(tar, &st) == 0 && st.st_size >= 1024);
+        unlink(tar);
+    }
+    mode_error = EIO;
+    cr_expect_eq(cli_tar_write(tar, in_room("dir")), CLI_FAILED, "no refusal, but a failure");
+    mode_error = 0;
+    remove_folder();
 }
