@@ -441,6 +441,34 @@ Test(bundle, that_was_changed_is_told_by_kind)
     free(gone);
 }
 
+/* Called for the first entry, takes away the last, which was there when the bundle was looked through. */
+static int take_last_away(void *user, const gdn_cache_entry *e)
+{
+    if (!problems[0]) cr_assert_eq(unlink(user), 0);
+    return note_problem(NULL, e);
+}
+
+Test(bundle, whose_file_goes_while_it_is_verified_has_it_missing)
+{
+    char path[600];
+    gdn_cache_report report = GDN_CACHE_REPORT_INIT;
+    pack(bundle);
+    snprintf(path, sizeof path, "%s/v2/sm_80", bundle);
+    char *first = store_only_entry(path); /* sm_80 stands before sm_90a */
+    const struct gdni_key *last = strcmp(key_a.hex, key_b.hex) > 0 ? &key_a : &key_b;
+    snprintf(path, sizeof path, "%s/v2/sm_90a/%.2s", bundle, last->hex);
+    char *gone = store_only_entry(path);
+    store_write(first, "x", 1);
+    problems[0] = '\0';
+    cr_assert_eq(gdn_cache_verify(ctx, bundle, 0, take_last_away, gone, &report), GDN_OK, "%s", gdn_last_error());
+    cr_expect(report.entries == 2 && report.damaged == 1 && report.missing == 1 && report.unlisted == 0,
+              "entries %d damaged %d missing %d unlisted %d: %s", (int)report.entries, (int)report.damaged,
+              (int)report.missing, (int)report.unlisted, problems);
+    cr_expect(strstr(problems, "\nmissing: the manifest has it, the bundle has not\n"), "%s", problems);
+    free(gone);
+    free(first);
+}
+
 Test(bundle, with_a_good_entry_that_is_another_is_damaged)
 {
     pack(bundle);

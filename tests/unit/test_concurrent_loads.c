@@ -93,6 +93,48 @@ Test(concurrent_loads, all_succeed_when_the_driver_refused_a_cached_cubin)
     fake_remove_dir(dir);
 }
 
+/* Between the refusal on one device and the cubin that is to replace it, the plan is loaded on another. */
+static void load_elsewhere(void *user, int level, const char *message)
+{
+    struct loading *l = user;
+    pthread_t thread;
+    if (level > GDN_LOG_WARN || !strstr(message, "counts as damaged")) return;
+    cr_assert_eq(pthread_create(&thread, NULL, load_in_thread, l), 0);
+    pthread_join(thread, NULL);
+}
+
+Test(concurrent_loads, a_cubin_that_another_device_took_meanwhile_stays_under_it)
+{
+    char dir[64];
+    struct loading elsewhere = { NULL, 1, GDN_E_IO };
+    gdn_config cfg = GDN_CONFIG_INIT;
+    gdn_ctx *ctx = NULL;
+    const gdn_conv1d_args args = fake_conv1d_args();
+    fake_warm(dir, GDN_FAKE_CUDA_PATH);
+    const struct fake_controls *fake = fake_open(GDN_FAKE_CUDA_PATH);
+    fake->set_devices(2);
+    cfg.cache_dir = dir;
+    cfg.driver_path = GDN_FAKE_CUDA_PATH;
+    cfg.nvrtc_path = getenv("GDN_JIT_NVRTC"); /* fake_warm()'s */
+    cfg.log_fn = load_elsewhere;
+    cfg.log_user = &elsewhere;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+    gdn_plan *plan = elsewhere.plan = fake_plan_conv(ctx, 200, "NVIDIA H200");
+    fake->fail("cuLibraryLoadData", 1, INVALID_IMAGE);
+    cr_expect_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(elsewhere.status, GDN_OK);
+    cr_expect_eq(fake->calls("cuLibraryUnload"), 0, "its kernels may be running there");
+    for (int device = 0; device < 2; ++device) {
+        fake->make_current(device);
+        cr_expect_eq(gdn_execute_conv1d_qkv(plan, &args, NULL), GDN_OK, "%s", gdn_last_error());
+    }
+    cr_expect_eq(fake->launch(0).image, fake->launch(1).image);
+    gdn_plan_destroy(plan);
+    cr_expect(fake_balanced(fake));
+    gdn_ctx_destroy(ctx);
+    fake_remove_dir(dir);
+}
+
 Test(concurrent_loads, a_dump_during_loads_sees_whole_programs)
 {
     char dir[64];

@@ -233,6 +233,9 @@ Test(reference_conv1d, outputs_may_lie_four_bytes_apart)
     cr_assert_eq(gdn_reference_conv1d_qkv(&t.desc, &t.args), GDN_OK, "%s", gdn_last_error());
     cr_expect_float_eq(gates[2], -log1p(exp(0.5)), 1e-6);
     cr_expect_float_eq(gates[3], 1 / (1 + exp(1.0)), 1e-7);
+    gates[0] = 1000; /* whose exponential is no double */
+    cr_assert_eq(gdn_reference_conv1d_qkv(&t.desc, &t.args), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gates[2], -1000);
     t.args.beta = t.args.g;
     cr_expect_eq(gdn_reference_conv1d_qkv(&t.desc, &t.args), GDN_E_INVALID);
     cr_expect(strstr(gdn_last_error(), "as beta is"), "%s", gdn_last_error());

@@ -663,6 +663,7 @@ Test(reference_prefill, gates_by_hand)
     /* -e^(log 2) * 30 above the threshold: softplus is its argument */
     cr_expect_float_eq(decay_by_hand(GDN_GATE_LOGITS, 29, 0.6931471806f, 1), exp(-60), 1e-32);
     cr_expect_eq(decay_by_hand(GDN_GATE_LOGITS, -INFINITY, 1, 1), 1, "softplus of -infinity is 0");
+    cr_expect_float_eq(decay_by_hand(GDN_GATE_LOGITS, 1000, -8, 0), exp(-1000 * exp(-8)), 1e-7, "e^1000 is no double");
 }
 
 /* u = beta (3 - 0): the state is beta * 3. */

@@ -383,6 +383,22 @@ Test(tuning_db, a_merge_takes_what_is_newer_and_better_and_says_why)
     }
 }
 
+/* The model's time tells a reader what was gained, and whether the model stood: an entry with another one is another. */
+Test(tuning_db, an_entry_is_the_same_with_every_number_of_it)
+{
+    const struct gdni_tuning_entry known = conv_with(3, 8);
+    struct gdni_tuning_entry in = known;
+    in.heuristic_ns += 1;
+    expect_fate(&known, &in, false, GDNI_IMPORT_REPLACED, "loaded later", 0);
+    in = known;
+    in.samples += 1;
+    expect_fate(&known, &in, false, GDNI_IMPORT_REPLACED, "loaded later", 1);
+    in = known;
+    in.mad_ns += 1;
+    expect_fate(&known, &in, false, GDNI_IMPORT_REPLACED, "loaded later", 2);
+    expect_fate(&known, &known, false, GDNI_IMPORT_SAME, "the same entry", 3);
+}
+
 /* What was measured with an older source of the kernel gives way, whenever it was measured and whoever comes in. */
 Test(tuning_db, of_two_entries_the_one_of_this_librarys_kernel_stays)
 {
