@@ -24,9 +24,10 @@ gdn_status gdni_json_parse(const char *name, const char *text, size_t len, gdni_
     if (!copy) return GDN_FAIL(GDN_E_NOMEM, "out of memory: reading %s of %zu bytes", name, len);
     if (len) memcpy(copy, text, len);
     copy[len] = '\0';
-    const gdn_status status = (gdn_status)gdni_json_read(name, 1, copy, len, refuse, out);
+    const int refused = gdni_json_read(name, 1, copy, len, refuse, out);
     gdni_free(copy);
-    return status;
+    if (refused == GDNI_JSON_NO_MEMORY) return GDN_FAIL(GDN_E_NOMEM, "out of memory: reading %s of %zu bytes", name, len);
+    return (gdn_status)refused;
 }
 
 void gdni_json_free(gdni_json *root)

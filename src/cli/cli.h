@@ -33,6 +33,7 @@ const char *cli_error(void);
 void *cli_alloc(size_t size);
 void *cli_realloc(void *p, size_t size);
 char *cli_strdup(const char *s);
+_Noreturn void cli_out_of_memory(void);
 void cli_free(void *p);
 
 /* Strings, owned by the list. */

@@ -67,7 +67,9 @@ int cli_json_parse(const char *name, const char *text, size_t len, cJSON **out)
 
 int cli_json_parse_from(const char *name, int line, const char *text, size_t len, cJSON **out)
 {
-    return gdni_json_read(name, line, text, len, refuse, out);
+    const int refused = gdni_json_read(name, line, text, len, refuse, out);
+    if (refused == GDNI_JSON_NO_MEMORY) cli_out_of_memory();
+    return refused;
 }
 
 int cli_json_object(const char *where, const cJSON *object, const struct gdni_json_field *fields, size_t count)

@@ -8,11 +8,16 @@
 
 #include "cli/cli.h"
 
-static void *checked(void *p)
+void cli_out_of_memory(void)
 {
-    if (p) return p;
     fputs("gdn-jit-cache: out of memory\n", stderr);
     exit(CLI_FAILED);
+}
+
+static void *checked(void *p)
+{
+    if (!p) cli_out_of_memory();
+    return p;
 }
 
 void *cli_alloc(size_t size)

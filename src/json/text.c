@@ -2,11 +2,12 @@
  * text.c - owns what text is JSON, and the lines that sentences name. Must not know: members, files.
  *
  * cJSON has two process-wide things, allocation hooks and the pointer of cJSON_GetErrorPtr(): neither is used. Its memory
- * comes from malloc() for that reason.
+ * comes from malloc() for that reason, and only errno tells text that is no JSON from memory that there was not.
  */
 #include "json/text.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +91,9 @@ int gdni_json_read(const char *name, int line, const char *text, size_t len, gdn
     *out = NULL;
     const int refused = scan_text(&scan);
     if (refused) return refused;
+    errno = 0;
     *out = cJSON_ParseWithLengthOpts(text, len + 1, &end, 1); /* the length that it wants counts the NUL */
     if (*out) return 0;
+    if (errno == ENOMEM) return GDNI_JSON_NO_MEMORY;
     return gdni_json_refuse(fail, "%s, line %d: not valid JSON near \"%.16s\"", name, line_of(text, line, end), end);
 }

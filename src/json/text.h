@@ -16,9 +16,11 @@ typedef int gdni_json_fail_fn(const char *sentence);
 /* fail, with the sentence that format makes. */
 int gdni_json_refuse(gdni_json_fail_fn *fail, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+enum { GDNI_JSON_NO_MEMORY = -1 }; /* fail was not called: the text may be good */
+
 /*
- * 0, or what fail said. name: what sentences call the text, "FILE"; line: the number of its first line. text[len] is a NUL.
- * The tree is cJSON's, for cJSON_Delete().
+ * 0, what fail said, or GDNI_JSON_NO_MEMORY. name: what sentences call the text, "FILE"; line: the number of its first line.
+ * text[len] is a NUL. The tree is cJSON's, for cJSON_Delete().
  */
 int gdni_json_read(const char *name, int line, const char *text, size_t len, gdni_json_fail_fn *fail,
                    struct cJSON **out);

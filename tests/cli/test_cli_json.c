@@ -2,6 +2,7 @@
  * test_cli_json.c - what the tool's JSON reader lets through and what it refuses, with which sentence.
  */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <string.h>
 
 #include "cli/json.h"
@@ -31,6 +32,21 @@ static int read_values(const char *text, size_t len, struct values *v)
     if (code == CLI_OK) code = cli_json_object("a.json", root, fields, sizeof fields / sizeof fields[0]);
     cJSON_Delete(root);
     return code;
+}
+
+static void *no_memory(size_t size)
+{
+    (void)size;
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* As wherever it has none: it ends, and says nothing of the text. */
+Test(cli_json, without_memory_the_tool_ends, .exit_code = CLI_FAILED)
+{
+    cJSON *root = NULL;
+    cJSON_InitHooks(&(cJSON_Hooks){ no_memory, NULL });
+    cli_json_parse("a.json", "{}", 2, &root);
 }
 
 Test(cli_json, members_reach_their_places)

@@ -58,7 +58,7 @@ libc='(stdbool|stddef|stdint|stdarg|string|limits|float|inttypes|stdalign|math)\
 none='nothing'
 layer include/gdn_jit 'gdn_jit/[a-z_]+\.h' '(stddef|stdint)\.h'
 layer src/text 'text/[a-z_0-9]+\.h' "$libc"
-layer src/json '(json|text)/[a-z_0-9]+\.h' "$libc|stdio\.h|cjson/cJSON\.h"
+layer src/json '(json|text)/[a-z_0-9]+\.h' "$libc|errno\.h|stdio\.h|cjson/cJSON\.h"
 layer src/env '(gdn_jit|env)/[a-z_0-9]+\.h' "$libc|errno\.h|stdio\.h|stdlib\.h"
 layer src/base '(gdn_jit|base|text|json)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJSON\.h"
 layer src/codegen '(gdn_jit|base|codegen)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h|xxhash\.h"

@@ -3,6 +3,8 @@
  */
 #include <criterion/criterion.h>
 
+#include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +38,35 @@ Test(json, takes_json)
                                         "\"\xf0\x9f\x98\x80\"", "[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]" };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; ++i)
         cr_assert_eq(parse_bytes(good[i], strlen(good[i])), GDN_OK, "%s: %s", good[i], gdn_last_error());
+}
+
+/* cJSON's memory, of which so many pieces can be had. */
+static int pieces;
+
+static void *some_memory(size_t size)
+{
+    if (pieces-- > 0) return malloc(size);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* Whoever hears "not valid JSON" looks for a fault in a file that has none. */
+Test(json, memory_that_there_is_not_is_no_fault_of_the_text)
+{
+    static const char text[] = "{\"a\": [1, \"b\"]}";
+    gdn_status status = GDN_E_NOMEM;
+    cJSON_InitHooks(&(cJSON_Hooks){ some_memory, free });
+    int failed = 0;
+    while (failed < 100 && (pieces = failed, status = parse_bytes(text, strlen(text))) != GDN_OK) {
+        cr_assert_eq(status, GDN_E_NOMEM, "after %d: %s", failed, gdn_last_error());
+        cr_assert(strstr(gdn_last_error(), "out of memory: reading f.json of 15 bytes"), "%s", gdn_last_error());
+        ++failed;
+    }
+    cr_expect(status == GDN_OK && failed >= 6, "%d: four values, a name and a text at least", failed);
+    pieces = 100;
+    errno = ENOMEM; /* of another call */
+    expect_refused("[1, 2", "not valid JSON");
+    cJSON_InitHooks(NULL);
 }
 
 Test(json, refuses_what_is_not_json_and_names_the_line)
