@@ -74,7 +74,7 @@ static gdn_status not_loaded(const struct gdni_cuda *cuda, gdni_cuctx current)
     return GDN_FAIL(
         GDN_E_NOT_LOADED,
         "the current CUDA context is none that the plan is loaded in: for its device (CUdevice %d) call gdn_plan_load(), "
-        "and make the device's primary context current (cudaSetDevice(), or cuDevicePrimaryCtxRetain())",
+        "and " GDNI_PRIMARY_REMEDY,
         device);
 }
 

@@ -17,6 +17,11 @@ struct gdni_modules;
 
 enum { GDNI_MAX_VARIANTS = GDNI_NUM_BUCKETS * (1 + GDNI_NUM_SEQ_CLASSES) }; /* tables may name one a slot */
 
+/* What to do where the current context is another one; contexts of cuCtxCreate() serve no plan. */
+#define GDNI_PRIMARY_REMEDY                                                                                            \
+    "make the device's primary context current (cudaSetDevice(), or cuDevicePrimaryCtxRetain()), with which a green "  \
+    "context's stream serves too"
+
 /* One device that a plan is loaded on. Immutable once found. */
 struct gdni_loaded {
     gdni_cudevice device;

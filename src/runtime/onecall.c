@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "codegen/params.h"
 #include "runtime/context.h"
+#include "runtime/module.h"
 #include "runtime/plan.h"
 #include "runtime/target.h"
 
@@ -175,8 +176,8 @@ static gdn_status make_on_device(const struct request *r, gdn_plan **out)
 static gdn_status refuse_context(const struct request *r)
 {
     return GDN_FAIL(GDN_E_NOT_LOADED,
-                    "the current CUDA context is not the primary context of its device (CUdevice %d), in which %s runs: make "
-                    "that one current (cudaSetDevice(), or cuDevicePrimaryCtxRetain())",
+                    "the current CUDA context is not the primary context of its device (CUdevice %d), in which %s "
+                    "runs: " GDNI_PRIMARY_REMEDY,
                     r->device, gdni_op_name(r->problem.op));
 }
 

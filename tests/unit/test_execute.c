@@ -850,7 +850,8 @@ Test(execute, needs_the_primary_context_of_a_loaded_device)
     cr_expect(fake_error_says("no current CUDA context") && fake_error_says("cudaSetDevice"), "%s", gdn_last_error());
     host.cuda->make_other_current(0);
     cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_NOT_LOADED);
-    cr_expect(fake_error_says("primary context"), "%s", gdn_last_error());
+    cr_expect(fake_error_says("primary context") && fake_error_says("a green context's stream serves too"), "%s",
+              gdn_last_error());
     host.cuda->set_devices(2);
     host.cuda->make_current(1);
     cr_expect_eq(gdn_execute_prefill(prefill, &p, 0, 0, NULL), GDN_E_NOT_LOADED);
