@@ -85,6 +85,12 @@ has "$err" "did not end within 1000 ms"
 has "$err" "illegal memory access"
 has "$err" "the process that tried it died"
 
+# What is wrong in a process that has tried others is tried in one of its own before it is left out: they may have spoilt it.
+rm -f "$f" "$f.journal"
+GDN_FAKE_TIMES=$(smem 8 64):spoilt GDN_FAKE_SPOILT=$room/spoilt run 0 tune $conv --tokens 300 --json
+[ -e "$room/spoilt" ] || fail "nothing was spoilt"
+json 'd["jobs"][0]["state"], d["jobs"][0]["left_out"]' "('tuned', [])"
+
 # However long the list of those that a worker is to leave out, it leaves out the last too.
 rm -f "$f" "$f.journal"
 worker() { # PARAMS... : one request of a tuner that has left these out

@@ -3,9 +3,13 @@
  * in the environment.
  *
  *   GDN_FAKE_TIMES=SMEM:WHAT[,SMEM:WHAT...]   launches of so much dynamic shared memory take WHAT nanoseconds, or it is
- *                                             hang, fault, wrong (the result), die (the process that launches it)
+ *                                             hang, fault, wrong (the result), die (the process that launches it), or
+ *                                             spoilt: wrong once, where another one was launched before in the process
+ *   GDN_FAKE_SPOILT=FILE                      which is made when that happens
  *   GDN_FAKE_PAUSE_US=N                       a launch outside a graph also takes so long in earnest: a run can be killed in it
  */
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +21,8 @@ extern const struct fake_controls fake_controls;
 
 static struct fake_kernels kernels = { GDN_PREFILL_DESC_INIT, GDN_CONV1D_DESC_INIT, 20000, 0.005, 1, 0, { { 0 } } };
 static unsigned deadly; /* shared memory of launches that end the process */
+static unsigned fragile; /* shared memory of launches that another one before them spoils */
+static const char *marker;
 static useconds_t pause_us;
 
 static int64_t duration(void *user, const struct fake_launch *launch)
@@ -25,10 +31,31 @@ static int64_t duration(void *user, const struct fake_launch *launch)
     return fake_kernel_duration(user, launch);
 }
 
+static struct fake_kernel_row *row_of(unsigned smem)
+{
+    for (int i = 0; i < kernels.num_rows; ++i)
+        if (kernels.rows[i].smem == smem) return &kernels.rows[i];
+    return NULL;
+}
+
+/* Once, whichever process it is. */
+static bool is_spoilt(unsigned smem)
+{
+    static unsigned first;
+    if (!first) first = smem;
+    if (!fragile || smem != fragile || first == fragile || !marker) return false;
+    const int fd = open(marker, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
 static void execute(void *user, const struct fake_launch *launch)
 {
+    const bool spoilt = is_spoilt(launch->smem);
     if (pause_us) usleep(pause_us);
+    if (spoilt) row_of(fragile)->wrong = true;
     fake_kernel_execute(user, launch);
+    if (spoilt) row_of(fragile)->wrong = false;
 }
 
 static void take_row(const char *what, unsigned smem)
@@ -42,6 +69,8 @@ static void take_row(const char *what, unsigned smem)
         row.wrong = true;
     else if (strncmp(what, "die", 3) == 0)
         deadly = smem;
+    else if (strncmp(what, "spoilt", 6) == 0)
+        fragile = smem, row.ns = 20000;
     else
         row.ns = atoll(what);
     if (kernels.num_rows < FAKE_KERNEL_ROWS) kernels.rows[kernels.num_rows++] = row;
@@ -51,6 +80,7 @@ __attribute__((constructor)) static void plug_in(void)
 {
     const struct fake_device_code code = { duration, execute, &kernels };
     const char *times = getenv("GDN_FAKE_TIMES"), *pause_text = getenv("GDN_FAKE_PAUSE_US");
+    marker = getenv("GDN_FAKE_SPOILT");
     fake_controls.reset();
     for (const char *row = times; row && *row; row = strchr(row, ',') ? strchr(row, ',') + 1 : NULL) {
         const char *colon = strchr(row, ':');
