@@ -6,10 +6,11 @@
     ncu -i r.ncu-rep --page source --csv > source.csv;  ncu -i r.ncu-rep --page raw --csv > raw.csv
     code_lines.py source.csv --chunks 32768 --raw raw.csv
 
-Counted: lines of 128 bytes of which an instruction is executed nearly once a chunk (0.8 times) or more often; of these,
-those beyond four with one (address / 128) mod 64. That an SM keeps 64 sets of four lines is no vendor's word: of the
-geometries tried it goes best with misses counted on an H200 (docs/notebook/lessons.md, "Where code lies"). With --raw the
-misses a chunk. Needs neither torch nor a GPU.
+Counted: lines of 128 bytes of which an instruction is executed nearly once a chunk (0.8 times; --least; 0.3 for twins,
+which make every second chunk's T, P and gates) or more often; of these, those beyond four with one (address / 128)
+mod 64. That an SM keeps 64 sets of four lines is no vendor's word: of the geometries tried it goes best with misses
+counted on an H200 (docs/notebook/lessons.md, "Where code lies"). With --raw the misses a chunk. Needs neither torch
+nor a GPU.
 """
 
 import argparse
@@ -26,6 +27,7 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("source", help="ncu's source page as CSV, of one kernel")
     p.add_argument("--chunks", type=int, required=True, help="how many the launch ran, of all heads, replays with them")
+    p.add_argument("--least", type=float, default=NEARLY, help="executions a chunk from which on a line counts")
     p.add_argument("--raw", help="ncu's raw page of the same report as CSV")
     return p.parse_args()
 
@@ -43,9 +45,9 @@ def instructions(path):
         return [(int(row[address], 16), int(row[executed] or 0)) for row in table]
 
 
-def lines_run(code, chunks):
+def lines_run(code, chunks, least=NEARLY):
     """{line: how many of its instructions} a chunk runs."""
-    return collections.Counter(a // LINE for a, n in code if n >= NEARLY * chunks)
+    return collections.Counter(a // LINE for a, n in code if n >= least * chunks)
 
 
 def beyond_ways(lines):
@@ -65,7 +67,9 @@ def main():
     args = arguments()
     if args.chunks < 1:
         raise SystemExit(f"--chunks {args.chunks}: a launch runs one at least")
-    lines = lines_run(instructions(args.source), args.chunks)
+    if args.least <= 0:
+        raise SystemExit(f"--least {args.least}: more than 0, or every line of the kernel counts")
+    lines = lines_run(instructions(args.source), args.chunks, args.least)
     print(
         f"{sum(lines.values())} instructions in {len(lines)} lines of {SETS * WAYS}, "
         f"{beyond_ways(lines)} of them too many for their sets"

@@ -35,6 +35,7 @@ PACKED = (
 )
 BYTES = {"bf16": 2, "fp16": 2, "f32": 4}
 NORM = "qk_l2norm"
+GATES = ("decay", "zero", "mixed", "alike", "repaired", "tileops")  # what inputs.py makes of them: bench/README.md
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +186,10 @@ def name_of(lens, hk, hv):
 
 
 def gdn(lens, hk, hv, dtype, gates, tags, goal=None, over_fla=0.0):
+    if gates not in GATES:
+        raise ValueError(f"gates {gates}: there are {', '.join(GATES)}")
+    if dtype not in BYTES:
+        raise ValueError(f"dtype {dtype}: there are {', '.join(BYTES)}")
     lens = tuple(lens)
     exact, ours = goal or (0.0, 0.0)
     return GdnRow(

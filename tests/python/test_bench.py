@@ -309,6 +309,13 @@ class InTurns(unittest.TestCase):
         self.assertEqual((tuple(row.lens), row.hv, row.dtype, row.gates), ((8192,) * 4, 64, "bf16", "decay"))
         self.assertEqual(tuple(in_turns.row_of("m,16,64,bf16,decay").lens), rows.MIXED)
 
+    def test_a_row_of_unknown_gates_or_dtype_is_refused(self):
+        """It was measured with gates that decay, under the other name."""
+        with self.assertRaisesRegex(ValueError, "gates g0: there are decay, zero"):
+            in_turns.row_of("1x64,1,1,bf16,g0")
+        with self.assertRaisesRegex(ValueError, "dtype half: there are bf16"):
+            in_turns.row_of("1x64,1,1,half,decay")
+
     def test_line_has_medians_and_what_differs(self):
         a = dict(burst_us=[3.0, 1.0, 2.0], sustained_us=[4.0], kernel="k", sums=[2.0, 8.0])
         b = dict(burst_us=[1.5, 1.5, 9.0], sustained_us=[5.0], kernel="k", sums=[2.0, 8.08])

@@ -31,6 +31,11 @@ class CodeLines(unittest.TestCase):
         lines = code_lines.lines_run([(0x1000, 100), (0x1010, 80), (0x1080, 79), (0x1100, 400)], 100)
         self.assertEqual(dict(lines), {0x1000 // 128: 2, 0x1100 // 128: 1})
 
+    def test_what_runs_every_second_chunk_counts_if_asked_for(self):
+        done = self.run_program({"s.csv": source((0x1000, 10), (0x1080, 5), (0x1100, 2))}, "s.csv", "--chunks", "10",
+                                "--least", "0.3")
+        self.assertEqual(done.stdout, "2 instructions in 2 lines of 256, 0 of them too many for their sets\n")
+
     def test_what_one_set_has_beyond_its_ways_is_too_many(self):
         apart = 64 * 128  # of the same set
         one_set = [(0x700 + i * apart) // 128 for i in range(7)]
@@ -51,6 +56,7 @@ class CodeLines(unittest.TestCase):
             ({"s.csv": '"ID","Kernel Name"\n'}, [], "s.csv: no columns Address"),
             ({"s.csv": source(), "r.csv": '"ID"\n""\n"0"\n'}, ["--raw", "r.csv"], "r.csv: no sm__icc_requests"),
             ({"s.csv": source()}, ["--chunks", "0"], "--chunks 0"),
+            ({"s.csv": source()}, ["--least", "0"], "--least 0"),
         ):
             done = self.run_program(files, "s.csv", "--chunks", "10", *options)
             self.assertNotEqual(done.returncode, 0)
