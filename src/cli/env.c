@@ -6,18 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool pass_over(void *user, const char *variable, const char *sentence)
-{
-    (void)user;
-    (void)variable;
-    (void)sentence;
-    return true;
-}
-
 struct gdni_env cli_env_read(void)
 {
     struct gdni_env env;
-    gdni_env_look(&env, pass_over, NULL);
+    gdni_env_look(&env, NULL, NULL);
     return env;
 }
 

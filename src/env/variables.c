@@ -92,7 +92,7 @@ bool gdni_env_look(struct gdni_env *out, gdni_env_refused_fn *refused, void *use
         if (!text || !*text || variables[i].read((char *)out + variables[i].offset, text)) continue;
         snprintf(sentence, sizeof sentence, "%s of the environment is \"%.100s\": must be %s", variables[i].name, text,
                  variables[i].expected);
-        if (!refused(user, variables[i].name, sentence)) return false;
+        if (refused && !refused(user, variables[i].name, sentence)) return false;
     }
     return true;
 }

@@ -40,7 +40,10 @@ struct gdni_env {
 /* A variable that has no such value, and the sentence that says so. True: read on, as if it were not set. */
 typedef bool gdni_env_refused_fn(void *user, const char *variable, const char *sentence);
 
-/* By secure_getenv(); texts are the environment's own. False: refused has said so; what is in out then is of no use. */
+/*
+ * By secure_getenv(); texts are the environment's own. False: refused has said so; what is in out then is of no use. Without
+ * refused (NULL) such a variable is as if it were not set.
+ */
 bool gdni_env_look(struct gdni_env *out, gdni_env_refused_fn *refused, void *user);
 
 #endif

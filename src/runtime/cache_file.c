@@ -34,18 +34,14 @@ static const char *wrong_kind(int err)
     return NULL;
 }
 
-static unsigned mode_of(const struct stat *st)
-{
-    return (unsigned)st->st_mode & 07777;
-}
-
 /* Of two reasons its owner is told first, as no mode would help against him. */
 static void distrust(const struct gdni_cache_dir *dir, struct gdni_cache_item *item)
 {
     if (!gdni_cache_dir_trusts_owner(dir, &item->st))
         snprintf(item->words, sizeof item->words, "owned by another user (%u)", (unsigned)item->st.st_uid);
     else
-        snprintf(item->words, sizeof item->words, "writable for others (mode %04o)", mode_of(&item->st));
+        snprintf(item->words, sizeof item->words, "writable for others (mode %04o)",
+                 (unsigned)item->st.st_mode & 07777);
     item->problem = item->words;
 }
 

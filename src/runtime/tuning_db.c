@@ -209,8 +209,7 @@ static void replace(struct gdni_import_step *step, const char *why)
 
 /*
  * Of two entries the one of this library's kernel: the other one's candidates were others. false: both are of this library's
- * kernels, or neither. Equal codes are not looked up: of thousands of
- * entries that would be most of an import.
+ * kernels, or neither. Equal codes are not looked up: of thousands of entries that would be most of an import.
  */
 static bool judge_by_code(struct gdni_import_step *step)
 {

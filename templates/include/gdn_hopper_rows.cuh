@@ -116,25 +116,6 @@ template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][
     return __any_sync(~0u, large) & __all_sync(~0u, first >= low && second >= low && first <= limit && second <= limit);
 }
 
-/* The OR of all entries of rows g and g + 8 in this lane's columns, two entries side by side. */
-struct RowBits {
-    u32 lo, hi;
-
-    template <int STEPS> __device__ __forceinline__ explicit RowBits(const u32 (&a)[STEPS][4]) : lo(a[0][0]), hi(a[0][1])
-    {
-#pragma unroll
-        for (int i = 1; i < 2 * STEPS; ++i) {
-            lo |= a[i / 2][2 * (i % 2)];
-            hi |= a[i / 2][2 * (i % 2) + 1];
-        }
-    }
-    /* Whether either row has an entry of 2^-11 or more. */
-    __device__ __forceinline__ bool are_large() const
-    {
-        return (lo & ROW_BITS) != 0 && (hi & ROW_BITS) != 0;
-    }
-};
-
 /*
  * In a chunk whose decay is no less than this, packed S is not looked at for entries that are too large. One beyond fp16 is an
  * infinity there; it makes its whole row of K S, and so of W, infinities and NaN, and W is looked at anyway. S has decayed by
@@ -147,8 +128,13 @@ constexpr float RESTORABLE = 0x1p-100f;
 __device__ __forceinline__ bool fits_state(const u32 (&a)[8][4], float decay)
 {
     if (rarely(decay < RESTORABLE)) return fits(a, F16_2_14);
-    const RowBits bits(a);
-    return __any_sync(~0u, ((bits.lo | bits.hi) & WARP_LOW) != 0) & __all_sync(~0u, bits.are_large());
+    u32 lo = a[0][0], hi = a[0][1]; /* of rows g and g + 8 */
+#pragma unroll
+    for (int i = 1; i < 16; ++i) {
+        lo |= a[i / 2][2 * (i % 2)];
+        hi |= a[i / 2][2 * (i % 2) + 1];
+    }
+    return __any_sync(~0u, ((lo | hi) & WARP_LOW) != 0) & __all_sync(~0u, (lo & ROW_BITS) != 0 && (hi & ROW_BITS) != 0);
 }
 
 /* The same of rows in fp32, by row_max(), and any zeros among them, which are nothing smaller. */
