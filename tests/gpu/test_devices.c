@@ -138,7 +138,7 @@ static uint64_t compiles(void)
     return stats.compiles;
 }
 
-enum { Q, K, V, G, BETA, CU_SEQLENS, NUM_INPUTS };
+enum { Q, K, V, G, BETA, H0, CU_SEQLENS, NUM_INPUTS };
 
 /* One-call form on one of the GPUs; o comes back as new memory. */
 static uint16_t *one_call(const struct gdn_case *c, int i)
@@ -151,6 +151,7 @@ static uint16_t *one_call(const struct gdn_case *c, int i)
         [V] = gpu_buffer_from(c->v, t * (size_t)c->shape->num_v_heads * D * 2),
         [G] = gpu_buffer_from(c->g, t * (size_t)c->heads * 4),
         [BETA] = gpu_buffer_from(c->beta, t * (size_t)c->heads * 4),
+        [H0] = gpu_buffer_from(c->h0, (size_t)c->state_count * 4),
         [CU_SEQLENS] = gpu_buffer_from(c->cu, (size_t)(c->shape->num_seqs + 1) * 4),
     };
     gdn_prefill_args args = c->args;
@@ -158,7 +159,7 @@ static uint16_t *one_call(const struct gdn_case *c, int i)
     GDN(gdn_prefill_workspace_size(ctx, &c->desc, NULL, &size));
     struct gpu_buffer o = gpu_buffer_filled(o_bytes, GPU_NAN_FILL), workspace = gpu_buffer_filled(size, GPU_NAN_FILL);
     args.q = in[Q].p, args.k = in[K].p, args.v = in[V].p, args.g = in[G].p, args.beta = in[BETA].p;
-    args.cu_seqlens = in[CU_SEQLENS].p, args.o = o.p;
+    args.initial_state = in[H0].p, args.cu_seqlens = in[CU_SEQLENS].p, args.o = o.p;
     GDN(gdn_prefill(ctx, &c->desc, &args, workspace.p, size, NULL));
     gpu_wait(NULL);
     uint16_t *out = gpu_malloc(o_bytes);
