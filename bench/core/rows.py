@@ -33,6 +33,8 @@ PACKED = (
     (410, 431, 294, 991, 386, 1584, 586, 340, 353, 884, 76, 245, 68, 660, 884, 2258, 1608, 230, 1927, 1065, 421, 683),
     (2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048),
 )
+# Steps of an engine that decodes beside prefill: sequences of one token, of which each moves a state of every head.
+STEP = (4096, *(1,) * 255)
 BYTES = {"bf16": 2, "fp16": 2, "f32": 4}
 NORM = "qk_l2norm"
 GATES = ("decay", "zero", "mixed", "alike", "repaired", "tileops")  # what inputs.py makes of them: bench/README.md
@@ -180,6 +182,8 @@ def name_of(lens, hk, hv):
         shape = "mixed32"
     elif lens in PACKED:
         shape = f"packed{PACKED.index(lens) + 1}"
+    elif lens == STEP:
+        shape = "step256"
     else:
         shape = f"{len(lens)}x{lens[0]}"
     return f"{shape}_{hk}" if hk == hv else f"{shape}_{hk}_{hv}"
@@ -227,7 +231,7 @@ def with_lengths(listed):
 # tags: table = the rows of published tables; hopper = the Hopper kernel's goals; generic = the generic kernel's; conv =
 # what is asked of conv1d-QKV;
 # own = TileOps' own inputs; packed = FlashQLA's packings; lengths = one sequence, by length and heads; repaired = every
-# partition is computed twice; norms = q and k normalised by the call; steady = what a chunk costs on a full GPU;
+# partition is computed twice; norms = q and k normalised by the call; decodes = sequences of a token or few; steady = what a chunk costs on a full GPU;
 # small = seconds in all, to see that it runs
 LISTED = (
     gdn([32768], 16, 16, "fp16", "decay", "table generic", (0.385, 0.19), 1.0),
@@ -284,6 +288,11 @@ LISTED = (
     normed([8192] * 4, 16, 64, "bf16"),
     normed(MIXED, 16, 64, "bf16"),
     normed([1024], 16, 32, "bf16"),
+    gdn([1] * 256, 16, 32, "bf16", "decay", "decodes"),
+    gdn([4] * 256, 16, 32, "bf16", "decay", "decodes"),
+    gdn([1] * 64, 4, 8, "bf16", "decay", "decodes"),
+    gdn([1] * 1024, 2, 4, "bf16", "decay", "decodes"),
+    gdn(STEP, 16, 32, "bf16", "decay", "decodes"),
 )
 GDN_ROWS = tuple(with_lengths(LISTED))
 
