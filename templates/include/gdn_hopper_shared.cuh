@@ -114,7 +114,8 @@ enum {
     L_FULL = O_EMPTY + STATE_GROUPS, /* L, its diagonal blocks inverted, chunks in turn */
     L_EMPTY = L_FULL + L_STAGES,
     ITEM_DONE = L_EMPTY + L_STAGES, /* items in turn: their states are handed over */
-    TAIL = ITEM_DONE + 2,    /* a tail chunk's tiles, before their rest is cleared */
+    TAIL = ITEM_DONE + 2, /* a tail chunk's K and Q, before K's rest is cleared */
+    TAIL_V,               /* its V, likewise */
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
     KEYS_NORMED = ITEM_LEFT + ITEM_SLOTS, /* e, d and W_LIMIT of a table have what in-kernel norms of keys make of them */

@@ -61,25 +61,45 @@ __device__ __forceinline__ Tiles tiles_of(u32 course, int step)
              { token, v % PARTS, v / PARTS, batch } };
 }
 
-/* A sequence's last chunk: what TMA brings past its end is another's, and a NaN there must not spread. */
+/* V of a tail chunk, whose slot is free. */
+__device__ __forceinline__ void ask_for_tail_v(const prefill_params &p, const Tiles &from, const Clock &c, int rows)
+{
+    if (rows > 0 && elected()) {
+        mbar_arrive_expect(bar(TAIL_V), V_TILE);
+        load_tile(c.v(), &p.v_map, bar(TAIL_V), from.v);
+    }
+}
+
+/*
+ * A sequence's last chunk, whose K and Q slots are free: what TMA brings past its end is another's, and a NaN there must not
+ * spread. From Q it does not: such rows are of P's and O's rows that nobody wants. V's slot may be free late: K, which more is
+ * made of, does not wait for it.
+ */
 __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &from, const Clock &c, int rows,
                                           u32 &parity, int lane)
 {
-    if (rows > 0) {
-        if (elected()) {
-            mbar_arrive_expect(bar(TAIL), 2 * TILE + V_TILE);
-            load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
-            load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
-            load_tile(c.v(), &p.v_map, bar(TAIL), from.v);
-        }
-        mbar_wait(bar(TAIL), parity);
-        parity ^= 1;
+    const u32 v_empty = bar(V_EMPTY + (c.n & 1)), v_parity = c.parity2() ^ 1;
+    if (rows > 0 && elected()) {
+        mbar_arrive_expect(bar(TAIL), 2 * TILE);
+        load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
+        load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
     }
+    const bool v_free = mbar_peek(v_empty, v_parity);
+    if (v_free) ask_for_tail_v(p, from, c, rows);
+    if (rows > 0) mbar_wait(bar(TAIL), parity);
     clear_rest<TILE>(c.k(), rows, lane);
-    clear_rest<TILE>(c.q(), rows, lane);
-    clear_rest<V_TILE>(c.v(), rows, lane);
     async_proxy_fence();
     mbar_arrive_warp(bar(CHUNK_FULL + (c.n & 3)), lane);
+    if (!v_free) {
+        mbar_wait(v_empty, v_parity);
+        ask_for_tail_v(p, from, c, rows);
+    }
+    if (rows > 0) {
+        mbar_wait(bar(TAIL_V), parity);
+        parity ^= 1;
+    }
+    clear_rest<V_TILE>(c.v(), rows, lane);
+    async_proxy_fence();
     mbar_arrive_warp(bar(V_FULL + (c.n & 1)), lane);
     __syncwarp();
 }
@@ -161,7 +181,6 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int n
         __syncwarp();
         return;
     }
-    mbar_wait(bar(V_EMPTY + (n & 1)), c.parity2() ^ 1);
     load_tail(p, from, c, rows, tail_parity, lane);
 }
 

@@ -39,6 +39,35 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
     if (is_cut(p) && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
 
+/* Whether states are exchanged between items. Kernels that carry have too few registers for it. */
+__device__ __forceinline__ bool exchanges(const prefill_params &p)
+{
+    return !spec::CARRIES && !is_cut(p);
+}
+
+/* To a line of final_state, if it is wanted. */
+__device__ __forceinline__ void leave_state(const float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
+{
+    const int to = (int)load_shared_u32(entry + ITEM_AFTER), part = (int)load_shared_u32(entry + ITEM_PART);
+    if (to >= 0 && p.final_state) save_state(S, final_state(p, to, part / PARTS), place.row(part));
+}
+
+/*
+ * Between an item and the next one, whose state is asked for before this one's is stored, since loads queue up behind stores; a
+ * chunk's operands leave registers for both. more: there is a next one.
+ */
+__device__ __forceinline__ void exchange_states(float (&S)[64], const prefill_params &p, u32 entry, u32 next, bool more,
+                                                const Place &place)
+{
+    float T[64];
+    clear(T);
+    if (more) take_state(T, p, next, place);
+    leave_state(S, p, entry, place);
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        S[i] = T[i];
+}
+
 /* After an item's last chunk, or the last one that it replays. */
 __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_params &p, u32 entry, bool last,
                                           const Place &place)
@@ -51,10 +80,9 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
     } else if (spec::CARRIES && to == END_TRANSITION) {
         const int index = (int)load_shared_u32(entry + ITEM_INDEX);
         leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place);
-    } else if (to >= 0 && p.final_state) {
-        if (is_cut(p)) await_start(p, entry);
-        const int part = (int)load_shared_u32(entry + ITEM_PART);
-        save_state(S, final_state(p, to, part / PARTS), place.row(part));
+    } else if (!exchanges(p)) {
+        if (is_cut(p) && to >= 0 && p.final_state) await_start(p, entry);
+        leave_state(S, p, entry, place);
     }
 }
 
@@ -76,32 +104,56 @@ __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_par
     if (flags & (CHUNK_LAST | CHUNK_REPLAYED)) hand_over(S, p, entry, flags & CHUNK_LAST, place);
 }
 
-__device__ __forceinline__ void state_role(const prefill_params &p, Place place)
+/* The chunks of an item, whose state is there, or on its way. Returns the number of the next item. */
+__device__ __forceinline__ u32 walk_item(State &st, const prefill_params &p, Clock &c, Place &place)
 {
     constexpr u32 UNLIKE = CHUNK_LAST | CHUNK_REPLAYED | (spec::CARRIES ? CHUNK_TRANSITION : 0) |
                            (spec::CHECKPOINTS ? CHUNK_CHECKPOINT : 0);
+    mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
+    u32 now;
+    do {
+        __syncwarp(); /* else the compiler makes one loop of the two; so the code of usual chunks lies in one piece */
+        do {
+            if constexpr (STATE_GROUPS == 2)
+                now = chunk_in_turn(st, p, c, place);
+            else
+                now = lone_chunk(st, p, c, place);
+            c.advance();
+        } while (!rarely(now & UNLIKE));
+        between_chunks(st.S, p, now, place);
+    } while (!(now & CHUNK_LAST));
+    if (is_cut(p)) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
+    return (now >> ITEM_SHIFT) + 1;
+}
+
+/* Waits for the CTA's item of this number. False: there is none. */
+__device__ __forceinline__ bool await_item(u32 number)
+{
+    mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
+    return (int)load_shared_u32(entry_of(number) + ITEM_N) >= 0;
+}
+
+__device__ __forceinline__ void state_role(const prefill_params &p, Place place)
+{
     State st;
     Clock c = { 0, 0, 0 };
     if (place.group == 1) pass_turn(1);
-    for (u32 number = 0;;) {
-        mbar_wait(bar(ITEM_FULL + number % ITEM_SLOTS), number / ITEM_SLOTS & 1);
-        if ((int)load_shared_u32(entry_of(number) + ITEM_N) < 0) break;
-        begin_item(st.S, p, entry_of(number), c, place); /* a CTA's first one while its table and tiles are on their way */
-        mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
-        u32 now;
-        do {
-            __syncwarp(); /* else the compiler makes one loop of the two; so the code of usual chunks lies in one piece */
-            do {
-                if constexpr (STATE_GROUPS == 2)
-                    now = chunk_in_turn(st, p, c, place);
-                else
-                    now = lone_chunk(st, p, c, place);
-                c.advance();
-            } while (!rarely(now & UNLIKE));
-            between_chunks(st.S, p, now, place);
-        } while (!(now & CHUNK_LAST));
-        if (is_cut(p)) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
-        number = (now >> ITEM_SHIFT) + 1;
+    bool more = await_item(0);
+    if constexpr (spec::CARRIES) {
+        for (u32 number = 0; more; more = await_item(number)) {
+            begin_item(st.S, p, entry_of(number), c, place);
+            number = walk_item(st, p, c, place);
+        }
+    } else {
+        if (more) begin_item(st.S, p, entry_of(0), c, place); /* while its table and tiles are on their way */
+        while (more) {
+            const u32 number = walk_item(st, p, c, place);
+            more = await_item(number);
+            if (exchanges(p))
+                exchange_states(st.S, p, entry_of(number - 1), entry_of(number), more, place);
+            else if (more)
+                begin_item(st.S, p, entry_of(number), c, place);
+        }
     }
     if (STATE_GROUPS == 2 && place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
 }
