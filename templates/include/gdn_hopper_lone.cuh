@@ -14,7 +14,7 @@
 
 /*
  * Behind K S and Q S of packed S: its check (LATE_CHECK), and its decay. S of which packed rows do not fit keeps what it is,
- * for pack_late(). empty: the chunk has no tokens.
+ * for pack_again(). empty: the chunk has no tokens.
  */
 __device__ __forceinline__ void check_and_decay(State &st, float decay, bool empty)
 {

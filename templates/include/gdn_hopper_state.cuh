@@ -86,26 +86,24 @@ __device__ __forceinline__ void pack_state(State &st, float decay, const Place &
     }
 }
 
-/* S of a warp whose packed S did not fit, once what it was multiplied as is dropped. */
-__device__ __forceinline__ void pack_late(State &st, float decay, const Place &place)
+/*
+ * S of a warp that was multiplied by it as it is, packed once more if it has to be scaled. What the late check found not to
+ * fit (S_scaled) has not decayed yet, and does so here. What is too large for fp16 only W told, and it has decayed: S / decay
+ * is what it was (RESTORABLE). Where neither is so what is packed stays.
+ */
+__device__ __forceinline__ void pack_again(State &st, float decay, const Place &place)
 {
-    if (!rarely(st.S_scaled)) return;
-    pack_state(st, decay, place);
-    decay_state(st.S, decay);
-}
-
-/* S of a warp that was packed as it is, but was too large for fp16: scaled and packed from the decayed S. See RESTORABLE. */
-__device__ __forceinline__ void pack_large(State &st, float decay, const Place &place)
-{
-    if (st.S_scaled || decay < RESTORABLE) return;
-    const float back = __fdividef(1.0f, decay);
+    const bool late = LATE_CHECK && st.S_scaled;
+    if (!late && (st.S_scaled || decay < RESTORABLE)) return;
+    const float back = late ? 1.0f : __fdividef(1.0f, decay);
     float2 m = row_max(st.S);
     m = { m.x * back, m.y * back };
-    st.S_scaled = __any_sync(~0u, fmaxf(m.x, m.y) > ROW_MOST);
+    if (!late) st.S_scaled = __any_sync(~0u, fmaxf(m.x, m.y) > ROW_MOST);
     if (!st.S_scaled) return;
     const float2 scale = scales_of_rows(m);
     store_shared(scale_slot(place.index()), scale.x, scale.y);
     pack_io_rows(st.packed, st.S, inverse(scale.x) * back, inverse(scale.y) * back);
+    if (late) decay_state(st.S, decay);
 }
 
 /*
@@ -249,8 +247,7 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
     float2 s = { 1.0f, 1.0f };
     if constexpr (!spec::IO_BF16) {
         const float decay = load_shared_float(kept(place) + KEPT_DECAY);
-        if constexpr (LATE_CHECK) pack_late(st, decay, place);
-        pack_large(st, decay, place);
+        pack_again(st, decay, place);
         if (st.S_scaled) s = load_shared_float2(scale_slot(place.index()));
     }
     issue_keys(st.O, st.packed, c.k());
