@@ -74,7 +74,7 @@ __device__ __forceinline__ void fetch_gates(Chain &c, const Places &from, u32 sl
 }
 
 /* W^T = V^T - e (K S)^T, in place of K S. */
-__device__ __forceinline__ void residual(float (&x)[32], const float (&v)[32], const float4 (&gates)[4])
+__device__ __forceinline__ void subtract_keys(float (&x)[32], const float (&v)[32], const float4 (&gates)[4])
 {
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
@@ -171,7 +171,7 @@ struct Turn {
 };
 
 /* Behind K S of packed S, in its time: its check, and its decay. S that is not in range keeps what it is. zeros: S is. */
-__device__ __forceinline__ void check_and_decay(Chain &c, const u32 (&packed)[8][4], bool zeros)
+__device__ __forceinline__ void decay_if_in_range(Chain &c, const u32 (&packed)[8][4], bool zeros)
 {
     c.keys = true;
     if (!spec::IO_BF16 && !zeros) /* a branch: else it stands in the product's way */
@@ -195,11 +195,11 @@ __device__ __forceinline__ bool make_residual(Chain &c, const Places &places, co
     pack_io_rows(packed, c.S);
     if (rarely(!is_ready)) mbar_wait(t.full + 8 * chain::READY, parity4(n));
     issue_keys(c.W, packed, t.k_tile);
-    check_and_decay(c, packed, zeros);
+    decay_if_in_range(c, packed, zeros);
     fetch_values(c, places, slot4(n + 1));
     wgmma_wait<0>();
     settled(c.W);
-    residual(c.W, c.v, c.gates.e);
+    subtract_keys(c.W, c.v, c.gates.e);
     pack_f16_rows(c.w, c.W);
     store_fragments(c.w, t.handed); /* who hands it over fences: these warps have no time for it */
     if (places.lane == 0) store_shared(t.flag, 0u);
@@ -238,7 +238,7 @@ __device__ __forceinline__ float2 make_scaled(Chain &c, const Places &places, co
     float2 s = { 1.0f, 1.0f }, r = { 1.0f, 1.0f };
     if (!c.keys) {
         s = scaled_keys(c.W, c.S, t.k_tile);
-        residual(c.W, c.v, c.gates.e);
+        subtract_keys(c.W, c.v, c.gates.e);
         decay_state(c.S, c.gates.decay);
     }
     pack_f16_rows(c.w, c.W);

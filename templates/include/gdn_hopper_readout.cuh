@@ -29,14 +29,6 @@ __device__ __forceinline__ void arrive_taken(int n)
     arrive_there(address_in(chain::bar(chain::TAKEN + slot4(n)), CHAIN_RANK));
 }
 
-/* S^T as operand A, rows divided by powers of two. */
-__device__ __forceinline__ void pack_state(u32 (&packed)[8][4], float (&S)[64], float2 s)
-{
-    scale_rows(S, inverse(s.x), inverse(s.y));
-    pack_io_rows(packed, S);
-    scale_rows(S, s.x, s.y);
-}
-
 /* x = W^T (P T)^T */
 __device__ __forceinline__ void issue_scores(float (&x)[32], const u32 (&W)[4][4], u32 pt_tile)
 {
@@ -76,7 +68,7 @@ __device__ __forceinline__ void readout_chunk(float (&S)[64], int n, float late_
         e[m] = gates_of_16(table + DECAY_IN_Q, m);
     const float2 r = { scales.z * size, scales.w * size };
     pack_io_rows(a, S);
-    if (rarely(scaled)) pack_state(a, S, { scales.x, scales.y });
+    if (rarely(scaled)) pack_io_rows(a, S, inverse(scales.x), inverse(scales.y));
     arrive_taken(n);
     issue_keys(O, a, at(readout::Q) + slot * TILE);
     issue_scores(x, w, at(readout::PT) + slot * SQUARE);
