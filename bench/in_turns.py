@@ -2,13 +2,15 @@
 """in_turns.py - builds of the library in turns on one card: what is a percent apart shows in no other way.
 
     in_turns.py --libraries "before=A/libgdnjit.so;now=B/libgdnjit.so" --rows "1x32768,4,4,fp16,zero;m,16,64,bf16,decay"
+    in_turns.py --libraries ... --rows "conv,1x4096,2048,2048,2048,bf16,silu+state;conv,m,256,256,512,fp16,state+norm"
 
 Each library has a process of its own, all on the same inputs. PATH@CACHE takes all kernels from that cache directory,
 which another NVRTC may have filled (gdn-jit-cache warm), and compiles none. A row is SEQUENCESxTOKENS or m (the
-lengths of mixed32), q and v heads, dtype, gates, and norms where the call makes them. A turn is a burst of some 4 ms
-behind a pause, in the other order each time; then turns of replay without a pause, which a card's power bounds. Prints
-medians, and by how much sums of o and states differ from the first library's; --out has every turn. Exit status: 0; 1
-when a row failed.
+lengths of mixed32), q and v heads, dtype, gates, and norms where the call makes them; or conv, the lengths, channels of
+q, k and v, dtype, features. Tensors rotate over several times what L2 holds. A turn is a burst of some 4 ms behind a
+pause, in the other order each time; then turns of replay without a pause, which a card's power bounds. Prints medians,
+by how much sums of outputs and states differ from the first library's, and whether their bits do; --out has every turn.
+Exit status: 0; 1 when a row failed.
 """
 
 import argparse
@@ -41,15 +43,32 @@ def arguments():
     return args
 
 
+def lens_of(text):
+    sequences, tokens = ("", "") if text == "m" else text.split("x")
+    return rows.MIXED if text == "m" else (int(tokens),) * int(sequences)
+
+
+def conv_row_of(text):
+    _, lens, q, k, v, dtype, features = text.split(",")
+    return rows.conv_of(lens_of(lens), (int(q), int(k), int(v)), dtype, features.split("+"))
+
+
 def row_of(text):
+    if text.startswith("conv,"):
+        return conv_row_of(text)
     lens, q, v, dtype, gates, *norms = text.split(",")
     if norms not in ([], ["norms"]):
         raise ValueError(f"{text}: behind the gates there may be norms")
-    sequences, tokens = ("", "") if lens == "m" else lens.split("x")
-    row = rows.gdn(
-        rows.MIXED if lens == "m" else (int(tokens),) * int(sequences), int(q), int(v), dtype, gates, ""
-    )
+    row = rows.gdn(lens_of(lens), int(q), int(v), dtype, gates, "")
     return rows.with_norms(row) if norms else row
+
+
+def bits_of(tensor):
+    """A number that another bit, or a value at another place, changes; the same in whatever order it is summed up."""
+    import torch
+
+    words = tensor.contiguous().view({2: torch.int16, 4: torch.int32}[tensor.element_size()]).flatten().long()
+    return int((words * torch.arange(1, 2 * words.numel(), 2, device=words.device)).sum())
 
 
 # ---- One library: commands on stdin, a line of JSON for each
@@ -67,11 +86,12 @@ class Worker:
         row = row_of(text)
         sets = inputs.make_sets(row, inputs.sets_for(row))
         calls = [self.impl.prepare(row, x, "") for x in sets]
-        o, state = calls[0]()
-        sums = [float(t.float().abs().sum()) for t in (o, state)]
+        out, state = calls[0]()  # conv1d: q, k, v and gates; a state that it may not have
+        tensors = [t for t in (*(out if isinstance(out, list) else [out]), state) if t is not None]
+        sums, bits = [float(t.float().abs().sum()) for t in tensors], [bits_of(t) for t in tensors]
         self.graph = timing.Graph(calls)
         self.graph.replay_us(2)
-        return dict(kernel=self.impl.chosen(row)["kernel"], sums=sums)
+        return dict(kernel=self.impl.chosen(row)["kernel"], sums=sums, bits=bits)
 
     def burst(self, _):
         return dict(us=self.graph.replay_us(self._replays(BURST_US)))
@@ -185,12 +205,13 @@ def line_of(result):
     if "error" in result:
         return f"{result['row']:32s} {result['error']}"
     libraries = result["libraries"]
-    first = next(iter(libraries.values()))["sums"]
+    first = next(iter(libraries.values()))
     parts = []
     for name, x in libraries.items():
         burst, sustained = (statistics.median(x[k]) if x[k] else float("nan") for k in ("burst_us", "sustained_us"))
-        differ = max(abs(a / b - 1) if b else abs(a) for a, b in zip(x["sums"], first))
-        parts.append(f"{name} {burst:.2f} ({sustained:.2f}), {differ:.0e}")
+        differ = max(abs(a / b - 1) if b else abs(a) for a, b in zip(x["sums"], first["sums"]))
+        bits = "same" if x["bits"] == first["bits"] else "other"
+        parts.append(f"{name} {burst:.2f} ({sustained:.2f}), {differ:.0e}, {bits} bits")
     return f"{result['row']:32s} " + " | ".join(parts)
 
 

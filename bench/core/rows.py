@@ -302,6 +302,7 @@ EVEN = (272,) * 48 + (271,) * 16  # as many tokens and sequences
 PLAIN = ("silu", "state")
 ALL = (*PLAIN, "norm", "gates")
 CHECKPOINTS = (*PLAIN, "checkpoints")
+CONV_FEATURES = (*ALL, "checkpoints", "bias", "pitched", "large")  # what inputs.py and ours.py make of them
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -315,6 +316,17 @@ def conv(lens, dims, features=PLAIN, tags="", name=None, to_copy=0.0, beside=())
     return ConvRow(
         case, lens, *dims, features=tuple(features), tags=tuple(tags.split()), to_copy=to_copy, beside=beside
     )
+
+
+def conv_of(lens, dims, dtype, features):
+    """A row of any dtype and features, of which a conv row has the known ones."""
+    unknown = [f for f in features if f not in CONV_FEATURES]
+    if unknown:
+        raise ValueError(f"feature {', '.join(unknown)}: there are {', '.join(CONV_FEATURES)}")
+    if dtype not in BYTES:
+        raise ValueError(f"dtype {dtype}: there are {', '.join(BYTES)}")
+    name = "mixed32" if lens == MIXED else f"{len(lens)}x{lens[0]}"
+    return dataclasses.replace(conv(lens, dims, features, name=name), dtype=dtype)
 
 
 def copy_goal(tokens):

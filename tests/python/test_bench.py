@@ -316,11 +316,28 @@ class InTurns(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "dtype half: there are bf16"):
             in_turns.row_of("1x64,1,1,half,decay")
 
+    def test_conv_rows(self):
+        row = in_turns.row_of("conv,2x4096,1024,1024,2048,fp16,silu+state+norm+gates")
+        self.assertEqual((row.op, row.lens, row.dtype, row.channels), ("conv1d_qkv", (4096, 4096), "fp16", 4096))
+        self.assertEqual((row.features, row.gate_heads), (rows.ALL, 16))
+        one = in_turns.row_of("conv,1x4096,1024,1024,2048,fp16,silu+state+norm+gates")
+        self.assertNotEqual(rows.key(row), rows.key(one), "a plan is kept by its row's key")
+        self.assertEqual(in_turns.row_of("conv,m,256,256,512,bf16,silu").lens, rows.MIXED)
+        for text, sentence in (
+            ("conv,1x64,128,128,128,bf16,silu+gate", "feature gate: there are silu, state, norm"),
+            ("conv,1x64,128,128,128,half,silu", "dtype half: there are bf16"),
+        ):
+            with self.assertRaisesRegex(ValueError, sentence):
+                in_turns.row_of(text)
+
+    def test_every_feature_of_a_listed_row_may_be_asked_for(self):
+        self.assertEqual({f for row in rows.CONV_ROWS for f in row.features}, set(rows.CONV_FEATURES))
+
     def test_line_has_medians_and_what_differs(self):
-        a = dict(burst_us=[3.0, 1.0, 2.0], sustained_us=[4.0], kernel="k", sums=[2.0, 8.0])
-        b = dict(burst_us=[1.5, 1.5, 9.0], sustained_us=[5.0], kernel="k", sums=[2.0, 8.08])
+        a = dict(burst_us=[3.0, 1.0, 2.0], sustained_us=[4.0], kernel="k", sums=[2.0, 8.0], bits=[5, 7])
+        b = dict(burst_us=[1.5, 1.5, 9.0], sustained_us=[5.0], kernel="k", sums=[2.0, 8.08], bits=[5, 8])
         line = in_turns.line_of(dict(row="x", libraries=dict(a=a, b=b)))
-        self.assertIn("a 2.00 (4.00), 0e+00 | b 1.50 (5.00), 1e-02", line)
+        self.assertIn("a 2.00 (4.00), 0e+00, same bits | b 1.50 (5.00), 1e-02, other bits", line)
 
     def worker(self, answers):
         """A process that answers commands by their first word; of one that is not there: it ends."""
