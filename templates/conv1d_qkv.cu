@@ -13,6 +13,9 @@
  *                                then num_checkpoints rows: a checkpoint
  *                                then copy_rows rows: COPIES sequences, of which the empty ones may copy their line
  *
+ * Of the last late_tiles tiles all lanes of q and k come first, and then those of v, which no norm is taken of: what is started
+ * last ends soonest.
+ *
  * A warp thus stays in one row: its lanes walk the same segments together, and the 2 to 32 lanes of a head (16 for 128
  * channels) sum its squares by shuffles. It reads 512 contiguous bytes of a row.
  */
@@ -100,6 +103,17 @@ __device__ __forceinline__ conv_lane make_conv_lane(const conv1d_params &p, u32 
     const u32 channel = min(lane, vectors - 1) * CHANNELS, normed = (u32)(p.channels[0] + p.channels[1]);
     return conv_lane{ state_lane{ channel, channels }, lane < vectors, channel < normed,
                       lane / 32 * 32 * CHANNELS < normed };
+}
+
+/* The item that stands at this place of the grid: the others in the order of rows, those of the late tiles as told above. */
+__device__ __forceinline__ u32 item_at(const conv1d_params &p, u32 place)
+{
+    const u32 row_lanes = (u32)p.row_lanes, late = (u32)p.late_tiles, first = ((u32)p.num_tiles - late) * row_lanes;
+    if (spec::NORM_LANES == 0 || place < first || place - first >= late * row_lanes) return place;
+    const u32 normed = (u32)(p.channels[0] + p.channels[1]) / CHANNELS, of_normed = late * normed;
+    const bool is_v = place - first >= of_normed;
+    const u32 lanes = is_v ? row_lanes - normed : normed, at = place - first - (is_v ? of_normed : 0), row = at / lanes;
+    return first + row * row_lanes + (is_v ? normed : 0) + at - row * lanes;
 }
 
 constexpr bool SAME_TYPE = spec::STATE_TYPE == spec::IO_TYPE;
@@ -268,7 +282,7 @@ extern "C" __global__ void __launch_bounds__(spec::THREADS, spec::MIN_CTAS)
         }
         cta -= (u32)p.gate_ctas;
     }
-    const u32 item = cta * (u32)spec::THREADS + threadIdx.x;
+    const u32 item = item_at(p, cta * (u32)spec::THREADS + threadIdx.x);
     const place at = find_place(p, item);
     if (at.row < (u32)p.num_tiles)
         conv_tile(p, item);

@@ -147,8 +147,18 @@ static gdn_status set_rows(struct gdni_conv1d_params *out, uint32_t grid[3], con
     return GDN_OK;
 }
 
+/* Tiles of the last wave, where q and k are normalised and v, in warps of its own, is not. */
+static void set_late_tiles(struct gdni_conv1d_params *out, const struct gdni_spec *spec, int num_sms)
+{
+    const int64_t lanes = (int64_t)num_sms * gdni_spec_ctas_per_sm(spec) * spec->threads;
+    const int32_t normed = (out->channels[0] + out->channels[1]) / LANE_CHANNELS;
+    if (!spec->norm_lanes || normed % WARP || normed == 0 || normed >= out->row_lanes) return;
+    const int64_t late = divide_up(lanes, out->row_lanes);
+    out->late_tiles = late < out->num_tiles ? (int32_t)late : out->num_tiles;
+}
+
 gdn_status gdni_conv1d_launch(struct gdni_conv1d_params *out, uint32_t grid[3], const struct gdni_spec *spec,
-                              const struct gdni_problem *problem, const gdn_conv1d_args *args)
+                              const struct gdni_problem *problem, const gdn_conv1d_args *args, int num_sms)
 {
     memset(out, 0, sizeof *out);
     out->num_tokens = args->num_tokens;
@@ -158,5 +168,7 @@ gdn_status gdni_conv1d_launch(struct gdni_conv1d_params *out, uint32_t grid[3], 
     set_outputs(out, problem, args);
     set_inputs(out, problem, args);
     set_states(out, problem, args);
-    return set_rows(out, grid, spec, problem, args);
+    GDN_TRY(set_rows(out, grid, spec, problem, args));
+    set_late_tiles(out, spec, num_sms);
+    return GDN_OK;
 }

@@ -15,6 +15,6 @@ enum { GDNI_CONV_COPIES = 32 };
  * largest grid.
  */
 gdn_status gdni_conv1d_launch(struct gdni_conv1d_params *out, uint32_t grid[3], const struct gdni_spec *spec,
-                              const struct gdni_problem *problem, const gdn_conv1d_args *args);
+                              const struct gdni_problem *problem, const gdn_conv1d_args *args, int num_sms);
 
 #endif

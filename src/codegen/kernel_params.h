@@ -149,6 +149,7 @@
     I32(gate_tokens)                               \
     I32(gate_ctas)                                 \
     I32(num_tiles)                                 \
+    I32(late_tiles)                                \
     I32(num_checkpoints)                           \
     I32(copy_rows)
 /* clang-format on */

@@ -342,7 +342,8 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
     struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
     struct gdni_conv1d_params params;
     uint32_t grid[3];
-    GDN_TRY(gdni_conv1d_launch(&params, grid, &plan->specs[call.variant], &plan->problem, &a));
+    GDN_TRY(gdni_conv1d_launch(&params, grid, &plan->specs[call.variant], &plan->problem, &a,
+                               gdni_plan_num_sms(plan)));
     if (grid[0] == 0) return GDN_OK; /* nothing to write */
     call.grid = grid;
     GDN_TRY(find_device(plan, &loaded));

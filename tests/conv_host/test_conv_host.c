@@ -58,7 +58,7 @@ static struct launch make_launch(const struct conv_host_kernel *kernel, int tile
     struct launch l = { .kernel = kernel };
     uint32_t grid[3];
     cr_assert_eq(gdni_check_conv1d_args(&problem, args), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(gdni_conv1d_launch(&l.params, grid, &spec, &problem, args), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_conv1d_launch(&l.params, grid, &spec, &problem, args, 1), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(grid[1] * grid[2], 1);
     l.blocks = grid[0];
     return l;
@@ -164,7 +164,7 @@ static void random_heads(struct conv_spec *s, struct rng *rng)
 {
     s->num_q_heads = s->num_k_heads = 1 + rng_below(rng, 2);
     s->num_v_heads = s->num_k_heads * (1 + rng_below(rng, 3));
-    s->head_dim_qk = 32;
+    s->head_dim_qk = rng_below(rng, 3) ? 32 : 128; /* of which one head each of q and k is a warp */
     s->head_dim_v = 16 * (1 + rng_below(rng, 4));
 }
 
@@ -246,7 +246,7 @@ static gdn_status grid_status(int32_t tile_tokens, int32_t v_heads, int64_t num_
     args.num_seqs = 1;
     const struct gdni_problem problem = problem_of(&desc);
     const struct gdni_spec spec = spec_of(&problem, tile_tokens);
-    return gdni_conv1d_launch(&params, grid, &spec, &problem, &args);
+    return gdni_conv1d_launch(&params, grid, &spec, &problem, &args, 1);
 }
 
 Test(conv_kernel, grid_has_a_thread_per_item_and_stays_in_32_bits)

@@ -709,7 +709,7 @@ Test(execute, the_variant_is_the_one_of_the_calls_bucket)
         cr_assert_eq(gdn_execute_conv1d_qkv(plan, &a, NULL), GDN_OK, "%s", gdn_last_error());
         struct gdni_conv1d_params params;
         uint32_t grid[3];
-        cr_assert_eq(gdni_conv1d_launch(&params, grid, spec, &plan->problem, &a), GDN_OK);
+        cr_assert_eq(gdni_conv1d_launch(&params, grid, spec, &plan->problem, &a, 132), GDN_OK);
         cr_expect_eq(last_launch().grid[0], grid[0], "bucket %d", bucket);
         cr_expect_eq(last_launch().smem, (unsigned)spec->smem_bytes, "bucket %d", bucket);
         cr_expect_eq(last_launch().block[0], (unsigned)spec->threads, "bucket %d", bucket);
