@@ -39,10 +39,12 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
     if (is_cut(p) && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
 
-/* Whether states are exchanged between items. Kernels that carry have too few registers for it. */
+/* Whether states are exchanged between items. Kernels that carry have too few registers for it, halves few items. */
+constexpr bool EXCHANGES = !spec::CARRIES && STATE_GROUPS == 2;
+
 __device__ __forceinline__ bool exchanges(const prefill_params &p)
 {
-    return !spec::CARRIES && !is_cut(p);
+    return EXCHANGES && !is_cut(p);
 }
 
 /* To a line of final_state, if it is wanted. */
@@ -139,7 +141,7 @@ __device__ __forceinline__ void state_role(const prefill_params &p, Place place)
     Clock c = { 0, 0, 0 };
     if (place.group == 1) pass_turn(1);
     bool more = await_item(0);
-    if constexpr (spec::CARRIES) {
+    if constexpr (!EXCHANGES) {
         for (u32 number = 0; more; more = await_item(number)) {
             begin_item(st.S, p, entry_of(number), c, place);
             number = walk_item(st, p, c, place);
