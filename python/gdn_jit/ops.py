@@ -15,7 +15,8 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
-from . import api, serving, values
+from . import api, serving
+from .library import GdnError
 
 MaybeTensor = Optional[Tensor]
 
@@ -83,7 +84,15 @@ def _run_on_gpu(op, desc, args, device, plan_flags):
         held = serving.serving().plan_for(op, tuple(desc.items()), device.index, *bounds, plan_flags)
         if held.workspace_size:
             args["workspace"] = torch.empty(held.workspace_size, dtype=torch.uint8, device=device)
-        held.plan.execute(**args)
+        try:
+            held.plan.execute(**args)
+        except GdnError as e:
+            if e.name != "GDN_E_NOT_LOADED":
+                raise
+            # A thread has no current context before its first call of the CUDA runtime, which the allocator's cache
+            # may have spared it. Here is one.
+            torch.zeros(1, device=device)
+            held.plan.execute(**args)
 
 
 def _flags(**named):

@@ -49,8 +49,15 @@ def bucket(count):
 
 @functools.lru_cache(maxsize=1024)
 def key_of(op, desc):
-    """Bytes of the descriptor of (member, value) pairs, equal however the same values were spelled."""
-    return bytes(api.make_desc(op, dict(desc)))
+    """Bytes of the descriptor of (member, value) pairs, equal however the same values were spelled, or left to 0."""
+    struct = api.make_desc(op, dict(desc))
+    for member, meaning in values.ZERO_MEANS[type(struct).__name__].items():
+        if not getattr(struct, member):
+            stands_for = getattr(struct, meaning, None) or abi.ENUMS["gdn_dtype"].get(meaning)
+            setattr(struct, member, stands_for)
+    if op == "conv1d_qkv":
+        struct.x_alignment = struct.x_alignment or 16
+    return bytes(struct)
 
 
 def stream_is_capturing():
@@ -62,7 +69,7 @@ def spelled(op, desc, device, tokens, seqs, plan_flags):
     """The reserve() that makes the plan which a call lacks, to be pasted."""
     words = [repr(op), f"max_tokens={tokens}", f"max_seqs={seqs}", f"device={device}"]
     words += [f"plan_flags={plan_flags}"] if plan_flags else []
-    words += [f"{m}={v if isinstance(v, int) else repr(str(v))}" for m, v in desc]
+    words += [f"{m}={v!r}" if isinstance(v, (int, tuple)) else f"{m}={str(v)!r}" for m, v in desc]
     return f"reserve({', '.join(words)})"
 
 

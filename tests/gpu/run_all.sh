@@ -86,6 +86,17 @@ tests() {
         step "test_batch_invariant_$name" "$build/tests/gpu/test_batch_invariant" "${options[@]}"
     done
     step test_stress "$build/tests/gpu/test_stress"
+    dropins
+}
+
+# Of python/gdn_jit, by the python3 or PYTHON that has torch.
+dropins() {
+    local python=${PYTHON:-python3}
+    if "$python" -c 'import torch' 2>/dev/null; then
+        GDN_JIT_LIBRARY=$(echo "$build"/libgdnjit.so.?.?) step test_dropins "$python" "$source/tests/gpu/test_dropins.py"
+    else
+        echo "== test_dropins: skipped, $python has no torch"
+    fi
 }
 
 repeats() {

@@ -633,32 +633,86 @@ class Compiled(unittest.TestCase):
         self.assertLessEqual(counter["stats"]["unique_graphs"], 2)
 
 
+class Reserved(Case):
+    """The descriptors that python/README.md has for reserve() are those of the calls."""
+
+    HEADS = dict(num_q_heads=2, num_k_heads=2, num_v_heads=4, head_dim_qk=DIM, head_dim_v=DIM)
+
+    def same(self, op, reserved, call):
+        with unittest.mock.patch.object(ops, "_run", wraps=ops._run) as ran:
+            call()
+        asked, desc = ran.call_args.args[:2]
+        self.assertEqual(asked, op)
+        keys = [serving.key_of(op, tuple(d.items())) for d in (reserved, desc)]
+        self.assertEqual(*keys)
+
+    def test_prefill(self):
+        x = recurrence.inputs(STARTS, 2, 4, DIM, BF16, 8)
+        qkv = [x[n] for n in "qkv"]
+        shape = dict(io_type="bf16", **self.HEADS)
+        rows = [t[None] for t in (*qkv, x["g"], x["beta"].to(BF16))]
+        desc = dict(shape, beta_type="bf16", cu_seqlens_type="torch.int64", flags="qk_l2norm")
+        call = dict(cu_seqlens=cu(), initial_state=x["h0"].to(BF16), use_qk_l2norm_in_kernel=True)
+        self.same("prefill", desc, lambda: fla.chunk_gated_delta_rule(*rows, **call))
+        desc = dict(shape, state_layout="vk", gate="linear", slot_type="torch.int64")
+        call = dict(cu_seqlens=cu(torch.int32), initial_state=x["h0"], output_final_state=True, output_state=x["h0"])
+        call.update(state_indices=torch.tensor([0, 1, 2]))
+        self.same("prefill", desc, lambda: flashinfer.chunk_gated_delta_rule(*qkv, x["g"], x["beta"], **call))
+
+    def test_conv(self):
+        weight, rows = torch.randn(384, 4).to(BF16), torch.randn(70, 384).to(BF16)
+        shape = dict(io_type="bf16", num_v_heads=3, head_dim_v=128, width=4, state_layout="wc")
+        pool, lines = torch.randn(3, 3, 384).to(BF16).transpose(1, 2), torch.tensor([0, 1, 2], dtype=torch.int32)
+        args = (rows.t(), weight, weight[:, 0].contiguous(), pool, cu(torch.int32), lines)
+        self.same("conv1d_qkv", dict(shape, flags=("silu", "bias")), lambda: vllm.causal_conv1d_fn(*args))
+        batch = rows.view(2, 35, 384).transpose(1, 2)
+        call = dict(return_final_states=True)
+        self.same("conv1d_qkv", dict(shape, flags=0), lambda: causal_conv1d.causal_conv1d_fn(batch, weight, **call))
+
+
 class OnGpu(unittest.TestCase):
     """The way of a GPU's tensors, with stand-ins for them and a driver that launches nothing."""
 
-    def test_a_call_takes_a_plan_and_workspace_and_launches_once(self):
-        driver = support.FakeDriver()
-        driver.reset()
+    DESC = dict(io_type=BF16, num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=DIM, head_dim_v=DIM)
+
+    def setUp(self):
+        self.driver = support.FakeDriver()
+        self.driver.reset()
         serving.close()
-        paths = dict(driver_path=driver.path, nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"])
+        paths = dict(driver_path=self.driver.path, nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"])
         serving.configure(cache_dir="", flags="no_env", **paths)
         self.addCleanup(serving.close)
-        driver.make_current(0)
-        desc = dict(io_type=BF16, num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=DIM, head_dim_v=DIM)
+        self.taken, patched = [], contextlib.ExitStack()
+        self.addCleanup(patched.close)
+        for name, stand_in in (("cuda.device", contextlib.nullcontext), ("empty", self.empty), ("zeros", self.zeros)):
+            patched.enter_context(unittest.mock.patch(f"torch.{name}", stand_in))
+        patched.enter_context(unittest.mock.patch("gdn_jit.api.workspace_arguments", aligned_workspace))
+
+    def empty(self, size, **_):
+        self.taken.append(size)
+        return support.HostTensor((size,), "B")
+
+    def zeros(self, *_, **__):
+        """A first call of the CUDA runtime."""
+        self.driver.make_current(0)
+
+    def call(self, tokens):
         rows = {n: support.HostTensor((8, 2 if n in "vo" else 1, DIM), "H") for n in "qkvo"}
-        aligned = {n: t.data_ptr() // 16 * 16 for n, t in rows.items()}
-        taken = []
-        room = types.SimpleNamespace(empty=lambda size, **_: taken.append(size) or support.HostTensor((size,), "B"))
-        with contextlib.ExitStack() as patched:
-            patched.enter_context(unittest.mock.patch.object(torch.cuda, "device", contextlib.nullcontext))
-            patched.enter_context(unittest.mock.patch.object(torch, "empty", room.empty))
-            patched.enter_context(unittest.mock.patch("gdn_jit.api.workspace_arguments", aligned_workspace))
-            for tokens in (8, 7):
-                args = dict(aligned, num_tokens=tokens, num_seqs=1)
-                ops._run_on_gpu("prefill", desc, args, types.SimpleNamespace(index=0), 0)
-        held = serving.serving().plan_for("prefill", tuple(desc.items()), 0, 8, 1)
+        args = {n: t.data_ptr() // 16 * 16 for n, t in rows.items()}
+        args.update(num_tokens=tokens, num_seqs=1)
+        ops._run_on_gpu("prefill", self.DESC, args, types.SimpleNamespace(index=0), 0)
+
+    def test_a_call_takes_a_plan_and_workspace_and_launches_once(self):
+        self.driver.make_current(0)
+        self.call(8)
+        self.call(7)
+        held = serving.serving().plan_for("prefill", tuple(self.DESC.items()), 0, 8, 1)
         self.assertGreater(held.workspace_size, 0)
-        self.assertEqual((taken, driver.num_launches()), ([held.workspace_size] * 2, 2))
+        self.assertEqual((self.taken, self.driver.num_launches()), ([held.workspace_size] * 2, 2))
+
+    def test_a_thread_that_has_no_context_is_given_one(self):
+        self.call(8)
+        self.assertEqual(self.driver.num_launches(), 1)
 
 
 def aligned_workspace(_function, workspace, _size):

@@ -66,6 +66,12 @@ class Serving(unittest.TestCase):
         self.assertIsNot(self.plan(8, 1), self.plan(8, 1, plan_flags=serving.WHOLE_SEQUENCES))
         self.assertEqual(len(serving.plans()), 3)
 
+    def test_what_0_stands_for_is_the_same_plan(self):
+        said = dict(CONV, state_type="bf16", gate_type="bf16", a_log_type="fp32", dt_bias_type="fp32", x_alignment=16)
+        left = dict(CONV, x_alignment=0)
+        self.assertEqual(*(serving.key_of("conv1d_qkv", tuple(d.items())) for d in (said, left)))
+        self.assertNotEqual(*(serving.key_of("conv1d_qkv", tuple({**CONV, "state_type": s}.items())) for s in (2, 3)))
+
     def test_what_is_reserved_serves_and_is_taken_as_it_is(self):
         size = serving.reserve("prefill", 777, 3, **SHAPE)
         held = self.plan(777, 3)
@@ -93,11 +99,12 @@ class Serving(unittest.TestCase):
 
     def test_a_refusal_says_the_reserve_that_is_missing(self):
         self.configure(plan_on_call=False)
+        pairs = (*PAIRS, ("state_layout", "vk"), ("flags", ("qk_l2norm", "zero_padding")))
         with self.assertRaisesRegex(RuntimeError, "plan_on_call is False") as caught:
-            self.plan(300, 2, (*PAIRS, ("state_layout", "vk")), plan_flags=serving.WHOLE_SEQUENCES)
+            self.plan(300, 2, pairs, plan_flags=serving.WHOLE_SEQUENCES)
         call = str(caught.exception).split("call gdn_jit.serving.")[1].split(" before,")[0]
         eval(call, {"reserve": serving.reserve})
-        self.plan(300, 2, (*PAIRS, ("state_layout", "vk")), plan_flags=serving.WHOLE_SEQUENCES)
+        self.plan(300, 2, pairs, plan_flags=serving.WHOLE_SEQUENCES)
 
     def test_plan_flags_of_a_process_are_in_every_plan(self):
         self.configure(plan_flags="batch_invariant")
