@@ -41,6 +41,10 @@ def stream_of_call(gpu, stream):
 
 
 SHAPES = {"prefill": shapes.prefill, "conv1d_qkv": shapes.conv1d_qkv}
+ADDRESSES = {  # members of an args struct that are tensors or addresses
+    op: {m for m, kind in abi.STRUCTS[names[0] + "_args"] if kind == "gdn_devptr"} for op, names in OPERATORS.items()
+}
+LAYOUTS_KEPT = 256
 
 
 def make_args(op, given, desc, device="cuda"):
@@ -243,6 +247,7 @@ class Plan:
             values.flags_value("gdn_plan", plan_flags),
             ctypes.byref(self.handle),
         )
+        self._layouts = {}  # of checked calls: what they were checked by -> bytes of their args, GPU
         context._plans[self.handle.value] = self.handle
 
     def close(self):
@@ -296,8 +301,46 @@ class Plan:
         return Call(self, workspace, workspace_size, args)
 
     def execute(self, workspace=None, workspace_size=None, stream=None, **args):
-        """Enqueues one call. Keywords are members of the operator's args struct: tensors, addresses, None, numbers."""
-        Call(self, workspace, workspace_size, args)(stream)
+        """Enqueues one call. Keywords are members of the operator's args struct: tensors, addresses, None, numbers.
+        Tensors with the shapes, strides, dtypes and devices of an earlier call's are taken by their addresses.
+        """
+        struct, gpu = self._taken(args, workspace)
+        name = OPERATORS[self.op][2]
+        room = workspace_arguments(name, workspace, workspace_size)
+        check_open(self.handle)
+        getattr(self.lib, name)(self.handle, ctypes.byref(struct), *room, stream_of_call(gpu, stream))
+
+    def _taken(self, args, workspace):
+        """(args struct, GPU) of a call; one that was checked by all but its addresses is not checked again."""
+        addresses, name = ADDRESSES[self.op], OPERATORS[self.op][0] + "_args"
+        try:
+            key = (getattr(workspace, "device", None), *(checked_by(m in addresses, m, v) for m, v in args.items()))
+            raw, gpu = self._layouts.get(key, (None, None))
+        except TypeError:  # strides in a dict or a list are no key
+            key = raw = None
+        if raw is not None:
+            struct = ctypes_abi.STRUCTS[name].from_buffer_copy(raw)
+            for member in addresses.intersection(args):
+                setattr(struct, member, values.address_of(args[member]))
+            return struct, gpu
+        struct, gpu = make_args(self.op, args, self.desc), values.one_gpu({**args, "workspace": workspace})
+        if key is not None:
+            if len(self._layouts) >= LAYOUTS_KEPT:
+                self._layouts.clear()
+            self._layouts[key] = bytes(struct), gpu
+        return struct, gpu
+
+
+def checked_by(is_address, member, value):
+    """All of an argument that make_args() and one_gpu() look at."""
+    if values.is_tensor(value):
+        return member, values.layout_of(value)
+    return member, (value is None, bool(value)) if is_address else value
+
+
+def check_open(handle):
+    if not handle:
+        raise ValueError("the plan of this call is closed: bind the arguments to a plan that is not")
 
 
 class Call:
@@ -342,8 +385,7 @@ class Call:
         return self
 
     def __call__(self, stream=None):
-        if not self._fixed[0]:
-            raise ValueError("the plan of this call is closed: bind the arguments to a plan that is not")
+        check_open(self._fixed[0])
         self._function(*self._fixed, stream_of_call(self._gpu, stream))
 
 

@@ -493,6 +493,46 @@ class Rebinding(unittest.TestCase):
             call.rebind(q=256, num_tokens=8).rebind(q="near")
         self.same(call, **{**self.held, "q": 256, "num_tokens": 8})
 
+    def test_execute_checks_each_layout_once_and_makes_the_same_call(self):
+        self.bound()
+        steps = [self.step(), self.step(), self.step(12), self.step(12, 4), self.step(), self.step(12)]
+        steps += [dict(scale=0.5), dict(scale=0.25), dict(slot_in=None), dict(slot_in=0, num_seqs=2)]
+        steps += [dict(beta=tensor(8, 2)), dict(q=256, num_tokens=8), dict(q=512, num_tokens=8)]
+        steps += [dict(workspace=on(1, (64,))), dict(k=on(1, (8, 1, 64)))]
+        steps += [dict(q_strides=dict(token=64)), dict(q_strides=dict(token=64)), dict(q_strides=(0, 64, 0))]
+        checked, seen = [], mock_library()
+        for given in steps:
+            args = {**self.held, **given}
+            with unittest.mock.patch.object(gdn_jit.api, "make_args", wraps=gdn_jit.api.make_args) as made:
+                with unittest.mock.patch.object(self.plan, "lib", seen):
+                    self.plan.execute(**args)
+            checked.append(made.call_count)
+            call = self.plan.bind(**args)
+            self.assertEqual(seen.calls[-1], (bytes(call._struct), call._fixed[2:]), given)
+        self.assertEqual(checked, [1, 0, 1, 1, 0, 0] + [1] * 5 + [1, 0, 1, 1] + [1, 1, 1])
+
+    def test_execute_refuses_what_it_refused_before(self):
+        self.bound()
+        with unittest.mock.patch.object(self.plan, "lib", mock_library()):
+            self.plan.execute(**self.held)
+            for wanted, given in (
+                ("k has shape", dict(k=tensor(7, 1, 64))),
+                ("q is torch.int8", dict(q=support.HostTensor((8, 1, 64), "H", dtype="torch.int8"))),
+                ("q on cuda:1 and workspace on cuda:0", dict(q=on(1, (8, 1, 64)), workspace=on(0, (64,)))),
+                ("workspace_size", dict(workspace=256)),
+            ):
+                for _ in range(2):
+                    with self.subTest(wanted), self.assertRaisesRegex((ValueError, TypeError), wanted):
+                        self.plan.execute(**{**self.held, **given})
+
+    def test_execute_remembers_no_more_layouts_than_it_says(self):
+        self.bound()
+        with unittest.mock.patch.object(gdn_jit.api, "LAYOUTS_KEPT", 3):
+            with unittest.mock.patch.object(self.plan, "lib", mock_library()):
+                for tokens in range(1, 9):
+                    self.plan.execute(**{**self.held, **self.step(tokens)})
+                    self.assertLessEqual(len(self.plan._layouts), 3)
+
     def test_it_holds_its_tensors_and_no_earlier_ones(self):
         call = self.bound()
         self.held = None
@@ -515,6 +555,16 @@ class Rebinding(unittest.TestCase):
             call(5)
         self.assertEqual([made.args[-1] for made in call._function.call_args_list], [77, 5])
         self.assertEqual(cuda.is_available.call_count, 2)
+
+
+def mock_library():
+    """A library that notes the calls of gdn_execute_prefill: bytes of the struct, workspace and its size."""
+    calls = []
+
+    def execute(_plan, struct, workspace, size, _stream):
+        calls.append((bytes(struct._obj), (workspace, size)))
+
+    return types.SimpleNamespace(gdn_execute_prefill=execute, calls=calls)
 
 
 class Calls(unittest.TestCase):
