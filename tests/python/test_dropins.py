@@ -222,6 +222,10 @@ class Fla(Case):
         self.refused(given, fla.chunk_gated_delta_rule, *self.args, **given)
         with self.assertRaisesRegex(dropin.Unsupported, "q is torch.float32.*bfloat16"):
             fla.chunk_gated_delta_rule(*(t.float() for t in self.args))
+        wide = torch.zeros(1, 70, 4, 256, dtype=BF16)
+        for name, args in (("q", [wide, wide, wide]), ("v", [*self.args[:2], wide])):
+            with self.assertRaisesRegex(dropin.Unsupported, f"{name} is of head dim 256"):
+                fla.chunk_gated_delta_rule(*args, *self.args[3:])
         with self.assertRaisesRegex(dropin.Unsupported, "v is torch.float16"):
             fla.chunk_gated_delta_rule(*self.args[:2], self.args[2].to(F16), *self.args[3:])
         for wanted, error, more in (

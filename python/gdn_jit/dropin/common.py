@@ -7,6 +7,7 @@ import torch
 from .. import ops
 
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
+HEAD_DIMS = (64, 128)  # gdn_prefill_desc's; here too, so that who may fall back learns it before anything is planned
 ROW_ALIGNMENT = 8  # elements of 16 bits: q, k, v and o of a prefill keep 16 bytes
 
 
@@ -29,13 +30,18 @@ def refuse_given(function, remedies, **given):
 
 
 def check_io(function, **tensors):
-    """bf16 or fp16, all of one."""
+    """bf16 or fp16, all of one; head dims that are equal and have a kernel. tensors: q, k, v."""
     (first, leader), *others = tensors.items()
     if leader.dtype not in SIXTEEN_BITS:
         refuse(function, first, leader.dtype, f"cast q, k and v to bfloat16 or float16: {first}.to(torch.bfloat16)")
     for name, tensor in others:
         if tensor.dtype != leader.dtype:
             refuse(function, name, f"{tensor.dtype} and {first} {leader.dtype}", f"pass {name}.to({leader.dtype})")
+    for name, tensor in tensors.items():
+        dim = tensor.shape[-1]
+        if dim not in HEAD_DIMS or dim != leader.shape[-1]:
+            remedy = "head dims are 64 or 128, those of q, k and v equal; keep the original for others"
+            refuse(function, name, f"of head dim {dim}", remedy)
 
 
 def rows_of_heads(tensor):
