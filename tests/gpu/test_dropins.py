@@ -31,8 +31,8 @@ from recurrence import causal_conv, error, gated_delta_rule, inputs  # noqa: E40
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 NAMES = {BF16: "bf16", F16: "fp16", F32: "fp32"}
-# 1.5 times the family "random" of tests/data/bounds.tsv, its largest; of the conv one rounding of the output.
-O_BOUND, STATE_BOUND = {BF16: 4.1e-3, F16: 6.4e-4}, {BF16: 2.8e-3, F16: 5.3e-4}
+# 1.5 times the largest of the families random and beta_to_2 in tests/data/bounds.tsv; of the conv one rounding of y.
+O_BOUND, STATE_BOUND = {BF16: 4.1e-3, F16: 6.8e-4}, {BF16: 3.0e-3, F16: 5.4e-4}
 CONV_BOUND = {BF16: 2.0e-3, F16: 2.6e-4, F32: 2e-6}
 STARTS = {"one": [0, 700], "few": [0, 3, 3, 70, 201], "many": [37 * n for n in range(25)]}
 
@@ -339,8 +339,9 @@ def check_threads(report):
         thread.join()
     first = []  # of a thread that has made no CUDA call before
     bare = threading.Thread(target=lambda: first.append(run_fla(calls[0])))
-    bare.start()
-    bare.join()
+    with determinism(False):  # to fill memory would be such a call
+        bare.start()
+        bare.join()
     torch.cuda.synchronize()
     report.holds("threads", f"none failed: {problems}", not problems)
     same = bool(first) and all(torch.equal(a, b) for a, b in zip(first[0], run_fla(calls[0])))
@@ -359,6 +360,7 @@ def check_compile(report):
         torch._dynamo.reset()
         traced = torch.compile(fla.chunk_gated_delta_rule, fullgraph=True, mode=mode)
         for _ in range(4):
+            torch.compiler.cudagraph_mark_step_begin()
             o, state = traced(*call[0], **call[1])
         report.equal(f"compile {mode} fla", "o", o, wanted[0])
         report.equal(f"compile {mode} fla", "state", state, wanted[1])
@@ -419,6 +421,7 @@ def check_host_time(report):
     fla_args, fla_options = fla_call(report, [0, 64])
     conv_args, conv_options, _ = conv_pool(report)
     alpha = [t[0] for t in fla_args]
+    alpha[3] = alpha[3].exp()
     for name, call in (
         ("fla", lambda: fla.chunk_gated_delta_rule(*fla_args, **fla_options)),
         ("flashinfer", lambda: flashinfer.chunk_gated_delta_rule(*alpha, cu_seqlens=fla_options["cu_seqlens"])),

@@ -624,6 +624,20 @@ class Compiled(unittest.TestCase):
             self.same(vllm.causal_conv1d_fn, pooled)
             self.same(causal_conv1d.causal_conv1d_fn, batch)
 
+    def test_export_with_a_length_of_any_size(self):
+        class Layer(torch.nn.Module):
+            def forward(self, *args):
+                return fla.chunk_gated_delta_rule(*args)[0]
+
+        def rows(tokens):
+            x = recurrence.inputs([0, tokens], 1, 2, DIM, BF16, tokens)
+            return tuple(x[n][None] for n in ("q", "k", "v", "g", "beta"))
+
+        lengths = ({1: torch.export.Dim("tokens", min=2, max=4096)},) * 5
+        with torch.no_grad():
+            exported = torch.export.export(Layer(), rows(70), dynamic_shapes=(lengths,))
+            self.assertTrue(torch.equal(exported.module()(*rows(33)), Layer()(*rows(33))))
+
     def test_lengths_that_change_do_not_trace_anew_for_each(self):
         torch._dynamo.reset()
         traced = torch.compile(fla.chunk_gated_delta_rule, backend="aot_eager", fullgraph=True, dynamic=True)
