@@ -26,6 +26,7 @@ def causal_conv1d_fn(
     has_initial_state=None,
     activation="silu",
     pad_slot_id=-1,
+    null_block_id=None,
     block_idx_first_scheduled_token=None,
     block_idx_last_scheduled_token=None,
     initial_state_idx=None,
@@ -33,8 +34,6 @@ def causal_conv1d_fn(
     block_size_to_align=0,
     metadata=None,
     validate_data=False,
-    *,
-    null_block_id=None,
 ):
     """out [C, tokens], channel-last in memory as x is; conv_states is updated in place.
 
@@ -45,8 +44,9 @@ def causal_conv1d_fn(
     has_initial_state [N] bool; None: every sequence starts from zeros, as there
     activation None, "silu", "swish" or True
 
-    null_block_id is of newer versions, whose default is 0: pass it, and line 0 is nobody's. metadata is a schedule of
-    what query_start_loc says, and validate_data asks for checks that are made always: nothing here needs them.
+    null_block_id is of newer versions, whose default is 0. Here it is None, since in older ones line 0 is a line like
+    the others: pass 0, and it is nobody's. metadata is a schedule of what query_start_loc says, and validate_data asks
+    for checks that are made always: nothing here needs them.
     """
     common.refuse_given(
         NAME,
