@@ -717,6 +717,37 @@ Test(execute, the_variant_is_the_one_of_the_calls_bucket)
     gdn_plan_destroy(plan);
 }
 
+static struct gdni_conv1d_params launch_of_conv(const gdn_plan *plan, int64_t num_tokens)
+{
+    const struct gdni_spec *spec = &plan->specs[plan->variant_of_bucket[gdni_bucket_of(num_tokens)]];
+    gdn_conv1d_args a = fake_conv1d_args();
+    struct gdni_conv1d_params params;
+    uint32_t grid[3];
+    a.x_stride = 8192;
+    a.num_tokens = num_tokens;
+    cr_assert_eq(gdni_conv1d_launch(&params, grid, spec, &plan->problem, &a, 132), GDN_OK);
+    return params;
+}
+
+/* 132 SMs of five CTAs of 128 threads are 84480 lanes, and a row of 2048 + 2048 + 4096 channels has 1024: 82.5 tiles. */
+Test(execute, conv_late_tiles_are_the_last_wave_of_normed_calls)
+{
+    gdn_conv1d_desc desc = fake_conv1d_desc();
+    desc.num_q_heads = desc.num_k_heads = 16, desc.num_v_heads = 32;
+    desc.head_dim_qk = desc.head_dim_v = 128;
+    desc.max_tokens = 1 << 20;
+    desc.flags &= ~(uint32_t)GDN_CONV_L2_NORM;
+    gdn_plan *plain = loaded_conv(&desc);
+    desc.flags |= GDN_CONV_L2_NORM;
+    gdn_plan *normed = loaded_conv(&desc);
+    cr_expect_eq(launch_of_conv(plain, 4096).late_tiles, 0);
+    cr_expect_eq(launch_of_conv(normed, 4096).late_tiles, 83, "%d", launch_of_conv(normed, 4096).late_tiles);
+    const struct gdni_conv1d_params small = launch_of_conv(normed, 40);
+    cr_expect_eq(small.late_tiles, small.num_tiles, "a call of less than a wave is all late");
+    gdn_plan_destroy(normed);
+    gdn_plan_destroy(plain);
+}
+
 Test(execute, empty_calls)
 {
     gdn_prefill_args p = fake_prefill_args();
