@@ -231,7 +231,8 @@ def with_lengths(listed):
 # tags: table = the rows of published tables; hopper = the Hopper kernel's goals; generic = the generic kernel's; conv =
 # what is asked of conv1d-QKV;
 # own = TileOps' own inputs; packed = FlashQLA's packings; lengths = one sequence, by length and heads; repaired = every
-# partition is computed twice; norms = q and k normalised by the call; decodes = sequences of a token or few; steady = what a chunk costs on a full GPU;
+# partition is computed twice; norms = q and k normalised by the call; decodes = sequences of a token or few; steady =
+# what a chunk costs on a full GPU;
 # small = seconds in all, to see that it runs
 LISTED = (
     gdn([32768], 16, 16, "fp16", "decay", "table generic", (0.385, 0.19), 1.0),

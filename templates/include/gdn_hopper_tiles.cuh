@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &
         load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
         load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
     }
-    const bool v_free = mbar_peek(v_empty, v_parity);
+    const bool v_free = __all_sync(~0u, mbar_peek(v_empty, v_parity)); /* or lanes would part */
     if (v_free) ask_for_tail_v(p, from, c, rows);
     if (rows > 0) mbar_wait(bar(TAIL), parity);
     clear_rest<TILE>(c.k(), rows, lane);

@@ -39,8 +39,11 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
     if (is_cut(p) && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
 
-/* Whether states are exchanged between items. Kernels that carry have too few registers for it, halves few items. */
-constexpr bool EXCHANGES = !spec::CARRIES && STATE_GROUPS == 2;
+/*
+ * Whether states are exchanged between items. Kernels that carry have too few registers for it, halves few items; those that
+ * have checkpoints or norms would not compile in 2.5 s with one more place that loads a state and one that stores it.
+ */
+constexpr bool EXCHANGES = !spec::CARRIES && STATE_GROUPS == 2 && !spec::CHECKPOINTS && !spec::QK_L2NORM;
 
 __device__ __forceinline__ bool exchanges(const prefill_params &p)
 {
