@@ -143,13 +143,13 @@ __device__ __forceinline__ void state_role(const prefill_params &p, Place place)
     State st;
     Clock c = { 0, 0, 0 };
     if (place.group == 1) pass_turn(1);
-    bool more = await_item(0);
     if constexpr (!EXCHANGES) {
-        for (u32 number = 0; more; more = await_item(number)) {
+        for (u32 number = 0; await_item(number);) {
             begin_item(st.S, p, entry_of(number), c, place);
             number = walk_item(st, p, c, place);
         }
     } else {
+        bool more = await_item(0);
         if (more) begin_item(st.S, p, entry_of(0), c, place); /* while its table and tiles are on their way */
         while (more) {
             const u32 number = walk_item(st, p, c, place);
