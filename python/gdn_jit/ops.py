@@ -141,6 +141,14 @@ def _prefill_desc(q, k, v, types, **kinds):
     return {**desc, "head_dim_qk": q.shape[-1], "head_dim_v": v.shape[-1], **types, **kinds}
 
 
+def _run_prefill(q, k, v, args, types, kinds, plan_flags):
+    """args: members beside q, k, v and counts; types: of states and slots; kinds: what else the descriptor says."""
+    cu_seqlens = args["cu_seqlens"]
+    types = {**types, **_types(gate_type=args["g"], beta_type=args["beta"], cu_seqlens_type=cu_seqlens)}
+    args = dict(q=q, k=k, v=v, **args, **_call_of(q, cu_seqlens))
+    _run("prefill", _prefill_desc(q, k, v, types, **kinds), args, q, plan_flags)
+
+
 @torch.library.custom_op("gdn_jit::prefill", mutates_args=(), schema=PREFILL)
 def _prefill(
     q: Tensor,
@@ -168,11 +176,9 @@ def _prefill(
     o, state = _prefill_outputs(q, k, v, initial_state, cu_seqlens, final_state, state_type, state_layout)
     flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
     kinds = dict(state_layout=state_layout, head_map=head_map, gate=gate, beta=beta_kind, flags=flags)
-    types = _types(state_type=state, gate_type=g, beta_type=beta, cu_seqlens_type=cu_seqlens)
-    args = dict(q=q, k=k, v=v, g=g, beta=beta, o=o, initial_state=initial_state, cu_seqlens=cu_seqlens)
-    args.update(has_initial_state=has_initial_state, a_log=a_log, dt_bias=dt_bias, scale=scale)
-    args.update(final_state=state if final_state else None, **_call_of(q, cu_seqlens))
-    _run("prefill", _prefill_desc(q, k, v, types, **kinds), args, q, plan_flags)
+    args = dict(g=g, beta=beta, o=o, initial_state=initial_state, final_state=state if final_state else None)
+    args.update(cu_seqlens=cu_seqlens, has_initial_state=has_initial_state, a_log=a_log, dt_bias=dt_bias, scale=scale)
+    _run_prefill(q, k, v, args, _types(state_type=state), kinds, plan_flags)
     return o, state
 
 
@@ -257,12 +263,11 @@ def _prefill_into(
     flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
     flags += _flags(checkpoints=checkpoints is not None)
     kinds = dict(state_layout=state_layout, head_map=head_map, gate=gate, beta=beta_kind, flags=flags)
+    args = dict(g=g, beta=beta, o=o, initial_state=start, final_state=final_state, slot_in=slot_in, slot_out=slot_out)
+    args.update(has_initial_state=has_initial_state, checkpoints=checkpoints, cu_seqlens=cu_seqlens)
+    args.update(a_log=a_log, dt_bias=dt_bias, scale=scale)
     types = _types(state_type=_first(final_state, start), slot_type=_first(slot_in, slot_out))
-    types.update(_types(gate_type=g, beta_type=beta, cu_seqlens_type=cu_seqlens))
-    args = dict(q=q, k=k, v=v, g=g, beta=beta, o=o, initial_state=start, final_state=final_state, slot_in=slot_in)
-    args.update(slot_out=slot_out, has_initial_state=has_initial_state, checkpoints=checkpoints, cu_seqlens=cu_seqlens)
-    args.update(a_log=a_log, dt_bias=dt_bias, scale=scale, **_call_of(q, cu_seqlens))
-    _run("prefill", _prefill_desc(q, k, v, types, **kinds), args, q, plan_flags)
+    _run_prefill(q, k, v, args, types, kinds, plan_flags)
 
 
 @torch.library.register_fake("gdn_jit::prefill_into")
