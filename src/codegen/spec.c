@@ -50,6 +50,7 @@ static const char *const hopper_headers[] = {
     "gdn_hopper_aux.cuh",
     "gdn_hopper_rows.cuh",
     "gdn_hopper_state.cuh",
+    "gdn_hopper_few.cuh",
     "gdn_hopper_turns.cuh",
     "gdn_hopper_lone.cuh",
     "gdn_hopper_links.cuh",

@@ -120,6 +120,15 @@ __device__ __forceinline__ void store_gates(u32 table, const float (&decay)[2], 
     }
 }
 
+/* The table of a chunk of few tokens, likewise. */
+__device__ __forceinline__ void store_few(u32 table, const float (&decay)[2], const float (&b)[2], int lane)
+{
+    const u32 to = table + FEW_GATES + 16 * lane;
+    if (2 * lane >= FEW_TOKENS) return;
+    store_shared(to, exp2_approx(decay[0]), b[0]);
+    store_shared(to + 8, exp2_approx(decay[1]), b[1]);
+}
+
 /* What a chunk's gates are made of, as bits, two tokens a lane. */
 struct RawGates {
     RawGate decay[2], beta[2];

@@ -74,8 +74,8 @@ struct Cursor {
 
 /* ---- Tables -------------------------------------------------------------------------------------------------------- */
 
-/* Which chunk a table is of. */
-__device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 table, const Cursor &cursor)
+/* Which chunk a table is of. tokens: of its sequence, from it on. */
+__device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 table, const Cursor &cursor, int tokens)
 {
     u32 flags = (u32)cursor.number << ITEM_SHIFT;
     if (cursor.step == cursor.item.end - 1) flags |= CHUNK_LAST;
@@ -83,7 +83,16 @@ __device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 t
     const bool looks = flags & CHUNK_LAST || cursor.step % 4 == 3; /* each look takes a tenth of a chunk */
     if (cursor.item.start == START_IDENTITY && looks) flags |= CHUNK_TRANSITION;
     if (cursor.step < cursor.item.main) flags |= CHUNK_STATE;
-    if (cursor.item.len == 0) flags |= CHUNK_EMPTY;
+    if constexpr (BY_TOKENS) {
+        if (tokens <= FEW_TOKENS) {
+            flags |= CHUNK_FEW | CHUNK_STATE; /* who makes P has nothing to do */
+            store_shared(table + TOKENS, (u32)tokens);
+        } else if (tokens <= C + FEW_TOKENS) {
+            flags |= CHUNK_BEFORE_FEW; /* or the last one, where nobody looks */
+        }
+    } else if (cursor.item.len == 0) {
+        flags |= CHUNK_FEW;
+    }
     if constexpr (spec::CARRIES) {
         const u32 keeper = is_cut(p) ? load_shared_u32(keeper_of(cursor.number)) : 0;
         const int chunk = cursor.step - cursor.item.begin;
@@ -106,8 +115,12 @@ __device__ __forceinline__ void make_table(const prefill_params &p, const Cursor
     const int slot = n % GATE_STAGES, lane = lane_id(); /* read again, not kept */
     const u32 table = at(GATE_AT) + slot * GATE;
     wait_for_table(n);
-    store_gates(table, gates.decay, gates.beta, p.p_scale, lane);
-    if (lane == 0) store_chunk_facts(p, table, cursor);
+    const int tokens = cursor.item.len - cursor.step * C;
+    if (BY_TOKENS && rarely(tokens <= FEW_TOKENS))
+        store_few(table, gates.decay, gates.beta, lane);
+    else
+        store_gates(table, gates.decay, gates.beta, p.p_scale, lane);
+    if (lane == 0) store_chunk_facts(p, table, cursor, tokens);
     if constexpr (spec::TWINS) {
         async_proxy_fence();
         __syncwarp();

@@ -215,7 +215,7 @@ __device__ __forceinline__ void inverse_role(const prefill_params &p)
         mbar_wait(bar(TP_EMPTY + tp_slot(n)), tp_parity(n) ^ 1);
         if (has_t) { /* and no L */
             fetch_t(p, table, to);
-        } else {
+        } else if (!BY_TOKENS || !rarely(flags & CHUNK_FEW)) {
             __syncwarp();
             make_t(l_tile, to, table);
             if constexpr (spec::IMAGES) {

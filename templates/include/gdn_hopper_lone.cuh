@@ -112,7 +112,7 @@ __device__ __forceinline__ u32 lone_chunk(State &st, const prefill_params &p, co
     place.odd = c.n & 1;
     keep(table, now, decay, place);
     if constexpr (LATE_CHECK)
-        check_and_decay(st, decay, now & CHUNK_EMPTY);
+        check_and_decay(st, decay, now & CHUNK_FEW);
     else
         decay_state(st.S, decay);
     const bool tp_full = mbar_peek(bar(TP_FULL + tp_slot(c.n)), tp_parity(c.n));

@@ -33,16 +33,26 @@ enum {
     BETA_SCALE = 1480, /* T, where it has beta, holds beta / this; where it is not 1, W_LIMIT is 0 */
     FLAGS = 1484,
     CHECKPOINT = 1488, /* row of the list, where the flag says so */
-    KEPT_T = 1492      /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
+    KEPT_T = 1492,     /* where the chunk's T is kept, by CHUNK_KEEPS_T and CHUNK_HAS_T */
+    TOKENS = 1496      /* how many, of CHUNK_FEW */
 };
+/*
+ * A chunk of up to FEW_TOKENS is made token by token (gdn_hopper_few.cuh). Its table has decay and beta of each, side by side,
+ * in place of what aux warps alone read. Not in kernels that carry, whose code has no room for it: there an empty sequence's
+ * chunk has the flag, and no other.
+ */
+constexpr bool BY_TOKENS = !spec::CARRIES && !spec::IMAGES;
+constexpr int FEW_TOKENS = BY_TOKENS ? 3 : 0;
+enum { FEW_GATES = BAND_LOG };
 /* Of an image, which has no use for what else is there: what its X and its P T are divided by, powers of two. */
 constexpr int SIZE_X = BETA_SCALE, SIZE_SCORES = W_LIMIT;
 /*
- * FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. TRANSITION: keep_size() looks behind it. EMPTY: of no tokens,
- * of a sequence whose state is copied. Above them the number of the CTA's item, modulo what fits.
+ * FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. TRANSITION: keep_size() looks behind it. FEW: of FEW_TOKENS at
+ * the most; of none where an empty sequence's state is copied. BEFORE_FEW: the next one is. Above them the number of the CTA's
+ * item, modulo what fits.
  */
 enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
-enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, CHUNK_EMPTY = 256, ITEM_SHIFT = 9 };
+enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, CHUNK_FEW = 256, CHUNK_BEFORE_FEW = 512, ITEM_SHIFT = 10 };
 
 /* Where in a table by pairs tokens 2 `pair` and 2 `pair` + 1 are. */
 __device__ constexpr u32 pair_at(u32 pair)

@@ -61,6 +61,13 @@ __device__ __forceinline__ Tiles tiles_of(u32 course, int step)
              { token, v % PARTS, v / PARTS, batch } };
 }
 
+/* Chunks of a sequence that come as they are: of all rows, or of few tokens, with rows behind these at which nobody looks. */
+__device__ __forceinline__ int whole_chunks(int len)
+{
+    const int rest = len % C;
+    return len / C + (rest > 0 && rest <= FEW_TOKENS);
+}
+
 /* V of a tail chunk, whose slot is free. */
 __device__ __forceinline__ void ask_for_tail_v(const prefill_params &p, const Tiles &from, const Clock &c, int rows)
 {
@@ -120,7 +127,7 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n)
  */
 __device__ __forceinline__ bool load_first(const prefill_params &p, const Item &item)
 {
-    if (item.len - item.begin * C < C || (item.end - item.begin == 1 && ends_inside(p, item))) return false;
+    if (item.begin >= whole_chunks(item.len) || (item.end - item.begin == 1 && ends_inside(p, item))) return false;
     const bool wanted = item.begin >= item.main;
     const int token = (int)item.first + item.begin * C, batch = (int)item.batch;
     load_first_tile(at(K_AT), &p.k_map, bar(CHUNK_FULL), { token, 0, head_of(item.head(), p.k_div, p.k_mod), batch },
@@ -161,27 +168,33 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
  * K, Q and V of chunk n, V's with the next one; no Q where nobody wants O: what is made of an old one then is dropped. v_waits:
  * V of the chunk before is still to be loaded.
  */
-__device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int number, int step, bool &v_waits,
-                                           u32 &tail_parity, int lane)
+__device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int number, int step, bool &v_waits, int lane)
+{
+    const Clock c = clock_at(n);
+    const bool wanted = step >= (int)load_shared_u32(entry_of(number) + ITEM_MAIN);
+    const Tiles from = tiles_of(course_of(number), step);
+    mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
+    load_first_tile(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k, wanted ? 2 * TILE : TILE);
+    mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
+    if (wanted && elected()) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
+    __syncwarp();
+    if (v_waits) load_v(p, n - 1);
+    v_waits = true;
+    if (lane == 0) store_shared(at(V_WAITS_AT), (u32)from.v.token, (u32)from.v.head, (u32)from.v.batch, (u32)from.v.half);
+    __syncwarp();
+}
+
+/* The same of a sequence's last chunk that has not all rows. */
+__device__ __forceinline__ void load_last_chunk(const prefill_params &p, int n, int number, int step, bool &v_waits,
+                                                u32 &tail_parity, int lane)
 {
     const Clock c = clock_at(n);
     const u32 course = course_of(number);
-    const bool wanted = step >= (int)load_shared_u32(entry_of(number) + ITEM_MAIN);
-    const int rows = min((int)load_shared_u32(course + COURSE_LEN) - step * C, C);
-    const Tiles from = tiles_of(course, step);
     mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
-    if (rows == C) load_first_tile(c.k(), &p.k_map, bar(CHUNK_FULL + (n & 3)), from.k, wanted ? 2 * TILE : TILE);
     mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
-    if (rows == C && wanted && elected()) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
-    __syncwarp();
     if (v_waits) load_v(p, n - 1);
-    v_waits = rows == C;
-    if (v_waits) {
-        if (lane == 0) store_shared(at(V_WAITS_AT), (u32)from.v.token, (u32)from.v.head, (u32)from.v.batch, (u32)from.v.half);
-        __syncwarp();
-        return;
-    }
-    load_tail(p, from, c, rows, tail_parity, lane);
+    v_waits = false;
+    load_tail(p, tiles_of(course, step), c, (int)load_shared_u32(course + COURSE_LEN) - step * C, tail_parity, lane);
 }
 
 __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
@@ -199,8 +212,11 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
         const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + 1, end - 1));
         const int until = known || !tickets ? end : asks ? min(begin + ASK_BEHIND, take) : take;
-        for (; step < until; ++step)
-            load_chunk(p, n++, number, step, v_waits, tail_parity, lane);
+        const int whole = number < 0 ? 0 : min(until, whole_chunks((int)load_shared_u32(course_of(number) + COURSE_LEN)));
+        for (; step < whole; ++step)
+            load_chunk(p, n++, number, step, v_waits, lane);
+        if (step < until) /* behind the loop: what is rare in it would lie between its hot lines */
+            load_last_chunk(p, n++, number, step++, v_waits, tail_parity, lane);
         if (!known) {
             if (!tickets && v_waits) load_v(p, n - 1);
             v_waits &= tickets;

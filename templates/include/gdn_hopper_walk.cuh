@@ -5,6 +5,7 @@
 
 #include "gdn_hopper_carry.cuh"
 #include "gdn_hopper_entry.cuh"
+#include "gdn_hopper_few.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_links.cuh"
 #include "gdn_hopper_lone.cuh"
@@ -98,7 +99,7 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
 __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_params &p, u32 flags, const Place &place)
 {
     const u32 entry = entry_of(flags >> ITEM_SHIFT);
-    if (rarely(flags & CHUNK_EMPTY)) take_state(S, p, entry, place);
+    if (!BY_TOKENS && rarely(flags & CHUNK_FEW)) take_state(S, p, entry, place);
     if (spec::CHECKPOINTS && (flags & CHUNK_CHECKPOINT)) {
         const int part = (int)load_shared_u32(entry + ITEM_PART);
         save_checkpoints(S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT), part / PARTS, place.row(part));
@@ -112,20 +113,27 @@ __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_par
 /* The chunks of an item, whose state is there, or on its way. Returns the number of the next item. */
 __device__ __forceinline__ u32 walk_item(State &st, const prefill_params &p, Clock &c, Place &place)
 {
-    constexpr u32 UNLIKE = CHUNK_LAST | CHUNK_REPLAYED | (spec::CARRIES ? CHUNK_TRANSITION : 0) |
-                           (spec::CHECKPOINTS ? CHUNK_CHECKPOINT : 0);
+    constexpr u32 UNLIKE = CHUNK_LAST | CHUNK_REPLAYED | (BY_TOKENS ? CHUNK_BEFORE_FEW : 0) |
+                           (spec::CARRIES ? CHUNK_TRANSITION : 0) | (spec::CHECKPOINTS ? CHUNK_CHECKPOINT : 0);
     mbar_wait(bar(CHUNK_FULL + (c.n & 3)), c.parity4());
     u32 now;
     do {
         __syncwarp(); /* else the compiler makes one loop of the two; so the code of usual chunks lies in one piece */
-        do {
-            if constexpr (STATE_GROUPS == 2)
-                now = chunk_in_turn(st, p, c, place);
-            else
-                now = lone_chunk(st, p, c, place);
+        const bool few = BY_TOKENS && few_is_next(c);
+        if (rarely(few)) {
+            now = few_chunk(st.S, p, c, place);
             c.advance();
-        } while (!rarely(now & UNLIKE));
+        } else {
+            do {
+                if constexpr (STATE_GROUPS == 2)
+                    now = chunk_in_turn(st, p, c, place);
+                else
+                    now = lone_chunk(st, p, c, place);
+                c.advance();
+            } while (!rarely(now & UNLIKE));
+        }
         between_chunks(st.S, p, now, place);
+        if (rarely(few)) pass_tp(c.n - 1);
     } while (!(now & CHUNK_LAST));
     if (is_cut(p)) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
     return (now >> ITEM_SHIFT) + 1;

@@ -116,6 +116,18 @@ __device__ __forceinline__ u32 load_shared_u32(u32 address)
     return v;
 }
 
+__device__ __forceinline__ u32 load_shared_u16(u32 address)
+{
+    u16 v;
+    asm volatile("ld.shared.b16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void store_shared_u16(u32 address, u32 value)
+{
+    asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"((u16)value) : "memory");
+}
+
 __device__ __forceinline__ void store_shared(u32 address, float x, float y)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");

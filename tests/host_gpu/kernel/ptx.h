@@ -499,6 +499,10 @@ template <Text T, class Tuple> inline void memory(Tuple &&x)
         memcpy(&get<1>(x), at + 4, 4);
     } else if constexpr (T.is("ld.shared.b32 %0, [%1];") || T.is("ld.shared.f32 %0, [%1];")) {
         memcpy(&get<0>(x), shared_at(get<1>(x), 4, 4), 4);
+    } else if constexpr (T.is("st.shared.b16 [%0], %1;")) {
+        store_shared(get<0>(x), get<1>(x));
+    } else if constexpr (T.is("ld.shared.b16 %0, [%1];")) {
+        memcpy(&get<0>(x), shared_at(get<1>(x), 2, 2), 2);
     } else if constexpr (T.begins("cp.async.c") && T.has("], 16, %2;")) {
         copy_async(get<0>(x), get<1>(x), get<2>(x), 16);
     } else if constexpr (T.begins("cp.async.c") && T.has("], %2;")) {
