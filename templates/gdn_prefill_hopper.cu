@@ -24,7 +24,8 @@
  * In-kernel norms (spec::QK_L2NORM) are factors of rows, as gdn_prefill_generic.cu has them: see Norms in gdn_hopper_aux.cuh.
  *
  * Rounding: as gdn_prefill_generic.cu, but for bf16 I/O beta stands in T (a rounding of its own), and gate factors of blocks
- * off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0.
+ * off the diagonal are fp16. Tokens past the end of a tail chunk are zeros with g = 0 and beta = 0; of chunks of few tokens,
+ * which are made token by token in fp32 (gdn_hopper_few.cuh), nobody looks at them.
  * Here is the entry. Each other part is a header gdn_hopper_*.cuh: docs/prefill_hopper.md, with budgets and barriers. What was
  * tried: docs/notebook/prefill_hopper.md.
  */

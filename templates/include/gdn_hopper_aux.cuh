@@ -337,9 +337,11 @@ __device__ __forceinline__ void meet_at_p(const Clock &c, int band)
 
 /*
  * L and P of each chunk that this CTA makes. The inverse warp makes T of L meanwhile; of a chunk whose T was kept there is no
- * L. Chunks whose output nobody wants have no P: where an O is made all the same (in kernels that do not carry, and on the
- * scaled way) it is of an old one, and dropped. A wgmma stands in a branch only where none is in flight, and is waited for
- * there, else ptxas serializes all of the kernel's. band: the warp's 16 rows.
+ * L. Chunks of few tokens get an L of rows that are not theirs, which nobody uses: K's slot may have been given back by then.
+ * They have no P, nor have chunks whose output nobody wants (twins send the tile as it is, which the other one has, too): where
+ * an O is made all the same (in kernels that do not carry, and on the scaled way) it is of an old one, and dropped. A wgmma
+ * stands in a branch only where none is in flight, and is waited for there, else ptxas serializes all of the kernel's. band:
+ * the warp's 16 rows.
  */
 __device__ __forceinline__ void aux_role(const prefill_params &p, int band)
 {

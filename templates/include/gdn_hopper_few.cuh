@@ -107,14 +107,20 @@ __device__ __forceinline__ void half_token(float (&S)[64], const prefill_params 
         take_key(S, x, y, norm, c.table() + FEW_GATES + 8 * token, c.v() + column);
 }
 
-/* Whether the next chunk, whose table is there, is one of few tokens. By a vote, which makes one way of it for the warp. */
+/*
+ * Whether the next chunk, whose table is there, is one of few tokens. In halves by a vote: behind a branch that lanes take by
+ * themselves their registers do not suffice. In whole heads not, where ptxas would wait for more of the table before K S.
+ */
 __device__ __forceinline__ bool few_is_next(const Clock &c)
 {
     const u32 few = load_shared_u32(c.table() + FLAGS) & CHUNK_FEW;
     return STATE_GROUPS == 2 ? few != 0 : __any_sync(~0u, few);
 }
 
-/* The chunk, whose table, K and Q are there. Returns its flags. pass_tp() is still to come. */
+/*
+ * The chunk, whose table, K and Q are there. Returns its flags. pass_tp() is still to come: aux warps may still read K, of
+ * which they make an L that nobody uses.
+ */
 __device__ __forceinline__ u32 few_chunk(float (&S)[64], const prefill_params &p, const Clock &c, const Place &place)
 {
     const u32 flags = load_shared_u32(c.table() + FLAGS);
@@ -139,7 +145,7 @@ __device__ __forceinline__ u32 few_chunk(float (&S)[64], const prefill_params &p
 
 /*
  * T and P of chunk n, which it has not, and its table: given back when those who would make them are past it, since nobody may
- * be two chunks ahead of these. Once the state is on its way: they may be late.
+ * be two chunks ahead of these. Behind an item's end, so that a state that is stored there does not wait for them.
  */
 __device__ __forceinline__ void pass_tp(int n)
 {

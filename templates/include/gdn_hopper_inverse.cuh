@@ -199,7 +199,10 @@ __device__ __forceinline__ void arrive_once(u32 barrier)
 
 /* ---- The role ------------------------------------------------------------------------------------------------------ */
 
-/* T of each chunk that this CTA makes: of its L, or, of one that was kept, fetched. Of others' it says that they will come. */
+/*
+ * T of each chunk that this CTA makes, but of those of few tokens: of its L, or, of one that was kept, fetched. Of others' it
+ * says that they will come.
+ */
 __device__ __forceinline__ void inverse_role(const prefill_params &p)
 {
     if (spec::TWINS && twin() == 1) expect_handed(TP_FULL, 0, HANDED_TP);

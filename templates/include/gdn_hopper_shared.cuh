@@ -87,7 +87,7 @@ __device__ constexpr u32 key_step(int s)
     return ((s >> 2) * HALF + (s & 3) * 32) >> 4;
 }
 
-static_assert(KEPT_T + 4 <= TABLE_BYTES && TABLE_BYTES % 16 == 0, "before what lies in the rest, and for bulk copies");
+static_assert(TOKENS + 4 <= TABLE_BYTES && TABLE_BYTES % 16 == 0, "before what lies in the rest, and for bulk copies");
 /*
  * LISTS_AT, words: heads of lists through control words (gdn_hopper_queue.cuh), 0: empty; START_CARRIED's items, by index + 1.
  * How many partitions there are by gates, 0: they are all of one length. A ticket: of the CTA's first partition, then the state

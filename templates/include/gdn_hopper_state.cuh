@@ -18,15 +18,23 @@
 /* Whether packed S fits fp16 is found out while K S and Q S run: nobody's products fill in for a lone warpgroup's checks. */
 constexpr bool LATE_CHECK = STATE_GROUPS == 1 && !spec::IO_BF16;
 
-/* To the slots of every checkpoint that stands at the same token as `row`. */
-__device__ __forceinline__ void save_checkpoints(const float (&S)[64], const prefill_params &p, int row, int head,
-                                                 int dv)
+/*
+ * To the slots of every checkpoint that stands at the same token as `row`, unless that is -1, and then to line `last`, unless
+ * that is. By one piece of code, since compiling takes long enough.
+ */
+__device__ __forceinline__ void save_states(const float (&S)[64], const prefill_params &p, int row, i64 last, int head, int dv)
 {
-    const i64 n = p.checkpoints[3ll * row], end = p.checkpoints[3ll * row + 1];
-    for (; row < p.num_checkpoints; ++row) {
-        const i64 *r = p.checkpoints + 3ll * row;
-        if (r[0] != n || r[1] != end) return;
-        if (r[2] >= 0) save_state(S, final_state(p, r[2], head), dv);
+    const i64 *const first = p.checkpoints + 3ll * row;
+    for (bool more = true; more;) {
+        const i64 *const r = p.checkpoints + 3ll * row;
+        i64 line = last;
+        if (row >= 0 && row < p.num_checkpoints && r[0] == first[0] && r[1] == first[1]) {
+            line = r[2];
+            ++row;
+        } else {
+            more = false;
+        }
+        if (line >= 0) save_state(S, final_state(p, line, head), dv);
     }
 }
 
@@ -56,7 +64,7 @@ struct Place {
 /*
  * What a state warpgroup keeps of its chunk, whose table goes while this is still wanted: registers are dear. Its first warp
  * writes, and the vote on W comes before anyone reads. When it writes again all have read: there was a turn to take since, or,
- * of a lone warpgroup, whose chunks have two places in turn, the next chunk's vote.
+ * of a lone warpgroup, whose chunks have two places in turn, the next chunk's vote, or few_chunk()'s barrier.
  */
 enum { KEPT_FLAGS = 0, KEPT_CHECKPOINT = 4, KEPT_DECAY = 8 };
 

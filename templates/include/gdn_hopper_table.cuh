@@ -44,12 +44,13 @@ enum {
 constexpr bool BY_TOKENS = !spec::CARRIES && !spec::IMAGES;
 constexpr int FEW_TOKENS = BY_TOKENS ? 3 : 0;
 enum { FEW_GATES = BAND_LOG };
+static_assert(FEW_GATES + 8 * (FEW_TOKENS + 1) <= DECAY_IN_Q, "norms leave it alone, twins with norms send it in time");
 /* Of an image, which has no use for what else is there: what its X and its P T are divided by, powers of two. */
 constexpr int SIZE_X = BETA_SCALE, SIZE_SCORES = W_LIMIT;
 /*
- * FLAGS: END: no chunk, leave. STATE: nobody wants its O, nor P. TRANSITION: keep_size() looks behind it. FEW: of FEW_TOKENS at
- * the most; of none where an empty sequence's state is copied. BEFORE_FEW: the next one is. Above them the number of the CTA's
- * item, modulo what fits.
+ * FLAGS: END: no chunk, leave. STATE: nobody wants its P, nor, of usual chunks, its O. TRANSITION: keep_size() looks behind it.
+ * FEW: of FEW_TOKENS at the most; of none where an empty sequence's state is copied. BEFORE_FEW: the next one is. Above them
+ * the number of the CTA's item, modulo what fits.
  */
 enum { CHUNK_LAST = 1, CHUNK_CHECKPOINT = 2, CHUNK_END = 4, CHUNK_REPLAYED = 8, CHUNK_TRANSITION = 16, CHUNK_STATE = 32 };
 enum { CHUNK_KEEPS_T = 64, CHUNK_HAS_T = 128, CHUNK_FEW = 256, CHUNK_BEFORE_FEW = 512, ITEM_SHIFT = 10 };

@@ -78,9 +78,9 @@ __device__ __forceinline__ void ask_for_tail_v(const prefill_params &p, const Ti
 }
 
 /*
- * A sequence's last chunk, whose K and Q slots are free: what TMA brings past its end is another's, and a NaN there must not
- * spread. From Q it does not: such rows are of P's and O's rows that nobody wants. V's slot may be free late: K, which more is
- * made of, does not wait for it.
+ * A sequence's last chunk that does not come whole, whose K and Q slots are free: what TMA brings past its end is another's,
+ * and a NaN there must not spread. From Q it does not: such rows are of P's and O's rows that nobody wants. V's slot may be
+ * free late: K, which more is made of, does not wait for it.
  */
 __device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &from, const Clock &c, int rows,
                                           u32 &parity, int lane)
@@ -123,7 +123,7 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n)
 
 /*
  * K, Q and V of the CTA's first chunk, by less code than the others': all that runs here is fetched first, and the whole call
- * waits for it. False: it has not all rows, or is a partition's only one, whose end has to be known before (follow_up()).
+ * waits for it. False: it does not come whole, or is a partition's only one, whose end has to be known before (follow_up()).
  */
 __device__ __forceinline__ bool load_first(const prefill_params &p, const Item &item)
 {
@@ -184,7 +184,7 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int n
     __syncwarp();
 }
 
-/* The same of a sequence's last chunk that has not all rows. */
+/* The same of a sequence's last chunk, if it does not come whole. */
 __device__ __forceinline__ void load_last_chunk(const prefill_params &p, int n, int number, int step, bool &v_waits,
                                                 u32 &tail_parity, int lane)
 {

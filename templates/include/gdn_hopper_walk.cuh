@@ -86,24 +86,33 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
     } else if (spec::CARRIES && to == END_TRANSITION) {
         const int index = (int)load_shared_u32(entry + ITEM_INDEX);
         leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place);
-    } else if (!exchanges(p)) {
+    } else if (!spec::CHECKPOINTS && !exchanges(p)) {
         if (is_cut(p) && to >= 0 && p.final_state) await_start(p, entry);
         leave_state(S, p, entry, place);
     }
 }
 
+/* A chunk's checkpoints, and what an item leaves to a line of final_state behind its last chunk. */
+__device__ __forceinline__ void save_after_chunk(const float (&S)[64], const prefill_params &p, u32 entry, u32 flags,
+                                                 const Place &place)
+{
+    const int to = (int)load_shared_u32(entry + ITEM_AFTER), part = (int)load_shared_u32(entry + ITEM_PART);
+    const int row = flags & CHUNK_CHECKPOINT ? (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT) : -1;
+    const bool leaves = flags & CHUNK_LAST && to >= 0 && p.final_state;
+    if (is_cut(p) && leaves) await_start(p, entry);
+    save_states(S, p, row, leaves ? to : -1, part / PARTS, place.row(part));
+}
+
 /*
- * After a chunk that is not like the others. A transition is left with all rows of one size. What a chunk of no tokens has made
- * of an infinity is no number, nor does it leave a zero its sign: an empty sequence's state is taken once more.
+ * After a chunk that is not like the others. A transition is left with all rows of one size. What products of no tokens have
+ * made of an infinity is no number, nor do they leave a zero its sign: in kernels that carry an empty sequence's state is taken
+ * once more.
  */
 __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_params &p, u32 flags, const Place &place)
 {
     const u32 entry = entry_of(flags >> ITEM_SHIFT);
     if (!BY_TOKENS && rarely(flags & CHUNK_FEW)) take_state(S, p, entry, place);
-    if (spec::CHECKPOINTS && (flags & CHUNK_CHECKPOINT)) {
-        const int part = (int)load_shared_u32(entry + ITEM_PART);
-        save_checkpoints(S, p, (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT), part / PARTS, place.row(part));
-    }
+    if constexpr (spec::CHECKPOINTS) save_after_chunk(S, p, entry, flags, place);
     if (spec::CARRIES && flags & CHUNK_TRANSITION)
         keep_size(S, link_at(p, (int)load_shared_u32(entry + ITEM_INDEX), (int)load_shared_u32(entry + ITEM_N)),
                   flags & CHUNK_LAST ? 3e38f : 0.5f, place);
