@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/error.h"
 #include "base/mem.h"
 
@@ -89,31 +86,4 @@ void gdni_unit_free(struct gdni_unit *unit)
     for (int i = 0; i < unit->num_files; ++i)
         gdni_free(unit->files[i].owned);
     memset(unit, 0, sizeof *unit);
-}
-
-static void hash_template(XXH3_state_t *state, const char *name)
-{
-    const struct gdni_template *t = gdni_template_find(name);
-    if (t) XXH3_64bits_update(state, t->text, t->len + 1);
-}
-
-void gdni_kernel_code_hash(char out[GDNI_CODE_HEX], enum gdni_kernel kernel)
-{
-    const struct gdni_kernel_info *info = gdni_kernel_info(kernel);
-    char main_name[64];
-    XXH3_state_t state;
-    XXH3_INITSTATE(&state);
-    XXH3_64bits_reset(&state);
-    snprintf(main_name, sizeof main_name, "%s.cu", info->name);
-    hash_template(&state, main_name);
-    for (const char *const *name = info->headers; *name; ++name)
-        hash_template(&state, *name);
-    snprintf(out, GDNI_CODE_HEX, "%016llx", (unsigned long long)XXH3_64bits_digest(&state));
-}
-
-bool gdni_kernel_code_is(enum gdni_kernel kernel, const char *code)
-{
-    char here[GDNI_CODE_HEX];
-    gdni_kernel_code_hash(here, kernel);
-    return strcmp(here, code) == 0;
 }

@@ -36,12 +36,6 @@ struct gdni_unit {
 gdn_status gdni_unit_build(struct gdni_unit *out, const struct gdni_spec *spec);
 void gdni_unit_free(struct gdni_unit *unit);
 
-/* 16 hex digits of the kernel's template and the headers it includes: what a measurement of it was a measurement of. */
-enum { GDNI_CODE_HEX = 17 };
-void gdni_kernel_code_hash(char out[GDNI_CODE_HEX], enum gdni_kernel kernel);
-/* Whether code, of a measurement, is that of the kernel as it is here. */
-bool gdni_kernel_code_is(enum gdni_kernel kernel, const char *code);
-
 /* The generated files. */
 void gdni_emit_spec(struct gdni_strbuf *sb, const struct gdni_spec *spec);
 void gdni_emit_params(struct gdni_strbuf *sb, const struct gdni_spec *spec);

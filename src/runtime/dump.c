@@ -12,6 +12,7 @@
 #include "codegen/unit.h"
 #include "runtime/compile.h"
 #include "runtime/context.h"
+#include "runtime/known_code.h"
 #include "runtime/plan.h"
 
 /* One variant while it is printed. */

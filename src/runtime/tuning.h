@@ -7,8 +7,8 @@
 #include <stdbool.h>
 
 #include "base/strbuf.h"
+#include "codegen/code.h"
 #include "codegen/params.h"
-#include "codegen/unit.h"
 
 /* What a choice was measured for. Equal keys are equal members; there is no padding. */
 struct gdni_tuning_key {

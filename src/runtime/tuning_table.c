@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "codegen/spec.h"
+#include "runtime/known_code.h"
 #include "runtime/tuning.h"
 
 void gdni_tuning_key_of(struct gdni_tuning_key *out, const struct gdni_problem *problem, const struct gdni_arch *arch,

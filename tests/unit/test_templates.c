@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "codegen/unit.h"
 
 enum { FILE_MAX_BYTES = 1 << 20 };
@@ -58,26 +55,6 @@ Test(templates, are_sorted_by_name_so_that_the_build_is_reproducible)
         cr_expect(strcmp(gdni_templates[i - 1].name, gdni_templates[i].name) < 0, "%s stands before %s",
                   gdni_templates[i - 1].name, gdni_templates[i].name);
     cr_expect_null(gdni_templates[gdni_num_templates].name, "the list ends at a NULL name");
-}
-
-/* What tells that a kernel has changed since it was measured: its own file and every one that it includes, with their ends. */
-Test(templates, the_code_of_a_kernel_is_all_of_its_files)
-{
-    for (int kernel = 0; kernel < GDNI_NUM_KERNELS; ++kernel) {
-        const struct gdni_kernel_info *info = gdni_kernel_info((enum gdni_kernel)kernel);
-        char main_name[64], code[GDNI_CODE_HEX], expected[GDNI_CODE_HEX];
-        size_t len = 0;
-        snprintf(main_name, sizeof main_name, "%s.cu", info->name);
-        const struct gdni_template *file = gdni_template_find(main_name);
-        for (const char *const *next = info->headers; file; file = *next ? gdni_template_find(*next++) : NULL) {
-            cr_assert_lt(len + file->len, sizeof bytes, "%s", info->name);
-            memcpy(bytes + len, file->text, file->len + 1);
-            len += file->len + 1;
-        }
-        gdni_kernel_code_hash(code, (enum gdni_kernel)kernel);
-        snprintf(expected, sizeof expected, "%016llx", (unsigned long long)XXH3_64bits(bytes, len));
-        cr_expect_str_eq(code, expected, "%s", info->name);
-    }
 }
 
 Test(templates, a_name_that_is_none_is_not_found)
