@@ -166,15 +166,13 @@ __device__ __forceinline__ void state_role(const prefill_params &p, Place place)
             number = walk_item(st, p, c, place);
         }
     } else {
-        bool more = await_item(0);
-        if (more) begin_item(st.S, p, entry_of(0), c, place); /* while its table and tiles are on their way */
-        while (more) {
-            const u32 number = walk_item(st, p, c, place);
+        bool more = await_item(0), asked = false; /* asked: for the item's state, before the last one was stored */
+        for (u32 number = 0; more;) {
+            if (!asked) begin_item(st.S, p, entry_of(number), c, place); /* while its table and tiles are on their way */
+            number = walk_item(st, p, c, place);
             more = await_item(number);
-            if (exchanges(p))
-                exchange_states(st.S, p, entry_of(number - 1), entry_of(number), more, place);
-            else if (more)
-                begin_item(st.S, p, entry_of(number), c, place);
+            asked = exchanges(p);
+            if (asked) exchange_states(st.S, p, entry_of(number - 1), entry_of(number), more, place);
         }
     }
     if (STATE_GROUPS == 2 && place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */
