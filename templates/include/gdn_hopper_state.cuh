@@ -86,9 +86,7 @@ __device__ __forceinline__ void pack_state(State &st, float decay, const Place &
             float2 scale = scales_of_rows(m);
             if (!scaled) scale = { 1.0f, 1.0f }; /* divided by that, not left alone: what is packed would need registers */
             store_shared(scale_slot(place.index()), scale.x, scale.y);
-            scale_rows(st.S, inverse(scale.x), inverse(scale.y));
-            pack_io_rows(st.packed, st.S);
-            scale_rows(st.S, scale.x, scale.y);
+            pack_io_rows(st.packed, st.S, inverse(scale.x), inverse(scale.y));
         }
         st.S_scaled = __any_sync(~0u, scaled); /* a vote, and so a uniform register: there is no other for it */
     }
