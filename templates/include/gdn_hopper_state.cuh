@@ -73,6 +73,13 @@ __device__ __forceinline__ u32 kept(const Place &place)
     return at(KEPT_AT) + 16 * (STATE_GROUPS == 2 ? place.group : place.odd);
 }
 
+/* S times `back` as operand A, rows divided by `scale`, powers of two which are kept for who multiplies by it. */
+__device__ __forceinline__ void pack_divided(State &st, float2 scale, float back, const Place &place)
+{
+    store_shared(scale_slot(place.index()), scale.x, scale.y);
+    pack_io_rows(st.packed, st.S, inverse(scale.x) * back, inverse(scale.y) * back);
+}
+
 /* S as operand A; fp16 rows within range, but for what W will tell of. */
 __device__ __forceinline__ void pack_state(State &st, float decay, const Place &place)
 {
@@ -85,8 +92,7 @@ __device__ __forceinline__ void pack_state(State &st, float decay, const Place &
             scaled = !fits_with_zeros(m); /* what an item starts from: zeros, the identity */
             float2 scale = scales_of_rows(m);
             if (!scaled) scale = { 1.0f, 1.0f }; /* divided by that, not left alone: what is packed would need registers */
-            store_shared(scale_slot(place.index()), scale.x, scale.y);
-            pack_io_rows(st.packed, st.S, inverse(scale.x), inverse(scale.y));
+            pack_divided(st, scale, 1.0f, place);
         }
         st.S_scaled = __any_sync(~0u, scaled); /* a vote, and so a uniform register: there is no other for it */
     }
@@ -106,9 +112,7 @@ __device__ __forceinline__ void pack_again(State &st, float decay, const Place &
     m = { m.x * back, m.y * back };
     if (!late) st.S_scaled = __any_sync(~0u, fmaxf(m.x, m.y) > ROW_MOST);
     if (!st.S_scaled) return;
-    const float2 scale = scales_of_rows(m);
-    store_shared(scale_slot(place.index()), scale.x, scale.y);
-    pack_io_rows(st.packed, st.S, inverse(scale.x) * back, inverse(scale.y) * back);
+    pack_divided(st, scales_of_rows(m), back, place);
     if (late) decay_state(st.S, decay);
 }
 
