@@ -155,6 +155,10 @@ __device__ __forceinline__ bool await_item(u32 number)
     return (int)load_shared_u32(entry_of(number) + ITEM_N) >= 0;
 }
 
+/*
+ * Two loops, for NVRTC 12.8. With a second place to wait for an item, which exchanging takes, it spilled 212 bytes of fp16
+ * twins; with one loop that waits in one place, and then exchanges or begins, it serialized all wgmma of kernels that exchange.
+ */
 __device__ __forceinline__ void state_role(const prefill_params &p, Place place)
 {
     State st;

@@ -20,7 +20,8 @@
 
 /*
  * CPU time of a quiet core: 1.4 s for the dearest variants of the generic kernels, 2.2 to 2.4 s for the Hopper kernel, 3.2 s
- * for one that can carry states (by NVRTC 13.0). A shared core takes twice as long; see compile().
+ * for one that can carry states (by NVRTC 13.0; of Hopper's worked out from instructions counted). A shared core takes twice
+ * as long; see compile().
  */
 enum { NUM_ARCHS = 8, MAX_COMPILE_MS = 2500, MAX_CARRYING_COMPILE_MS = 3500, YARDSTICK_MS = 1000, MAX_TRIES = 12 };
 
