@@ -5,7 +5,8 @@
     in_turns.py --libraries ... --rows "conv,1x4096,2048,2048,2048,bf16,silu+state;conv,m,256,256,512,fp16,state+norm"
 
 Each library has a process of its own, all on the same inputs. PATH@CACHE takes all kernels from that cache directory,
-which another NVRTC may have filled (gdn-jit-cache warm), and compiles none. A row is SEQUENCESxTOKENS or m (the
+which another NVRTC may have filled (gdn-jit-cache warm), and compiles none. PATH!untold is not told how long a call's
+longest sequence is, which libraries before max_seq_tokens refuse. A row is SEQUENCESxTOKENS or m (the
 lengths of mixed32), q and v heads, dtype, gates, and norms where the call makes them; or conv, the lengths, channels of
 q, k and v, dtype, features. Tensors rotate over several times what L2 holds. A turn is a burst of some 4 ms behind a
 pause, in the other order each time; then turns of replay without a pause, which a card's power bounds. Prints medians,
@@ -29,7 +30,7 @@ BURST_US = 4000
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--libraries", help="NAME=PATH or NAME=PATH@CACHE, separated by ';'")
+    p.add_argument("--libraries", help="NAME=PATH, NAME=PATH@CACHE or NAME=PATH!untold, separated by ';'")
     p.add_argument("--rows", help="separated by ';'")
     p.add_argument("--turns", type=int, default=9, help="bursts of each library")
     p.add_argument("--pause", type=float, default=0.15, metavar="S", help="before a burst")
@@ -128,8 +129,9 @@ def work():
 
 
 def start(library):
+    library, _, untold = library.partition("!")
     path, _, cache = library.partition("@")
-    environment = dict(os.environ, GDN_JIT_LIBRARY=os.path.abspath(path))
+    environment = dict(os.environ, GDN_JIT_LIBRARY=os.path.abspath(path), GDN_BENCH_UNTOLD=untold)
     if cache:
         environment |= dict(GDN_JIT_CACHE_DIR=os.path.abspath(cache), GDN_JIT_DISABLE_COMPILE="1")
     return subprocess.Popen(

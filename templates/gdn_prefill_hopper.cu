@@ -50,22 +50,21 @@
 
 enum { TILES, TABLES, INVERSES, OUTPUT };
 
-/* What a warp of the producer does. */
-template <int WARP> __device__ __forceinline__ void producer_role(const prefill_params &p, int lane)
-{
-    if constexpr (WARP == TILES) tile_role(p, lane);
-    if constexpr (WARP == TABLES) table_role(p);
-    if constexpr (WARP == INVERSES) inverse_role(p);
-    if constexpr (WARP == OUTPUT) output_role(p, lane);
-}
-
 /*
- * In what order the roles are written. ptxas lays their code out in the reverse of it, and so it decides how evenly their loops
- * fill the sets of the instruction cache: docs/notebook/lessons.md, "Which role lies where".
+ * What a warp of the producer does. ptxas lays the roles' code out in the reverse of this order, and so it decides how evenly
+ * their loops fill the sets of the instruction cache: docs/notebook/lessons.md, "Which role lies where".
  */
-constexpr bool FP16_THAT_CARRIES = spec::CARRIES && !spec::IO_BF16;
-constexpr int FIRST = FP16_THAT_CARRIES ? OUTPUT : TILES, SECOND = FP16_THAT_CARRIES ? INVERSES : OUTPUT,
-              THIRD = FP16_THAT_CARRIES ? TILES : INVERSES; /* then TABLES */
+__device__ __forceinline__ void producer_role(const prefill_params &p, int warp, int lane)
+{
+    if (warp == TILES)
+        tile_role(p, lane);
+    else if (warp == OUTPUT)
+        output_role(p, lane);
+    else if (warp == INVERSES)
+        inverse_role(p);
+    else
+        table_role(p);
+}
 
 extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     gdn_prefill_hopper(const __grid_constant__ prefill_params p)
@@ -74,10 +73,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     const int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / 4;
     if (threadIdx.x == 0) {
         init_barriers();
-        store_shared(at(LISTS_AT), 0u, 0u, 0u, 0u);
-        store_shared(at(WRONG_AT), 0u, 0u, 0u, 0u);
-        store_shared(at(WRONG_AT) + 16, 0u, 0u, 0u, 0u);
-        store_shared(at(REPAIR_AT), 0u, 0u, 0u, 0u);
+        if constexpr (spec::CUTS) clear_lists();
     }
     if (threadIdx.x == 32) prefetch_maps(p);
     wait_for_previous_kernel();
@@ -88,15 +84,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     meet_twin();
     if (group == 0) {
         give_registers<spec::PRODUCER_REGISTERS>();
-        const int lane = threadIdx.x % 32;
-        if (warp == FIRST)
-            producer_role<FIRST>(p, lane);
-        else if (warp == SECOND)
-            producer_role<SECOND>(p, lane);
-        else if (warp == THIRD)
-            producer_role<THIRD>(p, lane);
-        else
-            producer_role<TABLES>(p, lane);
+        producer_role(p, warp, threadIdx.x % 32);
     } else if (group < 1 + STATE_GROUPS) {
         take_registers<spec::STATE_REGISTERS>();
         state_role(p, { group - 1, warp % 4, 0 });

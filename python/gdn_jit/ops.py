@@ -24,7 +24,7 @@ MaybeTensor = Optional[Tensor]
 _TENSORS = "Tensor? g=None, Tensor? beta=None, Tensor? initial_state=None, Tensor? cu_seqlens=None"
 _OPTIONS = (
     'str state_layout="kv", str head_map="grouped", str gate="log", str beta_kind="plain", bool qk_l2norm=False, '
-    "bool beta_times_2=False, bool zero_padding=False, int plan_flags=0"
+    "bool beta_times_2=False, bool zero_padding=False, int plan_flags=0, SymInt max_seq_tokens=0"
 )
 PREFILL = (
     f"(Tensor q, Tensor k, Tensor v, {_TENSORS}, Tensor? has_initial_state=None, Tensor? a_log=None, "
@@ -172,12 +172,14 @@ def _prefill(
     beta_times_2: bool = False,
     zero_padding: bool = False,
     plan_flags: int = 0,
+    max_seq_tokens: int = 0,
 ) -> Tuple[Tensor, Tensor]:
     o, state = _prefill_outputs(q, k, v, initial_state, cu_seqlens, final_state, state_type, state_layout)
     flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
     kinds = dict(state_layout=state_layout, head_map=head_map, gate=gate, beta=beta_kind, flags=flags)
     args = dict(g=g, beta=beta, o=o, initial_state=initial_state, final_state=state if final_state else None)
     args.update(cu_seqlens=cu_seqlens, has_initial_state=has_initial_state, a_log=a_log, dt_bias=dt_bias, scale=scale)
+    args.update(max_seq_tokens=max_seq_tokens)
     _run_prefill(q, k, v, args, _types(state_type=state), kinds, plan_flags)
     return o, state
 
@@ -223,7 +225,8 @@ def prefill(q, k, v, g=None, beta=None, **options):
     has_initial_state [N] uint8 or bool; scale: None is DK^-0.5; final_state: whether to compute it; state_type: its
     dtype, initial_state's or float32 where it is None; gate "log", "linear", "logits" (with a_log, dt_bias [H]
     float32); beta_kind "plain", "logits"; head_map "grouped", "tiled"; qk_l2norm; beta_times_2; zero_padding;
-    plan_flags, a number of GDN_PLAN_*.
+    plan_flags, a number of GDN_PLAN_*; max_seq_tokens: what no sequence of cu_seqlens is longer than, as the host knows
+    it; 0: not known. It is for speed alone.
     ValueError, GdnError: the sentence has the member, its value and the remedy.
     """
     tensors = [t for t in options.values() if isinstance(t, Tensor)]
@@ -258,6 +261,7 @@ def _prefill_into(
     beta_times_2: bool = False,
     zero_padding: bool = False,
     plan_flags: int = 0,
+    max_seq_tokens: int = 0,
 ) -> None:
     start = final_state if in_place else initial_state
     flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
@@ -265,7 +269,7 @@ def _prefill_into(
     kinds = dict(state_layout=state_layout, head_map=head_map, gate=gate, beta=beta_kind, flags=flags)
     args = dict(g=g, beta=beta, o=o, initial_state=start, final_state=final_state, slot_in=slot_in, slot_out=slot_out)
     args.update(has_initial_state=has_initial_state, checkpoints=checkpoints, cu_seqlens=cu_seqlens)
-    args.update(a_log=a_log, dt_bias=dt_bias, scale=scale)
+    args.update(a_log=a_log, dt_bias=dt_bias, scale=scale, max_seq_tokens=max_seq_tokens)
     types = _types(state_type=_first(final_state, start), slot_type=_first(slot_in, slot_out))
     _run_prefill(q, k, v, args, types, kinds, plan_flags)
 

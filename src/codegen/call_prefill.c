@@ -186,6 +186,9 @@ gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefi
         return GDN_FAIL(GDN_E_INVALID, "has_scale is %d: must be 0 (default scale) or 1 (args.scale)", a->has_scale);
     if (a->scale != 0 && !a->has_scale)
         return GDN_FAIL(GDN_E_INVALID, "scale is given and has_scale is 0: set has_scale to 1, or leave scale 0");
+    if (a->max_seq_tokens < 0)
+        return GDN_FAIL(GDN_E_INVALID, "max_seq_tokens is %lld: must be 0 (not known) or what no sequence is longer than",
+                        (long long)a->max_seq_tokens);
     return GDN_OK;
 }
 

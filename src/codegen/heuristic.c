@@ -421,6 +421,8 @@ static void describe_launch(struct launch *out, const struct gdni_params *params
     if (gdni_spec_build(&out->spec, problem, arch, params) != GDN_OK) return;
     gdni_workspace_of(&out->needs, &out->spec, problem, num_sms, size.num_tokens, size.num_seqs);
     out->needs.size = 0; /* how much of it there is changes nothing */
+    const struct gdni_params whole = gdni_partition_whole(&out->spec);
+    if (!out->needs.partition && gdni_spec_build(&out->spec, problem, arch, &whole) != GDN_OK) return;
     for (int i = 0; gdni_param_at(out->spec.kernel, i, &row); ++i)
         if (row.when == GDNI_RUN_TIME) gdni_param_set(&out->spec.params, &row, 0);
 }

@@ -61,7 +61,7 @@ static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
 static int64_t side_by_side(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int64_t num_tokens, int64_t num_seqs)
 {
-    enum { SHORTEST_OF_SEVERAL = 8 }; /* chunks: two of these decay by e^-14 where a chunk does by e^-0.9 */
+    enum { SHORTEST_OF_SEVERAL = 8 }; /* chunks: two of these decay by e^-12 where a chunk does by e^-0.75 */
     const int64_t rows = num_sms / gdni_spec_parts(spec, problem) - num_seqs;
     if (rows < 0) return 0;
     const int64_t length = num_tokens / (spec->params.chunk * (rows + 1)) + 1;
@@ -113,11 +113,28 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
                               int64_t num_tokens, int64_t num_seqs)
 {
     int64_t length = spec->params.partition_chunks;
-    if (problem->whole_sequences || num_seqs < 1 || !gdni_partition_possible(spec, num_tokens)) return 0;
+    if (problem->whole_sequences || !spec->cuts) return 0;
+    if (problem->batch_invariant) return (int32_t)length; /* of short calls too, for which another kernel may have other bits */
+    if (num_seqs < 1 || !gdni_partition_possible(spec, num_tokens)) return 0;
     if (length == GDNI_PARTITION_MODEL) length = by_model(spec, problem, num_sms, num_tokens, num_seqs);
-    if (length == 0 || (!problem->batch_invariant && !fits(spec, problem, num_sms, length, num_tokens, num_seqs)))
-        return 0;
-    return (int32_t)length;
+    return length && fits(spec, problem, num_sms, length, num_tokens, num_seqs) ? (int32_t)length : 0;
+}
+
+bool gdni_partition_may_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                            int64_t most_tokens, int64_t num_seqs)
+{
+    if (spec->params.partition_chunks == GDNI_PARTITION_MODEL || problem->whole_sequences || problem->batch_invariant)
+        return gdni_partition_chunks(spec, problem, num_sms, most_tokens, num_seqs) != 0;
+    return gdni_partition_possible(spec, most_tokens); /* shorter calls have fewer partitions, which may fit */
+}
+
+struct gdni_params gdni_partition_whole(const struct gdni_spec *spec)
+{
+    struct gdni_params whole = spec->params;
+    if (!spec->cuts) return whole;
+    whole.partition_chunks = GDNI_PARTITION_NEVER;
+    whole.carry = GDNI_CARRY_NOTHING;
+    return whole;
 }
 
 int64_t gdni_partition_carried_items(int num_sms)
@@ -175,8 +192,7 @@ int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_prob
 
 bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens)
 {
-    if (spec->kernel != GDNI_KERNEL_PREFILL_HOPPER || spec->params.partition_chunks == GDNI_PARTITION_NEVER)
-        return false;
+    if (!spec->cuts) return false;
     const int64_t least =
         spec->params.partition_chunks == GDNI_PARTITION_MODEL ? 2 * SHORTEST : spec->params.partition_chunks;
     return num_tokens > least * spec->params.chunk;
@@ -192,7 +208,7 @@ const char *gdni_partition_reason(const struct gdni_spec *spec, const struct gdn
     if (spec->kernel != GDNI_KERNEL_PREFILL_HOPPER) return "whole sequences: this kernel cuts none";
     if (problem->batch_invariant)
         return "partition_chunks from each sequence's start, in every call: the plan's flag GDN_PLAN_BATCH_INVARIANT";
-    if (spec->params.partition_chunks == GDNI_PARTITION_NEVER) return "whole sequences: partition_chunks is 2";
+    if (!spec->cuts) return "whole sequences: partition_chunks is 2, or the call is not one to cut";
     if (spec->params.partition_chunks == GDNI_PARTITION_MODEL)
         return "by tokens, sequences, heads and SMs, in calls that have a workspace";
     return "partition_chunks, in calls that have a workspace, while there are few enough partitions";

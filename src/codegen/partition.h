@@ -12,9 +12,16 @@
 /* Most items, a partition and a part of a head each, that the model cuts a call into, for each SM: bounds the workspace. */
 enum { GDNI_ITEMS_PER_SM = 5 };
 
-/* Chunks of a partition; 0: sequences stay whole. */
+/* Chunks of a partition; 0: sequences stay whole, which is another kernel's call: gdni_partition_whole(). */
 int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                               int64_t num_tokens, int64_t num_seqs);
+
+/* Parameters of the kernel without code for partitions that runs such a call in the spec's place; of one without, its own. */
+struct gdni_params gdni_partition_whole(const struct gdni_spec *spec);
+
+/* Whether a call of so many sequences and up to so many tokens may be cut; by the model, whether the largest is. */
+bool gdni_partition_may_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                            int64_t most_tokens, int64_t num_seqs);
 
 /*
  * Where nothing but heads may decide (GDN_PLAN_BATCH_INVARIANT): chunks of every partition, a value of partition_chunks. Each

@@ -217,6 +217,7 @@ static void derive_hopper(struct gdni_spec *s)
     s->threads = (2 + groups) * WARPGROUP;
     s->smem_bytes = (K_STAGES + Q_STAGES) * tile + V_STAGES * columns + (t_stages + P_STAGES + L_STAGES) * square + columns +
                     DIAGONALS + GATE_STAGES * HOPPER_TABLE + groups * SCALES + BARRIERS + ORDER;
+    s->cuts = s->kernel == GDNI_KERNEL_PREFILL_HOPPER && s->params.partition_chunks != GDNI_PARTITION_NEVER;
     hopper_registers(s, groups);
 }
 
@@ -240,12 +241,13 @@ static void derive_hopper_split(struct gdni_spec *s)
 
 static gdn_status check_carry(const struct gdni_spec *s, const struct gdni_problem *problem)
 {
-    const bool may = s->params.block_dv == s->dv && problem->num_heads <= GDNI_MOST_CARRIED_HEADS;
-    if (s->params.carry != GDNI_CARRY_STATES || may) return GDN_OK;
+    const struct gdni_params *p = &s->params;
+    const bool may = p->block_dv == s->dv && problem->num_heads <= GDNI_MOST_CARRIED_HEADS && s->cuts;
+    if (p->carry != GDNI_CARRY_STATES || may) return GDN_OK;
     return GDN_FAIL(GDN_E_UNSUPPORTED,
-                    "carry is 2 with block_dv %d and %d state heads: states are carried by whole heads, and up to %d: use "
-                    "carry 1",
-                    s->params.block_dv, problem->num_heads, GDNI_MOST_CARRIED_HEADS);
+                    "carry is 2 with block_dv %d, partition_chunks %d and %d state heads: states are carried between "
+                    "partitions, by whole heads, and up to %d: use carry 1",
+                    p->block_dv, p->partition_chunks, problem->num_heads, GDNI_MOST_CARRIED_HEADS);
 }
 
 /* CTAs that make T and P for each other walk the same chunks of a head. */

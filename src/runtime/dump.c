@@ -41,13 +41,19 @@ static void json_target(struct gdni_strbuf *sb, const gdn_target *target)
 
 enum { SERVES_NONE = -1, ANY_NUMBER = 0 };
 
+/* Whether calls whose variant is `variant` run on this one: it is that, or what those of them take that are not cut. */
+static bool serves(const struct view *v, int variant)
+{
+    return variant >= 0 && (variant == v->index || v->plan->whole_of_variant[variant] == v->index);
+}
+
 /* The most sequences of the calls that the variant serves in a bucket. */
 static int64_t most_seqs(const struct view *v, int bucket)
 {
     int64_t most = SERVES_NONE;
-    if (v->plan->variant_of_bucket[bucket] == v->index) return ANY_NUMBER;
+    if (serves(v, v->plan->variant_of_bucket[bucket])) return ANY_NUMBER;
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
-        if (v->plan->variant_of_few[bucket][c] == v->index) most = gdni_seq_class_edge(c);
+        if (serves(v, v->plan->variant_of_few[bucket][c])) most = gdni_seq_class_edge(c);
     return most;
 }
 
@@ -131,7 +137,7 @@ static const struct gdni_choice *choice_of(const struct view *v, struct gdni_slo
     const bool any = slot.seq_class == GDNI_ANY_SEQS;
     const int variant =
         any ? plan->variant_of_bucket[slot.bucket] : plan->variant_of_few[slot.bucket][slot.seq_class];
-    if (variant != v->index) return NULL;
+    if (!serves(v, variant)) return NULL;
     return any ? &plan->choice_of_bucket[slot.bucket] : &plan->choice_of_few[slot.bucket][slot.seq_class];
 }
 

@@ -37,7 +37,7 @@ static gdn_status check_workspace(const gdn_plan *plan, gdn_devptr workspace, si
         return GDN_FAIL(
             GDN_E_WORKSPACE,
             "workspace is 0: a plan with GDN_PLAN_BATCH_INVARIANT cuts every sequence of more than %d tokens, "
-            "for which each call needs it: give %zu bytes (gdn_plan_workspace_size), or plan with "
+            "for which each of its calls needs it: give %zu bytes (gdn_plan_workspace_size), or plan with "
             "GDN_PLAN_WHOLE_SEQUENCES as well",
             plan->specs[0].params.partition_chunks * plan->specs[0].params.chunk, plan->workspace_size);
     if (plan->workspace_size == 0 || (!workspace && size == 0)) return GDN_OK;
@@ -104,15 +104,28 @@ static const struct gdni_kernel_info *kernel_of(const gdn_plan *plan, int varian
     return gdni_kernel_info((enum gdni_kernel)plan->specs[variant].kernel);
 }
 
-static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, gdn_devptr workspace)
+static void find_needs(struct call *c, const gdn_plan *plan)
+{
+    if (c->workspace)
+        gdni_workspace_of(&c->needs, &plan->specs[c->variant], &plan->problem, gdni_plan_num_sms(plan), c->num_tokens,
+                          c->num_seqs);
+}
+
+/* longest: tokens of a sequence at the most; 0: not known. */
+static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, int64_t longest,
+                             gdn_devptr workspace)
 {
     struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .workspace = workspace };
     int few = gdni_plan_variant_of_few(plan, num_tokens, num_seqs);
     if (few >= 0 && !workspace && kernel_of(plan, few)->has_producers) few = -1;
     c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
-    if (workspace)
-        gdni_workspace_of(&c.needs, &plan->specs[c.variant], &plan->problem, gdni_plan_num_sms(plan), num_tokens,
-                          num_seqs);
+    find_needs(&c, plan);
+    const int32_t chunk = plan->specs[c.variant].params.chunk;
+    const bool cut = c.needs.partition && !(longest && longest <= (int64_t)c.needs.partition * chunk);
+    if (!cut && plan->whole_of_variant[c.variant] != c.variant) {
+        c.variant = plan->whole_of_variant[c.variant];
+        find_needs(&c, plan);
+    }
     return c;
 }
 
@@ -323,7 +336,8 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     /* Sequences of no token still copy their states; rows of no sequence may still have to become zeros. */
     if (a.num_seqs == 0 && !(plan->problem.flags & GDN_PREFILL_ZERO_PADDING && a.num_tokens > 0)) return GDN_OK;
     GDN_TRY(check_workspace(plan, workspace, workspace_size));
-    const struct call call = make_call(plan, a.num_tokens, a.num_seqs, workspace);
+    const int64_t uniform = uniform_len(a.cu_seqlens, a.num_tokens, a.num_seqs);
+    const struct call call = make_call(plan, a.num_tokens, a.num_seqs, uniform ? uniform : a.max_seq_tokens, workspace);
     struct gdni_prefill_params params = prefill_params(&plan->problem, &a, &call);
     GDN_TRY(find_device(plan, &loaded));
     if (kernel_of(plan, call.variant)->has_maps)
@@ -339,7 +353,7 @@ gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d_args *a
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_conv1d_args, &a, args));
     GDN_TRY(gdni_check_conv1d_args(&plan->problem, &a));
     GDN_TRY(gdni_check_conv1d_apart(&a));
-    struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0);
+    struct call call = make_call(plan, a.num_tokens, a.num_seqs, 0, 0);
     struct gdni_conv1d_params params;
     uint32_t grid[3];
     GDN_TRY(gdni_conv1d_launch(&params, grid, &plan->specs[call.variant], &plan->problem, &a,

@@ -26,31 +26,80 @@ static int variant_of_spec(gdn_plan *plan, const struct gdni_spec *spec)
     for (int i = 0; i < plan->num_variants; ++i)
         if (memcmp(&plan->specs[i], spec, sizeof *spec) == 0) return i;
     memcpy(&plan->specs[plan->num_variants], spec, sizeof *spec); /* a copy by member could lose the zeros of padding */
+    plan->whole_of_variant[plan->num_variants] = plan->num_variants;
     return plan->num_variants++;
 }
 
-/* Asks tables and model for a slot; *variant is -1 where the bucket's own serves. */
-static gdn_status choose_slot(gdn_plan *plan, struct gdni_slot slot, uint32_t flags, struct gdni_choice *choice,
-                              int *variant)
+/*
+ * A spec's variant, and beside one that cuts sequences that of calls whose sequences stay whole; cut: whether there are others.
+ * Batch-invariant plans cut all calls alike, whose bits would depend on the kernel.
+ */
+static gdn_status add_variant(gdn_plan *plan, const struct gdni_spec *spec, bool cut, int *variant)
 {
-    struct gdni_spec spec;
-    *variant = -1;
-    GDN_TRY(gdni_tuning_choose(choice, plan->ctx->tuning, &plan->target, plan->arch, &plan->problem, slot, flags));
-    if (choice->by == GDNI_CHOSEN_NONE) return GDN_OK;
-    GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &choice->params));
-    *variant = variant_of_spec(plan, &spec);
+    struct gdni_spec whole;
+    const struct gdni_params params = gdni_partition_whole(spec);
+    GDN_TRY(gdni_spec_build(&whole, &plan->problem, plan->arch, &params));
+    *variant = variant_of_spec(plan, cut ? spec : &whole);
+    if (cut && !plan->problem.batch_invariant) plan->whole_of_variant[*variant] = variant_of_spec(plan, &whole);
     return GDN_OK;
+}
+
+/* What tables and model say of a slot; chosen: something. */
+struct slot_spec {
+    bool chosen;
+    struct gdni_spec spec;
+};
+
+static gdn_status choose_slot(struct slot_spec *out, const gdn_plan *plan, struct gdni_slot slot, uint32_t flags,
+                              struct gdni_choice *choice)
+{
+    GDN_TRY(gdni_tuning_choose(choice, plan->ctx->tuning, &plan->target, plan->arch, &plan->problem, slot, flags));
+    out->chosen = choice->by != GDNI_CHOSEN_NONE;
+    return out->chosen ? gdni_spec_build(&out->spec, &plan->problem, plan->arch, &choice->params) : GDN_OK;
+}
+
+/* Whether calls of the bucket with first to last sequences are among those that the spec cuts. */
+static bool may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int bucket, int64_t first, int64_t last)
+{
+    const struct gdni_problem *p = &plan->problem;
+    const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < p->max_tokens ? edge : p->max_tokens;
+    if (last > p->max_seqs) last = p->max_seqs;
+    for (int64_t seqs = first; seqs <= last; seqs = seqs < last && 2 * seqs > last ? last : 2 * seqs)
+        if (gdni_partition_may_cut(spec, p, gdni_plan_num_sms(plan), tokens, seqs)) return true;
+    return false;
+}
+
+static int64_t least_seqs(int seq_class)
+{
+    return seq_class == 0 ? 1 : gdni_seq_class_edge(seq_class - 1) + 1;
+}
+
+/* The same of calls that no choice for few sequences serves. */
+static bool rest_may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int bucket,
+                         const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
+{
+    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+        if (!few[c].chosen && may_cut(plan, spec, bucket, least_seqs(c), gdni_seq_class_edge(c))) return true;
+    return may_cut(plan, spec, bucket, least_seqs(GDNI_NUM_SEQ_CLASSES), plan->problem.max_seqs);
 }
 
 /* The variant that every call of a bucket can take, and beside it those of few sequences, which prefill alone has. */
 static gdn_status choose_bucket(gdn_plan *plan, int bucket, uint32_t flags)
 {
-    const int top = gdni_seq_class_of(plan->problem.max_seqs);
-    GDN_TRY(choose_slot(plan, (struct gdni_slot){ bucket, GDNI_ANY_SEQS }, flags, &plan->choice_of_bucket[bucket],
-                        &plan->variant_of_bucket[bucket]));
-    for (int c = 0; plan->problem.op == GDNI_OP_PREFILL && c < GDNI_NUM_SEQ_CLASSES && c <= top; ++c)
-        GDN_TRY(choose_slot(plan, (struct gdni_slot){ bucket, c }, flags, &plan->choice_of_few[bucket][c],
-                            &plan->variant_of_few[bucket][c]));
+    const int top = plan->problem.op == GDNI_OP_PREFILL ? gdni_seq_class_of(plan->problem.max_seqs) : -1;
+    struct slot_spec any, few[GDNI_NUM_SEQ_CLASSES];
+    GDN_TRY(choose_slot(&any, plan, (struct gdni_slot){ bucket, GDNI_ANY_SEQS }, flags, &plan->choice_of_bucket[bucket]));
+    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
+        few[c].chosen = false;
+        if (c <= top)
+            GDN_TRY(choose_slot(&few[c], plan, (struct gdni_slot){ bucket, c }, flags, &plan->choice_of_few[bucket][c]));
+    }
+    GDN_TRY(add_variant(plan, &any.spec, rest_may_cut(plan, &any.spec, bucket, few), &plan->variant_of_bucket[bucket]));
+    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+        if (few[c].chosen) {
+            const bool cut = may_cut(plan, &few[c].spec, bucket, least_seqs(c), gdni_seq_class_edge(c));
+            GDN_TRY(add_variant(plan, &few[c].spec, cut, &plan->variant_of_few[bucket][c]));
+        }
     return GDN_OK;
 }
 
@@ -76,7 +125,10 @@ static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
     const bool few = gdni_kernel_info((enum gdni_kernel)spec.kernel)->has_producers;
     if (few) gdni_params_heuristic(&usual, &plan->problem, plan->arch, plan->target.num_sms, last);
     GDN_TRY(gdni_spec_build(&usual_spec, &plan->problem, plan->arch, &usual));
-    const int given = variant_of_spec(plan, &spec), other = few ? variant_of_spec(plan, &usual_spec) : given;
+    const bool cut = spec.cuts && !plan->problem.whole_sequences;
+    int given, other;
+    GDN_TRY(add_variant(plan, &spec, cut, &given));
+    GDN_TRY(add_variant(plan, &usual_spec, usual_spec.cuts && !plan->problem.whole_sequences, &other));
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         plan->variant_of_bucket[bucket] = bucket > last ? -1 : other;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
@@ -126,7 +178,7 @@ static size_t workspace_size(const gdn_plan *plan)
 /* Where bits may not depend on the call, neither may what it is given. */
 static bool needs_workspace(const struct gdni_problem *p, const struct gdni_spec *spec)
 {
-    return p->batch_invariant && !p->whole_sequences && gdni_partition_possible(spec, p->max_tokens);
+    return p->batch_invariant && !p->whole_sequences && spec->cuts;
 }
 
 /* Of a plan that needs one. */

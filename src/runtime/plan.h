@@ -19,6 +19,7 @@ struct gdn_plan {
     struct gdni_spec specs[GDNI_MAX_VARIANTS];
     int variant_of_bucket[GDNI_NUM_BUCKETS];                    /* -1 past the bucket of problem.max_tokens */
     int variant_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES]; /* -1: the bucket's; see gdni_params_heuristic_few() */
+    int whole_of_variant[GDNI_MAX_VARIANTS]; /* of calls that are not cut: itself, or without the code for it */
     struct gdni_choice choice_of_bucket[GDNI_NUM_BUCKETS];      /* what chose them, for the dump */
     struct gdni_choice choice_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES];
     size_t workspace_size;

@@ -166,7 +166,7 @@ __device__ __forceinline__ u32 sampled(int pair)
  */
 __device__ __forceinline__ void sample_pairs(const prefill_params &p)
 {
-    if (!is_cut(p) || (!carries_by_gates(p) && p.most_forgetting == 0)) return;
+    if (!spec::CUTS || (!carries_by_gates(p) && p.most_forgetting == 0)) return;
     const int lane = threadIdx.x % 32;
     const float share = __fdividef((float)gridDim.x, (float)(p.num_seqs * parts_of_heads(p)));
 #pragma unroll 1

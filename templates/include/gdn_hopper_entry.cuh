@@ -67,7 +67,7 @@ __device__ __forceinline__ void prefetch_state(const prefill_params &p, const It
  */
 __device__ __forceinline__ void publish(const prefill_params &p, const Item &item, int number, int lane)
 {
-    if (is_cut(p) && number >= ITEM_SLOTS) /* left long ago: no phase of ITEM_LEFT goes by unseen */
+    if (spec::CUTS && number >= ITEM_SLOTS) /* left long ago: no phase of ITEM_LEFT goes by unseen */
         mbar_wait(bar(ITEM_LEFT + number % ITEM_SLOTS), (number / ITEM_SLOTS - 1) & 1);
     if (lane == 0) {
         const u32 entry = entry_of(number);
@@ -75,7 +75,7 @@ __device__ __forceinline__ void publish(const prefill_params &p, const Item &ite
             store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
         store_shared(entry, (u32)item.n, (u32)item.part, (u32)item.start, (u32)after_item(p, item));
         store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
-        if (spec::CARRIES && is_cut(p) && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
+        if (spec::CARRIES && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
         if (item.n >= 0 && number > 0) prefetch_state(p, item);
     }

@@ -23,7 +23,7 @@
 __device__ __forceinline__ Item first_item(const prefill_params &p)
 {
     const int lane = lane_id();
-    if (!is_cut(p) && p.num_seqs > 0 && (int)blockIdx.x < p.num_items) { /* without sequences there are CTAs, for padding */
+    if (!spec::CUTS && p.num_seqs > 0 && (int)blockIdx.x < p.num_items) { /* without sequences there are CTAs, for padding */
         Item item;
         item.index = next_index(p, -1, lane);
         find_item(item, p, lane);
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_chunk_facts(const prefill_params &p, u32 t
         flags |= CHUNK_FEW;
     }
     if constexpr (spec::CARRIES) {
-        const u32 keeper = is_cut(p) ? load_shared_u32(keeper_of(cursor.number)) : 0;
+        const u32 keeper = load_shared_u32(keeper_of(cursor.number));
         const int chunk = cursor.step - cursor.item.begin;
         if (keeper != 0 && chunk < spec::KEPT_CHUNKS) {
             flags |= keeper & (CHUNK_KEEPS_T | CHUNK_HAS_T);

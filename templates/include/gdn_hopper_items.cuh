@@ -15,9 +15,10 @@
 /* ---- Items --------------------------------------------------------------------------------------------------------- */
 
 /*
- * Chunks of one sequence and part of a state head, from a state to a state. Either all of them, or a partition: p.partition
- * chunks, and before them as many as it takes to replay the state that they start from. Parts are numbered through all heads,
- * so that those of one k head are worked on side by side.
+ * Chunks of one sequence and part of a state head, from a state to a state. Either all of them, or, in kernels that cut
+ * (spec::CUTS; calls that are not cut run others), a partition: p.partition chunks, and before them as many as it takes
+ * to replay the state that they start from. Parts are numbered through all heads, so that those of one k head are worked
+ * on side by side.
  */
 struct Item : Sequence {
     int n, part;    /* the sequence; -1: no more items */
@@ -77,12 +78,6 @@ __device__ __forceinline__ int index_step(const prefill_params &p)
     return by_gates() ? 1 : parts_of_heads(p);
 }
 
-/* Whether sequences are in partitions; twins walk whole ones. */
-__device__ __forceinline__ bool is_cut(const prefill_params &p)
-{
-    return !spec::TWINS && p.partition;
-}
-
 /* Chunks of a sequence that are work. */
 __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence &s)
 {
@@ -94,7 +89,7 @@ __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence
 /* Whether it ends where another partition of its sequence begins. */
 __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item &item)
 {
-    return is_cut(p) && item.end < chunks_of(p, item);
+    return spec::CUTS && item.end < chunks_of(p, item);
 }
 
 /* ---- Partitions ---------------------------------------------------------------------------------------------------- */
@@ -170,17 +165,37 @@ __device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row,
     return n;
 }
 
-/* Chunks that are read, and then replayed, before one of them has to be enough; log2 of what is left is. */
-constexpr int REPLAY_BATCH = 4;
-constexpr float ENOUGH_DECAY = -14.0f * LOG2E;
+/* Chunks that are read at a time; log2 of what is left is enough. */
+constexpr int REPLAY_BATCH = 8;
+constexpr float ENOUGH_DECAY = -12.0f * LOG2E;
 
 __device__ __forceinline__ int most_replayed(const prefill_params &p)
 {
-    return max(2 * p.partition, 2 * REPLAY_BATCH);
+    return max(2 * p.partition, REPLAY_BATCH);
+}
+
+/* Sums of eight values of each lane: lane l has that of value l / 4, and of those before it. By a warp. */
+__device__ __forceinline__ float running_sums(float (&x)[REPLAY_BATCH], int lane)
+{
+    static_assert(REPLAY_BATCH == 8, "a value for four lanes");
+#pragma unroll
+    for (int d = 16, half = 4; d >= 4; d /= 2, half /= 2)
+#pragma unroll
+        for (int i = 0; i < half; ++i) { /* of two values one goes to whom it is for, and the other comes */
+            const float kept = lane & d ? x[i + half] : x[i], given = lane & d ? x[i] : x[i + half];
+            x[i] = kept + __shfl_xor_sync(~0u, given, d);
+        }
+    float sum = quad_sum(x[0]);
+#pragma unroll
+    for (int d = 4; d < 32; d *= 2) {
+        const float before = __shfl_up_sync(~0u, sum, d);
+        if (lane >= d) sum += before;
+    }
+    return sum;
 }
 
 /*
- * How many chunks before chunk `boundary` decay all that was before them by e^-14; 0: more than are worth it, or so it looks
+ * How many chunks before chunk `boundary` decay all that was before them by e^-12; 0: more than are worth it, or so it looks
  * from those that are read, even if the others decay twice as fast. By a warp, the same for every warp that asks.
  */
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
@@ -198,12 +213,15 @@ __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item
             raw[i][0] = reader.raw_decay(p, 0, before + i < most);
             raw[i][1] = reader.raw_decay(p, 1, before + i < most);
         }
+        float decay[REPLAY_BATCH];
 #pragma unroll
-        for (int i = 0; i < REPLAY_BATCH; ++i) {
-            sum += warp_sum(reader.log2_decay(raw[i][0]) + reader.log2_decay(raw[i][1]));
-            if (before + i < most && sum < ENOUGH_DECAY) return before + i + 1;
-        }
-        if (before > 0 && sum > hopeless * (float)(before + REPLAY_BATCH)) return 0;
+        for (int i = 0; i < REPLAY_BATCH; ++i)
+            decay[i] = reader.log2_decay(raw[i][0]) + reader.log2_decay(raw[i][1]);
+        sum += running_sums(decay, lane);
+        const u32 enough = __ballot_sync(~0u, sum < ENOUGH_DECAY);
+        if (enough) return min(before + (__ffs(enough) - 1) / 4 + 1, most);
+        sum = __shfl_sync(~0u, sum, 31);
+        if (sum > hopeless * (float)(before + REPLAY_BATCH)) return 0;
     }
     return 0;
 }

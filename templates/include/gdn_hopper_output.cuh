@@ -48,7 +48,7 @@ __device__ __forceinline__ void output_role(const prefill_params &p, int lane)
             }
             parity ^= 1;
         }
-        if (is_cut(p)) {
+        if (spec::CUTS) {
             mbar_wait(bar(ITEM_DONE + (number & 1)), number >> 1 & 1);
             if constexpr (spec::CARRIES) tell_link(p, entry_of(number), lane);
             finish_partition(p, item, number, lane);

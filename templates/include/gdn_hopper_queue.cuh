@@ -18,7 +18,7 @@
 /* With more items than CTAs the longest come first, so that the last to end are short. */
 __device__ __forceinline__ bool sorted(const prefill_params &p)
 {
-    return p.cu_seqlens && !is_cut(p) && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
+    return p.cu_seqlens && !spec::CUTS && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
 }
 
 /* By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones. */
@@ -52,7 +52,7 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, i
     const int place = gates ? pair_of(item.index, lane) : item.index, row = place / parts_of_heads(p);
     item.part = place - row * parts_of_heads(p);
     item.n = row;
-    if (is_cut(p) && !gates)
+    if (spec::CUTS && !gates)
         item.n = sequence_of_row(p, row, lane);
     else if (sorted(p))
         item.n = shared[ORDER_AT + row];
@@ -64,7 +64,7 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, i
         const int partition = item.index - cut_base(word), chunks = item.end;
         item.begin = cut_begin(word, partition, chunks);
         item.end = cut_begin(word, partition + 1, chunks);
-    } else if (is_cut(p)) {
+    } else if (spec::CUTS) {
         item.begin = (row - first_row(p, item.n)) * p.partition;
         item.end = min(item.end, item.begin + p.partition);
     }
@@ -102,12 +102,21 @@ __device__ __forceinline__ int last_of_first(const prefill_params &p, const Item
     return is_carried(word) && cut_count(word) > 1 ? cut_base(word) + cut_count(word) - 1 : -1;
 }
 
+/* What a CTA sets aside, what it has to repeat, what it was told of guesses: nothing yet. By one thread. */
+__device__ __forceinline__ void clear_lists()
+{
+    store_shared(at(LISTS_AT), 0u, 0u, 0u, 0u);
+    store_shared(at(WRONG_AT), 0u, 0u, 0u, 0u);
+    store_shared(at(WRONG_AT) + 16, 0u, 0u, 0u, 0u);
+    store_shared(at(REPAIR_AT), 0u, 0u, 0u, 0u);
+}
+
 /* ---- Tickets ------------------------------------------------------------------------------------------------------ */
 
 /* A CTA's first ticket, where items are partitions: by a thread, while other warps find out how they are cut. */
 __device__ __forceinline__ void take_first_ticket(const prefill_params &p)
 {
-    if (is_cut(p)) store_shared(at(LISTS_AT) + TICKET, take_ticket(p.control));
+    if (spec::CUTS) store_shared(at(LISTS_AT) + TICKET, take_ticket(p.control));
 }
 
 /*
@@ -116,9 +125,9 @@ __device__ __forceinline__ void take_first_ticket(const prefill_params &p)
  */
 __device__ __forceinline__ int next_index(const prefill_params &p, int index, int lane)
 {
-    if (index < 0) return is_cut(p) ? (int)load_shared_u32(at(LISTS_AT) + TICKET) : blockIdx.x;
+    if (index < 0) return spec::CUTS ? (int)load_shared_u32(at(LISTS_AT) + TICKET) : blockIdx.x;
     if (!p.control) return index + gridDim.x;
-    if (lane == 0) index = (is_cut(p) ? 0 : gridDim.x) + (int)take_ticket(p.control);
+    if (lane == 0) index = (spec::CUTS ? 0 : gridDim.x) + (int)take_ticket(p.control);
     return __shfl_sync(~0u, index, 0);
 }
 
@@ -194,7 +203,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
     while (p.num_seqs > 0) {
         index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
         const bool tickets = index < items_of(p);
-        if (!tickets) index = take_set_aside(p, lane);
+        if (!tickets) index = spec::CUTS ? take_set_aside(p, lane) : -1;
         if (index < 0) break;
         item.index = index;
         find_item(item, p, lane);
@@ -313,7 +322,7 @@ __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, 
 {
     Item item = {}; /* all of it, else ptxas keeps a last item's for it */
     item.n = -1;
-    if (!is_cut(p)) return item;
+    if (!spec::CUTS) return item;
     u32 repair = load_shared_u32(at(REPAIR_AT) + RUN_NEXT);
     __syncwarp(); /* it is written again below */
     item.start = repair != 0 ? START_ON : START_LINK;

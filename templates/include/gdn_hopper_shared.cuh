@@ -22,7 +22,8 @@ constexpr int PARTS = D / spec::BLOCK_DV; /* of a head's value columns, an item 
 static_assert(C == 64 && spec::DK == D && spec::DV == D, "the shapes that tiles and registers are cut for");
 static_assert(STATE_GROUPS == 1 || STATE_GROUPS == 2, "a state warpgroup has 64 columns of two in a V tile");
 static_assert(!spec::CARRIES || PARTS == 1, "a transition takes all value columns");
-static_assert(!spec::TWINS || (PARTS == 2 && !spec::IMAGES && !spec::CARRIES), "what twins do not know");
+static_assert(!spec::TWINS || (PARTS == 2 && !spec::IMAGES && !spec::CUTS), "what twins do not know");
+static_assert(spec::CUTS || !spec::CARRIES, "what is carried is a partition's");
 static_assert(spec::THREADS == (2 + STATE_GROUPS) * GROUP, "host and device agree on the roles");
 
 /* The first value column of a part, in its head. */

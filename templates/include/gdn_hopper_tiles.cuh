@@ -151,7 +151,7 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
     if (tickets) {
         const u32 before = course_of(number - 1);
         const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
-        const int following = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING);
+        const int following = !spec::CUTS || number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING);
         item = item_after(p, index, following, asks, entry_of(number - 1), lane);
         if (item.n < 0) return false;
     } else {
@@ -227,7 +227,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         } else {
             ++number;
             known = false;
-            asks = (int)load_shared_u32(course_of(number) + COURSE_FOLLOWING) >= 0;
+            asks = spec::CUTS && (int)load_shared_u32(course_of(number) + COURSE_FOLLOWING) >= 0;
             step = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN) + (FIRST_APART && number == 0 ? n : 0);
         }
     }

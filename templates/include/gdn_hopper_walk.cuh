@@ -37,19 +37,11 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
     take_state(S, p, entry, place);
     if (rarely(start == START_LINK)) load_link(S, link_state(link_at(p, index, n), place));
     if (spec::CARRIES && rarely(start == START_IDENTITY)) begin_transition(S, link_at(p, index, n), place);
-    if (is_cut(p) && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
+    if (spec::CUTS && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
 
-/*
- * Whether states are exchanged between items. Kernels that carry have too few registers for it, halves few items; those that
- * have checkpoints or norms would not compile in 2.5 s with one more place that loads a state and one that stores it.
- */
-constexpr bool EXCHANGES = !spec::CARRIES && STATE_GROUPS == 2 && !spec::CHECKPOINTS && !spec::QK_L2NORM;
-
-__device__ __forceinline__ bool exchanges(const prefill_params &p)
-{
-    return EXCHANGES && !is_cut(p);
-}
+/* Whether states are exchanged between items: see exchange_states(). Halves have few. */
+constexpr bool EXCHANGES = !spec::CUTS && STATE_GROUPS == 2;
 
 /* To a line of final_state, if it is wanted. */
 __device__ __forceinline__ void leave_state(const float (&S)[64], const prefill_params &p, u32 entry, const Place &place)
@@ -86,20 +78,20 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
     } else if (spec::CARRIES && to == END_TRANSITION) {
         const int index = (int)load_shared_u32(entry + ITEM_INDEX);
         leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place);
-    } else if (!spec::CHECKPOINTS && !exchanges(p)) {
-        if (is_cut(p) && to >= 0 && p.final_state) await_start(p, entry);
+    } else if (!spec::CHECKPOINTS && !EXCHANGES) {
+        if (spec::CUTS && to >= 0 && p.final_state) await_start(p, entry);
         leave_state(S, p, entry, place);
     }
 }
 
-/* A chunk's checkpoints, and what an item leaves to a line of final_state behind its last chunk. */
+/* A chunk's checkpoints, and, unless states are exchanged, what an item leaves to a line of final_state. */
 __device__ __forceinline__ void save_after_chunk(const float (&S)[64], const prefill_params &p, u32 entry, u32 flags,
                                                  const Place &place)
 {
     const int to = (int)load_shared_u32(entry + ITEM_AFTER), part = (int)load_shared_u32(entry + ITEM_PART);
     const int row = flags & CHUNK_CHECKPOINT ? (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT) : -1;
-    const bool leaves = flags & CHUNK_LAST && to >= 0 && p.final_state;
-    if (is_cut(p) && leaves) await_start(p, entry);
+    const bool leaves = !EXCHANGES && flags & CHUNK_LAST && to >= 0 && p.final_state;
+    if (spec::CUTS && leaves) await_start(p, entry);
     save_states(S, p, row, leaves ? to : -1, part / PARTS, place.row(part));
 }
 
@@ -144,7 +136,7 @@ __device__ __forceinline__ u32 walk_item(State &st, const prefill_params &p, Clo
         between_chunks(st.S, p, now, place);
         if (rarely(few)) pass_tp(c.n - 1);
     } while (!(now & CHUNK_LAST));
-    if (is_cut(p)) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
+    if (spec::CUTS) arrive_warp(ITEM_DONE + (now >> ITEM_SHIFT & 1)); /* the output warp tells of what is stored */
     return (now >> ITEM_SHIFT) + 1;
 }
 
@@ -155,28 +147,25 @@ __device__ __forceinline__ bool await_item(u32 number)
     return (int)load_shared_u32(entry_of(number) + ITEM_N) >= 0;
 }
 
-/*
- * Two loops, for NVRTC 12.8. With a second place to wait for an item, which exchanging takes, it spilled 212 bytes of fp16
- * twins; with one loop that waits in one place, and then exchanges or begins, it serialized all wgmma of kernels that exchange.
- */
+/* Two loops: with a second place to wait for an item, which exchanging takes, NVRTC 12.8 spilled 212 bytes of fp16 twins. */
 __device__ __forceinline__ void state_role(const prefill_params &p, Place place)
 {
     State st;
     Clock c = { 0, 0, 0 };
+    u32 number = 0;
     if (place.group == 1) pass_turn(1);
     if constexpr (!EXCHANGES) {
-        for (u32 number = 0; await_item(number);) {
-            begin_item(st.S, p, entry_of(number), c, place);
+        while (await_item(number)) {
+            begin_item(st.S, p, entry_of(number), c, place); /* while its table and tiles are on their way */
             number = walk_item(st, p, c, place);
         }
     } else {
-        bool more = await_item(0), asked = false; /* asked: for the item's state, before the last one was stored */
-        for (u32 number = 0; more;) {
-            if (!asked) begin_item(st.S, p, entry_of(number), c, place); /* while its table and tiles are on their way */
+        bool more = await_item(number);
+        if (more) begin_item(st.S, p, entry_of(number), c, place);
+        while (more) {
             number = walk_item(st, p, c, place);
             more = await_item(number);
-            asked = exchanges(p);
-            if (asked) exchange_states(st.S, p, entry_of(number - 1), entry_of(number), more, place);
+            exchange_states(st.S, p, entry_of(number - 1), entry_of(number), more, place);
         }
     }
     if (STATE_GROUPS == 2 && place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */

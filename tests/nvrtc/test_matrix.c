@@ -288,7 +288,7 @@ Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
 
 /* ---- Hopper's own kernel: dtype and kind of heads, layout, state type, gate, beta, features, indices ---- */
 
-enum { NUM_KINDS = 9 };
+enum { NUM_KINDS = 11 };
 
 static void hopper_build(struct gdni_spec *spec, const struct pairwise_row *row)
 {
@@ -299,18 +299,21 @@ static void hopper_build(struct gdni_spec *spec, const struct pairwise_row *row)
                                          GDN_PREFILL_PROGRAMMATIC_LAUNCH,
                                          GDN_PREFILL_QK_L2NORM,
                                          GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING };
+    enum { WHOLE = GDNI_PARTITION_NEVER, CUT = GDNI_PARTITION_MODEL };
     static const struct {
-        int32_t kernel, block_dv, carry, cluster_ctas;
+        int32_t kernel, block_dv, partition_chunks, carry, cluster_ctas;
         gdn_dtype io_type;
-    } kinds[NUM_KINDS] = { { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_NOTHING, 1, GDN_BF16 },
-                           { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_NOTHING, 1, GDN_F16 },
-                           { GDNI_KERNEL_PREFILL_HOPPER, 64, GDNI_CARRY_NOTHING, 1, GDN_F16 }, /* of bf16 it has more room */
-                           { GDNI_KERNEL_PREFILL_HOPPER, 64, GDNI_CARRY_NOTHING, 2, GDN_BF16 },
-                           { GDNI_KERNEL_PREFILL_HOPPER, 64, GDNI_CARRY_NOTHING, 2, GDN_F16 },
-                           { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_STATES, 1, GDN_BF16 },
-                           { GDNI_KERNEL_PREFILL_HOPPER, 128, GDNI_CARRY_STATES, 1, GDN_F16 },
-                           { GDNI_KERNEL_PREFILL_HOPPER_SPLIT, 64, 0, 0, GDN_BF16 },
-                           { GDNI_KERNEL_PREFILL_HOPPER_SPLIT, 64, 0, 0, GDN_F16 } };
+    } kinds[NUM_KINDS] = { { GDNI_KERNEL_PREFILL_HOPPER, 128, WHOLE, GDNI_CARRY_NOTHING, 1, GDN_BF16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 128, WHOLE, GDNI_CARRY_NOTHING, 1, GDN_F16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 128, CUT, GDNI_CARRY_NOTHING, 1, GDN_BF16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 128, CUT, GDNI_CARRY_NOTHING, 1, GDN_F16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 64, CUT, GDNI_CARRY_NOTHING, 1, GDN_F16 }, /* bf16 has more room */
+                           { GDNI_KERNEL_PREFILL_HOPPER, 64, WHOLE, GDNI_CARRY_NOTHING, 2, GDN_BF16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 64, WHOLE, GDNI_CARRY_NOTHING, 2, GDN_F16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 128, CUT, GDNI_CARRY_STATES, 1, GDN_BF16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER, 128, CUT, GDNI_CARRY_STATES, 1, GDN_F16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER_SPLIT, 64, 0, 0, 0, GDN_BF16 },
+                           { GDNI_KERNEL_PREFILL_HOPPER_SPLIT, 64, 0, 0, 0, GDN_F16 } };
     const int *l = row->level, kind = l[0];
     gdn_prefill_desc d = test_prefill_desc();
     d.head_dim_qk = d.head_dim_v = 128;
@@ -327,9 +330,8 @@ static void hopper_build(struct gdni_spec *spec, const struct pairwise_row *row)
     cr_assert_eq(gdni_problem_from_prefill(&p, &d), GDN_OK);
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, kinds[kind].kernel);
-    params.block_dv = kinds[kind].block_dv, params.carry = kinds[kind].carry;
-    params.cluster_ctas = kinds[kind].cluster_ctas;
-    if (params.cluster_ctas == 2) params.partition_chunks = GDNI_PARTITION_NEVER;
+    params.block_dv = kinds[kind].block_dv, params.partition_chunks = kinds[kind].partition_chunks;
+    params.carry = kinds[kind].carry, params.cluster_ctas = kinds[kind].cluster_ctas;
     cr_assert_eq(gdni_spec_build(spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(spec->kernel, kinds[kind].kernel);
 }
@@ -341,12 +343,12 @@ static void hopper_one(const struct pairwise_row *row)
     hopper_build(&spec, row);
     snprintf(what, sizeof what,
              "%s %s %s state=%s gate=%d/%s beta=%d/%s norm=%d checkpoints=%d zero_padding=%d programmatic=%d index=%d "
-             "block_dv=%d carry=%d cluster_ctas=%d",
+             "block_dv=%d cuts=%d carry=%d cluster_ctas=%d",
              gdni_kernel_info((enum gdni_kernel)spec.kernel)->name, gdni_dtype_name(spec.io_type),
              spec.state_layout == GDN_STATE_VK ? "vk" : "kv", gdni_dtype_name(spec.state_type), spec.gate,
              gdni_dtype_name(spec.gate_type), spec.beta, gdni_dtype_name(spec.beta_type), spec.qk_l2norm, spec.checkpoints,
-             spec.zero_padding, spec.programmatic_launch, spec.slot_type, spec.params.block_dv, spec.params.carry,
-             spec.params.cluster_ctas);
+             spec.zero_padding, spec.programmatic_launch, spec.slot_type, spec.params.block_dv, spec.cuts,
+             spec.params.carry, spec.params.cluster_ctas);
     check(&spec, what);
 }
 

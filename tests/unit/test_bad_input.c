@@ -296,6 +296,7 @@ Test(bad_input, members_of_prefill_args)
         { M(num_seqs), -7, GDN_E_INVALID, { "num_seqs is -7" } },
         { M(num_seqs), 9, GDN_E_INVALID, { "num_seqs is 9", "max_seqs is 8" } },
         { M(has_scale), 2, GDN_E_INVALID, { "has_scale is 2" } },
+        { M(max_seq_tokens), -1, GDN_E_INVALID, { "max_seq_tokens is -1" } },
     };
 #undef M
     gdn_plan *plan = NULL;

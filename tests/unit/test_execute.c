@@ -384,7 +384,7 @@ Test(execute, hopper_cuts_long_sequences_where_it_has_a_workspace)
         gdn_plan *plan = loaded_prefill_as(&desc, 0);
         const int launches = host.cuda->num_launches(), memsets = host.cuda->calls("cuMemsetD32Async");
         const struct gdni_prefill_hopper_params p = run_cut(plan, &a, true);
-        const struct gdni_spec *spec = &plan->specs[plan->variant_of_bucket[gdni_bucket_of(a.num_tokens)]];
+        const struct gdni_spec *spec = &plan->specs[gdni_plan_variant_of_few(plan, a.num_tokens, 1)];
         const int64_t rows = p.partition ? a.num_tokens / (64 * (int64_t)p.partition) + 1 : 0;
         cr_expect_eq(p.partition, gdni_partition_chunks(spec, &plan->problem, 132, a.num_tokens, 1));
         cr_assert(p.partition >= 4 && 64 * p.partition < a.num_tokens, "%d chunks", p.partition);
@@ -436,6 +436,48 @@ Test(execute, hopper_cuts_nothing_without_a_workspace)
     cr_expect(p.partition == 0 && p.num_items == 8 && p.control == 0, "%d chunks, %d items", p.partition, p.num_items);
     cr_expect_eq(last_launch().grid[0], 8u);
     cr_expect_eq(host.cuda->calls("cuMemsetD32Async"), memsets);
+    gdn_plan_destroy(plan);
+}
+
+/* Which kernel a call of four sequences of 8192 tokens ran, and into partitions of how many chunks it cut them. */
+static const unsigned char *kernel_of_four(const gdn_plan *plan, bool uniform, int64_t max_seq_tokens, int32_t *partition)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    a.num_tokens = 4 * 8192, a.num_seqs = 4;
+    a.max_seq_tokens = max_seq_tokens;
+    if (uniform) a.cu_seqlens = 0;
+    *partition = run_cut(plan, &a, true).partition;
+    return last_launch().image;
+}
+
+/* 256 (sequence, head) pairs keep 132 SMs busy unless one sequence is most of the call, which only the caller can rule out. */
+Test(execute, sequences_no_longer_than_a_partition_stay_whole_in_the_kernel_without_partitions)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 64;
+    desc.max_tokens = 4 * 8192, desc.max_seqs = 4;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    int32_t length, partition;
+    const unsigned char *const cuts = kernel_of_four(plan, false, 0, &length);
+    cr_assert_geq(length, 8192 / 64, "of unknown lengths one may be most of the call");
+    const unsigned char *const whole = kernel_of_four(plan, true, 0, &partition);
+    cr_expect(partition == 0 && whole != cuts, "a uniform batch: %d", partition);
+    cr_expect(kernel_of_four(plan, false, (int64_t)length * 64, &partition) == whole && partition == 0, "%d", partition);
+    cr_expect(kernel_of_four(plan, false, (int64_t)length * 64 + 1, &partition) == cuts && partition == length);
+    cr_expect(kernel_of_four(plan, false, 1, &partition) == whole && partition == 0, "whatever it is told: %d", partition);
+    gdn_plan_destroy(plan);
+}
+
+/* Another kernel might have other bits. */
+Test(execute, batch_invariant_calls_are_cut_whatever_they_say_of_lengths)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.max_tokens = 4 * 8192, desc.max_seqs = 4;
+    gdn_plan *plan = loaded_prefill_as(&desc, GDN_PLAN_BATCH_INVARIANT);
+    int32_t unknown, told, uniform;
+    const unsigned char *const kernel = kernel_of_four(plan, false, 0, &unknown);
+    cr_expect(kernel_of_four(plan, false, 1, &told) == kernel && kernel_of_four(plan, true, 0, &uniform) == kernel);
+    cr_expect(unknown == 16 && told == 16 && uniform == 16, "%d, %d, %d", unknown, told, uniform);
     gdn_plan_destroy(plan);
 }
 

@@ -33,7 +33,7 @@ static struct gdni_spec spec_of(int32_t kernel, int32_t partition_chunks, int32_
     gdni_params_initial(&params, kernel);
     if (kernel == GDNI_KERNEL_PREFILL_HOPPER) {
         params.partition_chunks = partition_chunks;
-        params.carry = block_dv ? GDNI_CARRY_NOTHING : GDNI_CARRY_STATES;
+        params.carry = block_dv || partition_chunks == GDNI_PARTITION_NEVER ? GDNI_CARRY_NOTHING : GDNI_CARRY_STATES;
     }
     if (block_dv) params.block_dv = block_dv;
     p.generic = !gdni_kernel_info((enum gdni_kernel)kernel)->has_maps;
@@ -171,8 +171,8 @@ Test(partition, states_of_halves_and_of_many_heads_are_not_carried)
         int32_t heads, block_dv;
         const char *says;
     } wanted[] = {
-        { 16, 64, "carry is 2 with block_dv 64 and 16 state heads" },
-        { 49, 128, "carry is 2 with block_dv 128 and 49 state heads" },
+        { 16, 64, "carry is 2 with block_dv 64, partition_chunks 1 and 16 state heads" },
+        { 49, 128, "carry is 2 with block_dv 128, partition_chunks 1 and 49 state heads" },
     };
     const struct gdni_arch *arch = NULL;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);

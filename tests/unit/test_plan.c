@@ -90,6 +90,45 @@ Test(plan, buckets_with_equal_specs_share_a_variant)
     fake_host_close(&host);
 }
 
+/* Of kernels that cut there is another one beside them, for calls that are not cut; what never cuts is that one alone. */
+Test(plan, has_kernels_that_cut_where_a_call_may_be_cut_and_beside_them_one_that_does_not)
+{
+    static const struct {
+        int64_t max_tokens, max_seqs;
+        uint32_t flags;
+        int cutting, others;
+    } wanted[] = {
+        { 512, 512, 0, 0, 2 },   /* halves for few sequences; no call of eight chunks is cut */
+        { 32768, 64, 0, 2, 2 },  /* one that carries for one sequence, one that does not */
+        { 32768, 64, GDN_PLAN_WHOLE_SEQUENCES, 0, 2 },
+        { 32768, 64, GDN_PLAN_BATCH_INVARIANT, 1, 0 }, /* another kernel might have other bits */
+        { 256, 4, GDN_PLAN_BATCH_INVARIANT, 1, 0 },
+    };
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        gdn_plan *plan = NULL;
+        gdn_target target = GDN_TARGET_INIT;
+        gdn_prefill_desc desc = fake_prefill_desc();
+        desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 32;
+        desc.max_tokens = wanted[i].max_tokens, desc.max_seqs = wanted[i].max_seqs;
+        cr_assert_eq(gdn_target_from_name(host.ctx, "NVIDIA H200", &target), GDN_OK);
+        cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, wanted[i].flags | GDN_PLAN_HEURISTIC, &plan), GDN_OK, "%s",
+                     gdn_last_error());
+        int cutting = 0;
+        for (int v = 0; v < plan->num_variants; ++v) {
+            const int whole = plan->whole_of_variant[v];
+            cutting += plan->specs[v].cuts;
+            cr_expect(plan->problem.batch_invariant ? whole == v : !plan->specs[whole].cuts, "row %zu, variant %d: %d", i, v,
+                      whole);
+        }
+        cr_expect(cutting == wanted[i].cutting && plan->num_variants - cutting == wanted[i].others, "row %zu: %d of %d cut", i,
+                  cutting, plan->num_variants);
+        gdn_plan_destroy(plan);
+    }
+    fake_host_close(&host);
+}
+
 Test(plan, planning_needs_no_driver)
 {
     struct fake_host host;

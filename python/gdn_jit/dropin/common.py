@@ -62,6 +62,13 @@ def float32(tensor):
     return None if tensor is None else tensor.detach().float().contiguous()
 
 
+def longest(cu_seqlens_cpu):
+    """Tokens of the longest sequence, for max_seq_tokens; 0 without lengths on the host."""
+    if cu_seqlens_cpu is None or cu_seqlens_cpu.device.type != "cpu" or len(cu_seqlens_cpu) < 2:
+        return 0
+    return int((cu_seqlens_cpu[1:] - cu_seqlens_cpu[:-1]).max())
+
+
 def conv_activation(function, activation):
     """Whether it is SiLU."""
     if activation is None or activation is False:

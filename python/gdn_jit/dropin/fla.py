@@ -43,8 +43,9 @@ def chunk_gated_delta_rule(
     cu_seqlens [N + 1], then B is 1
     Returns o [B, T, HV, V] of q's dtype, and the final state, float32, or None.
 
-    cu_seqlens_cpu and chunk_indices say what cu_seqlens does: nothing here needs them. With use_qk_l2norm_in_kernel q
-    and k are normalised in float32 and not rounded in between, where the original rounds them to their dtype.
+    cu_seqlens_cpu and chunk_indices say what cu_seqlens does: nothing here needs them, but a batch of sequences that
+    are alike is faster where the former tells so. With use_qk_l2norm_in_kernel q and k are normalised in float32 and
+    not rounded in between, where the original rounds them to their dtype.
     """
     given = _check_options({**kwargs, "cp_context": cp_context}, state_v_first)
     _check_shapes(q, k, v, initial_state, cu_seqlens)
@@ -68,6 +69,7 @@ def chunk_gated_delta_rule(
         beta_kind="logits" if use_beta_sigmoid_in_kernel else "plain",
         beta_times_2=bool(allow_neg_eigval),
         qk_l2norm=bool(use_qk_l2norm_in_kernel),
+        max_seq_tokens=common.longest(cu_seqlens_cpu),
     )
     return o, final_state if output_final_state else None
 

@@ -62,8 +62,9 @@ def chunk_gated_delta_rule(
     cu_seqlens [N + 1], required
 
     use_cp False: sequences stay whole (GDN_PLAN_WHOLE_SEQUENCES), "auto": the library cuts where it gains. max_seqlen
-    and cu_seqlens_cpu say what cu_seqlens does: nothing here needs them. With use_qk_l2norm_in_kernel q and k are
-    normalised in float32 and not rounded in between.
+    and cu_seqlens_cpu say what cu_seqlens does: nothing here needs them, but a batch of sequences that are alike is
+    faster where one of them tells so. With use_qk_l2norm_in_kernel q and k are normalised in float32 and not rounded in
+    between.
     """
     common.refuse_given(
         NAME,
@@ -93,6 +94,7 @@ def chunk_gated_delta_rule(
         gate=gate,
         qk_l2norm=bool(use_qk_l2norm_in_kernel),
         plan_flags=0 if use_cp == "auto" else serving.WHOLE_SEQUENCES,
+        max_seq_tokens=int(max_seqlen or common.longest(cu_seqlens_cpu)),
     )
     if output is None and output_state is None and state_indices is None:
         start = None if initial_state is None else initial_state.float()
