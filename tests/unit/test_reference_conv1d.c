@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "brief.h"
 #include "conv_cases.h"
 #include "reference/reference.h"
 
@@ -50,10 +51,11 @@ static bool check_case(const struct conv_spec *spec, const struct conv_variant *
 
 Test(reference_conv1d, every_situation_in_every_variant_matches_an_independent_loop)
 {
+    const int step = brief_step(); /* each situation in other variants than the one before it */
     int count = 0;
     for (int s = 0; s < conv_num_specs; ++s)
-        for (int v = 0; v < CONV_NUM_VARIANTS; ++v) count += check_case(&conv_specs[s], &conv_variants[v]);
-    cr_assert_gt(count, 15 * conv_num_specs, "%d cases could be expressed", count);
+        for (int v = s % step; v < CONV_NUM_VARIANTS; v += step) count += check_case(&conv_specs[s], &conv_variants[v]);
+    cr_assert_gt(count, 15 * conv_num_specs / step, "%d cases could be expressed", count);
 }
 
 /* ---- by hand --------------------------------------------------------------------------------------------------- */
