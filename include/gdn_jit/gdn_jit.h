@@ -549,7 +549,8 @@ GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
 
 typedef enum gdn_dump_kind {
     GDN_DUMP_JSON = 1,      /* target, variants: kernel, parameters, what chose each, registers, shared memory, spills, key,
-                               and bytes, FLOPs and floor (gdn_cost) of the largest call of each bucket */
+                               and bytes, FLOPs and floor (gdn_cost) of the largest call of each bucket; of two that serve
+                               the same sizes of prefill one cuts sequences, and the other takes calls that are not cut */
     GDN_DUMP_SPEC = 2,      /* gdn_spec.cuh of each variant */
     GDN_DUMP_SOURCE = 3,    /* the whole translation unit, headers included, in the order NVRTC reads it */
     GDN_DUMP_KEY = 4,       /* canonical key text */

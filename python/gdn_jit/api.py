@@ -224,7 +224,11 @@ class Context:
 
 
 def variant_of(variants, num_tokens, num_seqs):
-    """Of a dump's variants the one with the narrowest slot that holds the call; a slot of 0 seqs holds any number."""
+    """Of a dump's variants the one with the narrowest slot that holds the call; a slot of 0 seqs holds any number.
+
+    Of two of one slot the one that cuts sequences; the other takes calls that are not cut.
+    """
+    variants = sorted(variants, key=lambda v: not v.get("cuts"))
     slots = [(s["tokens"], s["seqs"] or math.inf, i) for i, v in enumerate(variants) for s in v["chosen_by"]]
     edges = {edge for edge, _, _ in slots}
     tokens = min((edge for edge in edges if edge >= num_tokens), default=max(edges))  # the last slot has no upper end

@@ -189,8 +189,10 @@ static gdn_status json_variant(struct gdni_strbuf *sb, const struct view *v)
     if (gdni_kernel_info((enum gdni_kernel)v->spec->kernel)->has_producers)
         reason = "few (sequence, head) pairs: what needs no state is made by CTAs of their own, on SMs that had nothing to do";
     gdni_sb_json_text(sb, "kernel_reason", reason);
-    if (v->plan->problem.op == GDNI_OP_PREFILL)
+    if (v->plan->problem.op == GDNI_OP_PREFILL) {
         gdni_sb_json_text(sb, "partition_reason", gdni_partition_reason(v->spec, &v->plan->problem));
+        gdni_sb_str(sb, v->spec->cuts ? ", \"cuts\": true" : ", \"cuts\": false");
+    }
     gdni_sb_str(sb, ", \"params\": ");
     gdni_params_json(sb, &v->spec->params, v->spec->kernel);
     json_chosen_by(sb, v);

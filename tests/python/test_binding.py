@@ -730,16 +730,18 @@ class Calls(unittest.TestCase):
                 plan.execute(workspace=256, workspace_size=plan.workspace_size, num_tokens=65, num_seqs=1, **tensors)
 
     def test_the_variant_of_a_call(self):
-        """The smallest slot that holds its tokens, of these the narrowest that holds its sequences."""
+        """The smallest slot that holds its tokens, of these the narrowest for its sequences, of these who cuts."""
 
-        def variant(kernel, *slots):
-            return {"kernel": kernel, "chosen_by": [{"tokens": tokens, "seqs": seqs} for tokens, seqs in slots]}
+        def variant(kernel, *slots, cuts=False):
+            chosen_by = [{"tokens": tokens, "seqs": seqs} for tokens, seqs in slots]
+            return {"kernel": kernel, "chosen_by": chosen_by, "cuts": cuts}
 
         variants = [
             variant("pair", (256, 2), (1024, 2)),
             variant("one", (1024, 1)),
             variant("any", (256, 0), (1024, 0), (4096, 1)),  # serves few sequences too, where no other does
-            variant("long", (4096, 0)),
+            variant("whole", (4096, 0)),
+            variant("long", (4096, 0), cuts=True),
         ]
         for tokens, seqs, kernel in (
             (256, 1, "pair"),

@@ -115,7 +115,11 @@ Test(plan, has_kernels_that_cut_where_a_call_may_be_cut_and_beside_them_one_that
         cr_assert_eq(gdn_target_from_name(host.ctx, "NVIDIA H200", &target), GDN_OK);
         cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, wanted[i].flags | GDN_PLAN_HEURISTIC, &plan), GDN_OK, "%s",
                      gdn_last_error());
-        int cutting = 0;
+        int cutting = 0, told = 0;
+        char *const dump = fake_dump(plan, GDN_DUMP_JSON);
+        for (const char *at = dump; (at = strstr(at, "\"cuts\": true")) != NULL; ++at)
+            ++told;
+        free(dump);
         for (int v = 0; v < plan->num_variants; ++v) {
             const int whole = plan->whole_of_variant[v];
             cutting += plan->specs[v].cuts;
@@ -124,6 +128,7 @@ Test(plan, has_kernels_that_cut_where_a_call_may_be_cut_and_beside_them_one_that
         }
         cr_expect(cutting == wanted[i].cutting && plan->num_variants - cutting == wanted[i].others, "row %zu: %d of %d cut", i,
                   cutting, plan->num_variants);
+        cr_expect_eq(told, cutting, "row %zu: the dump tells of %d", i, told);
         gdn_plan_destroy(plan);
     }
     fake_host_close(&host);
