@@ -115,6 +115,14 @@ static gdn_status choose_variants(gdn_plan *plan, uint32_t flags)
     return GDN_OK;
 }
 
+/* Whether there is a call that the spec cuts, or may cut. */
+static bool may_cut_any(const gdn_plan *plan, const struct gdni_spec *spec)
+{
+    const struct gdni_problem *p = &plan->problem;
+    if (p->batch_invariant || p->whole_sequences) return spec->cuts && !p->whole_sequences;
+    return gdni_partition_possible(spec, p->max_tokens);
+}
+
 /* What every call takes, and what calls of few sequences take that have a workspace. */
 static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
 {
@@ -125,10 +133,9 @@ static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
     const bool few = gdni_kernel_info((enum gdni_kernel)spec.kernel)->has_producers;
     if (few) gdni_params_heuristic(&usual, &plan->problem, plan->arch, plan->target.num_sms, last);
     GDN_TRY(gdni_spec_build(&usual_spec, &plan->problem, plan->arch, &usual));
-    const bool cut = spec.cuts && !plan->problem.whole_sequences;
     int given, other;
-    GDN_TRY(add_variant(plan, &spec, cut, &given));
-    GDN_TRY(add_variant(plan, &usual_spec, usual_spec.cuts && !plan->problem.whole_sequences, &other));
+    GDN_TRY(add_variant(plan, &spec, may_cut_any(plan, &spec), &given));
+    GDN_TRY(add_variant(plan, &usual_spec, may_cut_any(plan, &usual_spec), &other));
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         plan->variant_of_bucket[bucket] = bucket > last ? -1 : other;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
