@@ -119,8 +119,8 @@ static gdn_status choose_variants(gdn_plan *plan, uint32_t flags)
 static bool may_cut_any(const gdn_plan *plan, const struct gdni_spec *spec)
 {
     const struct gdni_problem *p = &plan->problem;
-    if (p->batch_invariant || p->whole_sequences) return spec->cuts && !p->whole_sequences;
-    return gdni_partition_possible(spec, p->max_tokens);
+    if (p->whole_sequences) return false;
+    return p->batch_invariant ? spec->cuts : gdni_partition_possible(spec, p->max_tokens);
 }
 
 /* What every call takes, and what calls of few sequences take that have a workspace. */
