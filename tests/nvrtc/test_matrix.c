@@ -279,11 +279,21 @@ static void convention_one(const struct pairwise_row *row)
  * Always pairwise: the product is tens of thousands. A kernel with its stages is one level, so each of them is on every arch;
  * with the layout too there are twice the rows, which are those of GDN_TEST_FULL=1.
  */
-Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
+static void run_conventions(int share)
 {
     static const int few[] = { NUM_ARCHS, 4, KERNELS_AND_STAGES, 3, 5, 5, NUM_FEATURES, 2 * 2 };
     static const int full[] = { NUM_ARCHS, 4, KERNELS_AND_STAGES * 2, 3, 5, 5, NUM_FEATURES, 2 };
-    run_pairs(getenv("GDN_TEST_FULL") ? full : few, 8, convention_legal, 0, 1, convention_one);
+    run_pairs(getenv("GDN_TEST_FULL") ? full : few, 8, convention_legal, share, 2, convention_one);
+}
+
+Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time)
+{
+    run_conventions(0);
+}
+
+Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time_the_other_half)
+{
+    run_conventions(1);
 }
 
 /* ---- Hopper's own kernel: dtype and kind of heads, layout, state type, gate, beta, features, indices ---- */
