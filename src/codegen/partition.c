@@ -113,9 +113,9 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
                               int64_t num_tokens, int64_t num_seqs)
 {
     int64_t length = spec->params.partition_chunks;
-    if (problem->whole_sequences || !spec->cuts) return 0;
-    if (problem->batch_invariant) return (int32_t)length; /* of short calls too, for which another kernel may have other bits */
-    if (num_seqs < 1 || !gdni_partition_possible(spec, num_tokens)) return 0;
+    if (!gdni_partition_possible(spec, problem, num_tokens)) return 0;
+    if (problem->batch_invariant) return length == GDNI_PARTITION_MODEL ? gdni_partition_fixed(problem) : (int32_t)length;
+    if (num_seqs < 1) return 0;
     if (length == GDNI_PARTITION_MODEL) length = by_model(spec, problem, num_sms, num_tokens, num_seqs);
     return length && fits(spec, problem, num_sms, length, num_tokens, num_seqs) ? (int32_t)length : 0;
 }
@@ -123,9 +123,9 @@ int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_pr
 bool gdni_partition_may_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int64_t most_tokens, int64_t num_seqs)
 {
-    if (spec->params.partition_chunks == GDNI_PARTITION_MODEL || problem->whole_sequences || problem->batch_invariant)
+    if (spec->params.partition_chunks == GDNI_PARTITION_MODEL)
         return gdni_partition_chunks(spec, problem, num_sms, most_tokens, num_seqs) != 0;
-    return gdni_partition_possible(spec, most_tokens); /* shorter calls have fewer partitions, which may fit */
+    return gdni_partition_possible(spec, problem, most_tokens); /* shorter calls have fewer partitions, which may fit */
 }
 
 struct gdni_params gdni_partition_whole(const struct gdni_spec *spec)
@@ -190,9 +190,10 @@ int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_prob
     return cost(num_seqs * gdni_spec_parts(spec, problem), chunks, partition ? partition : chunks, num_sms);
 }
 
-bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens)
+bool gdni_partition_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens)
 {
-    if (!spec->cuts) return false;
+    if (!spec->cuts || problem->whole_sequences) return false;
+    if (problem->batch_invariant) return true; /* short calls too: another kernel may have other bits */
     const int64_t least =
         spec->params.partition_chunks == GDNI_PARTITION_MODEL ? 2 * SHORTEST : spec->params.partition_chunks;
     return num_tokens > least * spec->params.chunk;

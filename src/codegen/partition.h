@@ -74,6 +74,6 @@ int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_prob
                             int32_t partition, int64_t num_tokens, int64_t num_seqs);
 
 /* Whether any call of up to so many tokens may be cut. */
-bool gdni_partition_possible(const struct gdni_spec *spec, int64_t num_tokens);
+bool gdni_partition_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens);
 
 #endif

@@ -81,7 +81,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms, carried = gdni_partition_carried_items(num_sms);
     const enum gdni_carry carry = gdni_partition_carry(spec, problem, num_sms, num_seqs, items);
-    if (partition || (!problem->whole_sequences && gdni_partition_possible(spec, num_tokens))) {
+    if (gdni_partition_possible(spec, problem, num_tokens)) {
         lay_out_partitions(out, spec, problem, most, most, most / gdni_spec_parts(spec, problem), GDNI_CARRY_NEVER,
                            num_sms);
         size_t size = out->size;

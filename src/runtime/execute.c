@@ -120,12 +120,11 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     if (few >= 0 && !workspace && kernel_of(plan, few)->has_producers) few = -1;
     c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
     find_needs(&c, plan);
-    const int32_t chunk = plan->specs[c.variant].params.chunk;
-    const bool cut = c.needs.partition && !(longest && longest <= (int64_t)c.needs.partition * chunk);
-    if (!cut && plan->whole_of_variant[c.variant] != c.variant) {
-        c.variant = plan->whole_of_variant[c.variant];
-        find_needs(&c, plan);
-    }
+    const int whole = plan->whole_of_variant[c.variant];
+    const int64_t partition = (int64_t)c.needs.partition * plan->specs[c.variant].params.chunk; /* tokens; 0: is not cut */
+    if (whole == c.variant || (partition && !(longest && longest <= partition))) return c;
+    c.variant = whole;
+    if (partition) find_needs(&c, plan); /* else they are the same */
     return c;
 }
 
@@ -251,7 +250,7 @@ static void set_state(struct gdni_prefill_params *out, const struct gdni_problem
 }
 
 static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, const gdn_prefill_args *a,
-                                                 const struct call *call)
+                                                 int64_t uniform, const struct call *call)
 {
     const struct head_map q = head_map(p, p->num_q_heads), k = head_map(p, p->num_k_heads),
                           v = head_map(p, p->num_v_heads);
@@ -267,7 +266,7 @@ static struct gdni_prefill_params prefill_params(const struct gdni_problem *p, c
         .o = a->o,
         .images = call->workspace + call->needs.images_offset,
         .control = call->needs.control_words ? call->workspace : 0,
-        .uniform_len = uniform_len(a->cu_seqlens, a->num_tokens, a->num_seqs),
+        .uniform_len = uniform,
         .image_rows = call->needs.image_rows,
         .num_tokens = a->num_tokens,
         .num_heads = p->num_heads,
@@ -338,7 +337,7 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     GDN_TRY(check_workspace(plan, workspace, workspace_size));
     const int64_t uniform = uniform_len(a.cu_seqlens, a.num_tokens, a.num_seqs);
     const struct call call = make_call(plan, a.num_tokens, a.num_seqs, uniform ? uniform : a.max_seq_tokens, workspace);
-    struct gdni_prefill_params params = prefill_params(&plan->problem, &a, &call);
+    struct gdni_prefill_params params = prefill_params(&plan->problem, &a, uniform, &call);
     GDN_TRY(find_device(plan, &loaded));
     if (kernel_of(plan, call.variant)->has_maps)
         return launch_hopper(plan, loaded, &call, &params, stream);

@@ -115,14 +115,6 @@ static gdn_status choose_variants(gdn_plan *plan, uint32_t flags)
     return GDN_OK;
 }
 
-/* Whether there is a call that the spec cuts, or may cut. */
-static bool may_cut_any(const gdn_plan *plan, const struct gdni_spec *spec)
-{
-    const struct gdni_problem *p = &plan->problem;
-    if (p->whole_sequences) return false;
-    return p->batch_invariant ? spec->cuts : gdni_partition_possible(spec, p->max_tokens);
-}
-
 /* What every call takes, and what calls of few sequences take that have a workspace. */
 static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
 {
@@ -133,9 +125,10 @@ static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
     const bool few = gdni_kernel_info((enum gdni_kernel)spec.kernel)->has_producers;
     if (few) gdni_params_heuristic(&usual, &plan->problem, plan->arch, plan->target.num_sms, last);
     GDN_TRY(gdni_spec_build(&usual_spec, &plan->problem, plan->arch, &usual));
+    const struct gdni_problem *p = &plan->problem;
     int given, other;
-    GDN_TRY(add_variant(plan, &spec, may_cut_any(plan, &spec), &given));
-    GDN_TRY(add_variant(plan, &usual_spec, may_cut_any(plan, &usual_spec), &other));
+    GDN_TRY(add_variant(plan, &spec, gdni_partition_possible(&spec, p, p->max_tokens), &given));
+    GDN_TRY(add_variant(plan, &usual_spec, gdni_partition_possible(&usual_spec, p, p->max_tokens), &other));
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         plan->variant_of_bucket[bucket] = bucket > last ? -1 : other;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
@@ -185,7 +178,7 @@ static size_t workspace_size(const gdn_plan *plan)
 /* Where bits may not depend on the call, neither may what it is given. */
 static bool needs_workspace(const struct gdni_problem *p, const struct gdni_spec *spec)
 {
-    return p->batch_invariant && !p->whole_sequences && spec->cuts;
+    return p->batch_invariant && gdni_partition_possible(spec, p, p->max_tokens);
 }
 
 /* Of a plan that needs one. */

@@ -265,7 +265,7 @@ Test(partition, a_parameter_forces_a_length_or_none)
     const struct gdni_problem p = problem_of(16), many = problem_of(64);
     const struct gdni_spec never = hopper(GDNI_PARTITION_NEVER);
     cr_expect_eq(gdni_partition_chunks(&never, &p, H200_SMS, 32768, 1), 0);
-    cr_expect_not(gdni_partition_possible(&never, 1 << 20));
+    cr_expect_not(gdni_partition_possible(&never, &p, 1 << 20));
     for (int32_t forced = 4; forced <= 128; forced *= 2) {
         const struct gdni_spec spec = hopper(forced);
         /* 41 rows of 16 heads are 656 items, and 5 for each of 132 SMs are 660. */
@@ -292,6 +292,27 @@ Test(partition, whole_sequences_are_never_cut_and_need_no_room_for_it)
     cr_expect(w.partition == 0 && w.size == 0 && w.control_words == 0, "%d, %zu bytes", w.partition, w.size);
 }
 
+/* execute.c works a call's needs out for the kernel that cuts, and takes them for the other one where the call is not cut. */
+Test(partition, a_call_that_is_not_cut_has_the_same_needs_in_either_kernel)
+{
+    const struct gdni_spec cuts = hopper(GDNI_PARTITION_MODEL), never = hopper(GDNI_PARTITION_NEVER);
+    int same = 0;
+    for (int32_t heads = 1; heads <= 64; heads *= 2)
+        for (int64_t seqs = 1; seqs <= 256; seqs *= 2)
+            for (int64_t tokens = seqs; tokens <= 1 << 17; tokens *= 3) {
+                const struct gdni_problem p = problem_of(heads);
+                struct gdni_workspace w, whole;
+                gdni_workspace_of(&w, &cuts, &p, H200_SMS, tokens, seqs);
+                gdni_workspace_of(&whole, &never, &p, H200_SMS, tokens, seqs);
+                w.size = whole.size; /* what the plan asks for is not what a call uses */
+                if (w.partition) continue;
+                cr_expect_eq(memcmp(&w, &whole, sizeof w), 0, "%lld tokens of %lld, %d heads", (long long)tokens,
+                             (long long)seqs, heads);
+                ++same;
+            }
+    cr_expect_gt(same, 100);
+}
+
 Test(partition, other_kernels_cut_nothing)
 {
     static const int32_t kernels[] = { GDNI_KERNEL_PREFILL_GENERIC, GDNI_KERNEL_PREFILL_SPLIT,
@@ -300,7 +321,7 @@ Test(partition, other_kernels_cut_nothing)
     for (int i = 0; i < 3; ++i) {
         const struct gdni_spec spec = spec_of(kernels[i], 0, 0);
         struct gdni_workspace w;
-        cr_expect_not(gdni_partition_possible(&spec, 1 << 20));
+        cr_expect_not(gdni_partition_possible(&spec, &p, 1 << 20));
         gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1);
         cr_expect(w.partition == 0 && w.num_items == 0, "kernel %d", kernels[i]);
     }
