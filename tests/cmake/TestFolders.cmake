@@ -142,8 +142,8 @@ function(gdn_abuse_program name)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/abuse)
 endfunction()
 
-# The driver's failures once more under valgrind, where there is one, with the small runner: Criterion's own process would be
-# watched too.
+# A third of the driver's failures once more under valgrind, where there is one, with the small runner: Criterion's own process
+# would be watched too.
 function(gdn_valgrind_test)
     find_program(VALGRIND valgrind)
     if(NOT VALGRIND OR GDN_SANITIZE)
@@ -154,7 +154,7 @@ function(gdn_valgrind_test)
     gdn_register(valgrind_driver_paths abuse 900 ${VALGRIND} -q --error-exitcode=9 --leak-check=full
                  --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=no
                  $<TARGET_FILE:test_driver_paths_plain>)
-    set_property(TEST valgrind_driver_paths APPEND PROPERTY ENVIRONMENT "GDN_TEST_SLOW_MACHINE=1")
+    set_property(TEST valgrind_driver_paths APPEND PROPERTY ENVIRONMENT "GDN_TEST_SLOW_MACHINE=1" "GDN_TEST_BRIEF=3")
 endfunction()
 
 function(gdn_abuse_tests)

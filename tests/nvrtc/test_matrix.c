@@ -4,6 +4,7 @@
  * GDN_MATRIX_REPORT names a file that gets one line a compile.
  */
 #include <criterion/criterion.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,21 +81,36 @@ static int32_t of_a_quiet_core(int32_t ms, double now)
     return now > YARDSTICK_MS ? (int32_t)(ms * (YARDSTICK_MS / now)) : ms;
 }
 
+/* The least that the yardstick has taken in this process; what is within its time by this one is within it by any. */
+static int32_t best_yardstick = INT32_MAX;
+
+static int32_t measured_yardstick_ms(void)
+{
+    const int32_t ms = yardstick_ms();
+    if (ms < best_yardstick) best_yardstick = ms;
+    return ms;
+}
+
 /*
- * In CPU time of this process, which compiles nothing else. Where that is too much, by the yardstick behind it: what slows a
- * machine down for a second is there in the next. Where it is too much by that too, more compiles between yardsticks until one
- * is not. On two cores both of which compile, a variant of 2.7 yardsticks took 2.6 to 4.8 in 24 tries, and the best of 8 in a
- * row never more than 3.2; what is slower by a third shows in all of them.
+ * In CPU time of this process, which compiles nothing else. Where that is too much, by the best yardstick; where it is too much
+ * by that too, by the yardstick behind it: what slows a machine down for a second is there in the next. Then more compiles
+ * between yardsticks until one is not. On two cores both of which compile, a variant of 2.7 yardsticks took 2.6 to 4.8 in 24
+ * tries, and the best of 8 in a row never more than 3.2; what is slower by a third shows in all of them.
  */
 static struct gdni_facts compile(const struct gdni_unit *unit, const char *what, int most_ms)
 {
     struct gdni_facts best = compile_once(unit, what);
     if (best.compile_ms < most_ms) return best;
-    int32_t before = yardstick_ms();
+    const int32_t least = best_yardstick == INT32_MAX ? best.compile_ms : of_a_quiet_core(best.compile_ms, best_yardstick);
+    if (least < most_ms) {
+        best.compile_ms = least;
+        return best;
+    }
+    int32_t before = measured_yardstick_ms();
     best.compile_ms = of_a_quiet_core(best.compile_ms, before);
     for (int again = 0; again < MAX_TRIES && best.compile_ms >= most_ms; ++again) {
         struct gdni_facts facts = compile_once(unit, what);
-        const int32_t after = yardstick_ms();
+        const int32_t after = measured_yardstick_ms();
         facts.compile_ms = of_a_quiet_core(facts.compile_ms, 0.5 * (before + after));
         if (facts.compile_ms < best.compile_ms) best = facts;
         before = after;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "codegen/spec.h"
+#include "support/brief.h"
 #include "support/fake_host.h"
 #include "support/fake_kernels.h"
 
@@ -468,7 +469,7 @@ Test(tune, one_candidate_can_be_checked_alone)
 
 Test(tune, progress_can_stop_it_anywhere_and_nothing_stays)
 {
-    for (int at = 1; at <= 60; at += 6) {
+    for (int at = 1; at <= 60; at += 6 * brief_step()) {
         struct events events = { .cancel_at = at };
         gdn_tune_result r;
         const gdn_tune_options o = options_with(&events);
@@ -545,7 +546,7 @@ Test(tune, what_is_asked_wrongly_is_refused_by_name)
 Test(tune, a_launch_that_fails_in_a_capture_is_what_the_sentence_is_of)
 {
     enum { CHECKED = 1, CAPTURED = 12 + 2 }; /* behind a check of each candidate and a plain launch of the first */
-    for (int nth = CHECKED; nth <= CAPTURED; ++nth) {
+    for (int nth = CAPTURED; nth >= CHECKED; nth -= brief_step()) {
         struct events events = { 0 };
         gdn_tune_result r;
         const gdn_tune_options o = options_with(&events);
