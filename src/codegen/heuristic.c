@@ -57,17 +57,21 @@ gdn_status gdni_params_usable(const struct gdni_params *params, const struct gdn
 
 /* ---- The answer ---- */
 
-/* Of two kinds of CTAs: whether those that are no producers leave these a quarter of the SMs. */
+/* Of two kinds of CTAs, from sm_80 on: whether those that are no producers leave these a quarter of the SMs. */
 static bool leaves_producers(int64_t ctas, int num_sms)
 {
     return ctas <= (int64_t)num_sms * 3 / 4;
 }
 
-/* On Hopper, where two CTAs have half of a head's columns. */
+/*
+ * Of two kinds of CTAs on Hopper, four of the recurrence for each pair: whether the others are nine for four pairs. With fewer
+ * the recurrence waits for them: of 4096 tokens 18 pairs took an H200 60 us, 21 pairs, which leave 48 SMs, 70, 22 pairs 80 and
+ * 24 pairs 96.
+ */
 static bool feeds_two_kinds(int64_t pairs, int num_sms)
 {
-    enum { CTAS_OF_PAIR = 4 };
-    return leaves_producers(pairs * CTAS_OF_PAIR, num_sms);
+    enum { FOUR = 4, CTAS_OF_FOUR = 16, PRODUCERS_OF_FOUR = 9 };
+    return pairs * (CTAS_OF_FOUR + PRODUCERS_OF_FOUR) <= FOUR * (int64_t)num_sms;
 }
 
 /* Three stages keep the auxiliary warps a chunk ahead while a third one loads; two is what 99 KB of shared memory hold. */
@@ -118,13 +122,18 @@ static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *a
 
 /*
  * The usual kernel with the code that carries states, where the slot's largest call has few enough pairs for it. Whatever does
- * not carry is 5 to 8 % faster without that code (H200, bf16).
+ * not carry is 5 to 8 % faster without that code (H200, bf16). With more pairs than partitions by gates are for, carried ones
+ * have one length, and long sequences alone gain by them: of 36 to 44 heads an H200 took 4 to 15 % less without that code for
+ * 4096 and 8192 tokens whatever the gates, and 3 to 5 % more for 32768 where some heads or all do not decay.
  */
 static bool with_carried_states(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                                 int num_sms, struct gdni_slot slot)
 {
+    enum { LONG = 16384 }; /* tokens of a sequence, on average, by the slot's edges */
+    const int64_t average = slot_tokens(problem, slot) / slot_seqs(slot), pairs = slot_seqs(slot) * problem->num_heads;
     prefill_params(out, problem, arch);
-    if (problem->whole_sequences || slot_seqs(slot) * problem->num_heads > gdni_partition_carried_pairs(num_sms)) return false;
+    if (problem->whole_sequences || pairs > gdni_partition_carried_pairs(num_sms)) return false;
+    if (pairs > GDNI_CUT_PAIRS && average <= LONG) return false;
     out->carry = GDNI_CARRY_STATES;
     return gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK;
 }
@@ -161,18 +170,19 @@ static bool is_short(const struct gdni_problem *problem, int num_sms, struct gdn
     return average <= SHORT || (average <= (feeds_two_kinds(pairs, num_sms) ? MIDDLE : LONG) && pairs >= PAIRS);
 }
 
-/* T and P by CTAs of their own, the recurrence in the narrowest blocks of columns that leave a quarter of the SMs to them. */
+/* T and P by CTAs of their own, the recurrence in the narrowest blocks of columns that leave producers enough SMs. */
 static bool in_two_kinds(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms,
                          struct gdni_slot slot)
 {
     static const int32_t blocks[] = { 16, 32, 64 };
     const int32_t kernel = kernel_of_two_kinds(problem, arch);
-    const int32_t ctas_of_part = kernel == GDNI_KERNEL_PREFILL_HOPPER_SPLIT ? 2 : 1;
+    const int64_t pairs = slot_seqs(slot) * problem->num_heads;
+    const bool hopper = kernel == GDNI_KERNEL_PREFILL_HOPPER_SPLIT;
     gdni_params_initial(out, kernel);
     const bool has_stages = out->stages != 0;
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i) {
-        const int64_t ctas = slot_seqs(slot) * problem->num_heads * (problem->head_dim_v / blocks[i]) * ctas_of_part;
-        if (!leaves_producers(ctas, num_sms)) continue;
+        const int64_t ctas = pairs * (problem->head_dim_v / blocks[i]);
+        if (!(hopper ? feeds_two_kinds(pairs, num_sms) : leaves_producers(ctas, num_sms))) continue;
         out->block_dv = blocks[i];
         for (out->stages = has_stages ? 3 : 0; out->stages >= (has_stages ? 2 : 0); --out->stages)
             if (gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK) return true;
@@ -182,8 +192,8 @@ static bool in_two_kinds(struct gdni_params *out, const struct gdni_problem *pro
 
 /*
  * With few (sequence, head) pairs most SMs have nothing to do, and a chunk's time is what counts: T and P by CTAs of their own,
- * the recurrence in narrow blocks of columns, the narrowest that leave a quarter of the SMs to the producers. With more pairs
- * than that allows, or where it is_short(), in_halves().
+ * the recurrence in narrow blocks of columns, the narrowest that leave the producers enough SMs. With more pairs than that
+ * allows, or where it is_short(), in_halves().
  */
 bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_problem *problem,
                                const struct gdni_arch *arch, int num_sms, int bucket, int seq_class)

@@ -491,14 +491,16 @@ Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
         { "256 would be two waves", 64, 1024, 1, 0, 0 },
         { "two sequences of 32 heads", 32, 1024, 1, 64, 1 },
         { "64 chunks are cut into two, which gain less than they may lose", 64, 4096, 0, 64, 1 },
-        { "or into three, of fewer heads", 44, 4096, 0, 128, 1 },
+        { "or into three, of fewer heads, by the kernel that other calls run", 44, 4096, 0, 0, 0 },
+        { "or into four, with code for carried states", 32, 4096, 0, 128, 1 },
         { "32 chunks are not", 44, 2048, 0, 64, 1 },
         { "256 chunks are cut", 64, 16384, 0, 0, 0 },
         { "two sequences of 32 chunks", 16, 4096, 1, 64, 1 },
         { "16 pairs of up to 8 chunks", 8, 1024, 1, 64, 1 },
         { "16 chunks are for two kinds of CTAs", 16, 1024, 0, 64, 2 },
         { "and 8 of fewer pairs", 7, 1024, 1, 64, 2 },
-        { "25 pairs leave too few SMs to the producers", 25, 1024, 0, 64, 1 },
+        { "21 pairs leave 48 SMs to the producers", 21, 1024, 0, 64, 2 },
+        { "22 pairs leave them too few", 22, 1024, 0, 64, 1 },
         { "32 x 2 items of up to 4 chunks", 2, 4096, 5, 64, 1 },
     };
     const struct gdni_arch *arch = NULL;

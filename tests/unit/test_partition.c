@@ -346,7 +346,10 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         { 2, 1024, 2, true, HOPPER, 64, NOTHING },  /* 4 x 4 chunks */
         { 2, 1024, 1, true, SPLIT, 64, 0 },         /* 2 x 8 chunks */
         { 12, 4096, 0, true, SPLIT, 64, 0 },        /* 64 chunks */
-        { 24, 4096, 0, true, SPLIT, 64, 0 },
+        { 21, 4096, 0, true, SPLIT, 64, 0 },
+        { 22, 4096, 0, true, HOPPER, 128, STATES }, /* whose producers would find too few SMs */
+        { 24, 2048, 0, true, HOPPER, 64, NOTHING },
+        { 24, 1024, 0, true, HOPPER, 64, NOTHING },
         { 11, 4096, 0, true, HOPPER, 128, STATES },
         { 11, 2048, 0, true, SPLIT, 64, 0 },     /* 32 chunks */
         { 4, 2048, 0, true, SPLIT, 64, 0 },
@@ -359,7 +362,9 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         { 8, 16384, 1, true, HOPPER, 128, STATES },
         { 16, 262144, 0, true, HOPPER, 128, STATES },
         { 16, 262144, 1, true, HOPPER, 128, STATES },
-        { 44, 262144, 0, true, HOPPER, 128, STATES },
+        { 32, 262144, 0, true, HOPPER, 128, STATES },
+        { 33, 16384, 0, false, 0, 0, 0 }, /* too many for partitions by gates */
+        { 44, 65536, 0, true, HOPPER, 128, STATES },
         { 45, 262144, 0, false, 0, 0, 0 },
         { 16, 262144, 2, false, 0, 0, 0 }, /* 64 pairs */
         { 1, 4096, 2, true, SPLIT, 64, 0 }, /* 4 x 16 chunks */
