@@ -314,17 +314,18 @@ Test(matrix, prefill_conventions_compile_everywhere_without_spills_and_in_time_t
 
 /* ---- Hopper's own kernel: dtype and kind of heads, layout, state type, gate, beta, features, indices ---- */
 
-enum { NUM_KINDS = 11 };
+enum { NUM_KINDS = 11, NUM_HOPPER_FEATURES = 5 };
 
 static void hopper_build(struct gdni_spec *spec, const struct pairwise_row *row)
 {
     static const gdn_dtype state_types[] = { GDN_F32, GDN_BF16, GDN_F16 };
-    static const uint32_t features[] = { 0,
-                                         GDN_PREFILL_CHECKPOINTS,
-                                         GDN_PREFILL_ZERO_PADDING,
-                                         GDN_PREFILL_PROGRAMMATIC_LAUNCH,
-                                         GDN_PREFILL_QK_L2NORM,
-                                         GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING };
+    static const uint32_t features[NUM_HOPPER_FEATURES] = {
+        0,
+        GDN_PREFILL_CHECKPOINTS,
+        GDN_PREFILL_PROGRAMMATIC_LAUNCH | GDN_PREFILL_ZERO_PADDING,
+        GDN_PREFILL_QK_L2NORM,
+        GDN_PREFILL_QK_L2NORM | GDN_PREFILL_CHECKPOINTS | GDN_PREFILL_ZERO_PADDING,
+    };
     enum { WHOLE = GDNI_PARTITION_NEVER, CUT = GDNI_PARTITION_MODEL };
     static const struct {
         int32_t kernel, block_dv, partition_chunks, carry, cluster_ctas;
@@ -384,7 +385,7 @@ static void hopper_one(const struct pairwise_row *row)
  */
 static void run_hopper(int share)
 {
-    static const int levels[] = { NUM_KINDS, 2, 3, 5, 5, 6, 2 };
+    static const int levels[] = { NUM_KINDS, 2, 3, 5, 5, NUM_HOPPER_FEATURES, 2 };
     (getenv("GDN_TEST_FULL") ? run_product : run_pairs)(levels, 7, NULL, share, 2, hopper_one);
 }
 
@@ -536,14 +537,13 @@ Test(matrix, conv1d_compiles_everywhere_without_spills_and_in_time)
         }
 }
 
-Test(pairwise, rows_cover_every_pair_and_are_few)
+static void expect_all_pairs(const int *levels, int num_factors, int least, int most)
 {
-    static const int levels[] = { NUM_ARCHS, 2, 3, 2, 2, 2, 4, 5 };
     static struct pairwise_row rows[PAIRWISE_MAX_ROWS];
-    const int count = pairwise_rows(levels, 8, NULL, rows);
-    cr_assert(count >= 40 && count < 80, "%d", count);
-    for (int a = 0; a < 8; ++a)
-        for (int b = a + 1; b < 8; ++b)
+    const int count = pairwise_rows(levels, num_factors, NULL, rows);
+    cr_assert(count >= least && count <= most, "%d rows of %d levels first", count, levels[0]);
+    for (int a = 0; a < num_factors; ++a)
+        for (int b = a + 1; b < num_factors; ++b)
             for (int la = 0; la < levels[a]; ++la)
                 for (int lb = 0; lb < levels[b]; ++lb) {
                     bool found = false;
@@ -551,4 +551,14 @@ Test(pairwise, rows_cover_every_pair_and_are_few)
                         found |= rows[i].level[a] == la && rows[i].level[b] == lb;
                     cr_expect(found, "factors %d, %d levels %d, %d", a, b, la, lb);
                 }
+}
+
+Test(pairwise, rows_cover_every_pair_and_are_few)
+{
+    static const int archs[] = { NUM_ARCHS, 2, 3, 2, 2, 2, 4, 5 }, kinds[] = { NUM_KINDS, 2, 3, 5, 5, NUM_HOPPER_FEATURES, 2 };
+    static const int too_many[] = { PAIRWISE_MAX_LEVELS + 1, 2 };
+    static struct pairwise_row rows[PAIRWISE_MAX_ROWS];
+    expect_all_pairs(archs, 8, 40, 79);
+    expect_all_pairs(kinds, 7, NUM_KINDS * NUM_HOPPER_FEATURES, 70);
+    cr_expect_eq(pairwise_rows(too_many, 2, NULL, rows), -1);
 }

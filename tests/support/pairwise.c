@@ -5,11 +5,10 @@
 
 #include "rng.h"
 
-enum { MAX_LEVELS = 8 };
 
 /* state[a][la][b][lb]: 0 not asked for, 1 wanted, 2 covered */
 struct pairs {
-    unsigned char state[PAIRWISE_MAX_FACTORS][MAX_LEVELS][PAIRWISE_MAX_FACTORS][MAX_LEVELS];
+    unsigned char state[PAIRWISE_MAX_FACTORS][PAIRWISE_MAX_LEVELS][PAIRWISE_MAX_FACTORS][PAIRWISE_MAX_LEVELS];
 };
 
 bool pairwise_next(struct pairwise_row *row, const int *levels, int num_factors)
@@ -41,6 +40,13 @@ static void cover(struct pairs *p, const struct pairwise_row *row, int n)
         for (int b = a + 1; b < n; ++b) p->state[a][row->level[a]][b][row->level[b]] = 2;
 }
 
+static bool fit(const int *levels, int num_factors)
+{
+    for (int f = 0; f < num_factors; ++f)
+        if (levels[f] > PAIRWISE_MAX_LEVELS) return false;
+    return num_factors <= PAIRWISE_MAX_FACTORS;
+}
+
 static bool is_legal(pairwise_legal legal, const struct pairwise_row *row)
 {
     return !legal || legal(row);
@@ -50,6 +56,7 @@ int pairwise_rows(const int *levels, int num_factors, pairwise_legal legal, stru
 {
     static const struct pairwise_row first = { { 0 } };
     struct pairs pairs;
+    if (!fit(levels, num_factors)) return -1;
     memset(&pairs, 0, sizeof pairs);
     struct pairwise_row row = first;
     do {
@@ -101,6 +108,7 @@ int pairwise_sample(const int *levels, int num_factors, uint64_t seed, struct pa
 {
     struct pairs pairs;
     struct rng rng;
+    if (!fit(levels, num_factors)) return -1;
     rng_seed(&rng, seed);
     want_all(&pairs, levels, num_factors);
     for (int count = 0; count <= PAIRWISE_MAX_ROWS; ++count) {

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PAIRWISE_MAX_FACTORS = 8, PAIRWISE_MAX_ROWS = 256 };
+enum { PAIRWISE_MAX_FACTORS = 8, PAIRWISE_MAX_LEVELS = 24, PAIRWISE_MAX_ROWS = 256 };
 
 struct pairwise_row {
     int level[PAIRWISE_MAX_FACTORS];
@@ -17,7 +17,7 @@ struct pairwise_row {
 /* legal: NULL, or which combinations exist; pairs that occur in no legal combination are not asked for. */
 typedef bool (*pairwise_legal)(const struct pairwise_row *row);
 
-/* Fills rows greedily and returns how many; deterministic. -1 when PAIRWISE_MAX_ROWS is not enough. */
+/* Fills rows greedily and returns how many; deterministic. -1 when factors, levels or rows are more than there is room for. */
 int pairwise_rows(const int *levels, int num_factors, pairwise_legal legal, struct pairwise_row rows[PAIRWISE_MAX_ROWS]);
 
 /*
