@@ -23,6 +23,18 @@ static int64_t slot_seqs(struct gdni_slot slot)
     return slot.seq_class == GDNI_ANY_SEQS ? 1 : gdni_seq_class_edge(slot.seq_class);
 }
 
+/* (sequence, head) pairs */
+static int64_t slot_pairs(const struct gdni_problem *problem, struct gdni_slot slot)
+{
+    return slot_seqs(slot) * problem->num_heads;
+}
+
+/* Tokens of a sequence, on average, by the slot's edges. */
+static int64_t slot_average(const struct gdni_problem *problem, struct gdni_slot slot)
+{
+    return slot_tokens(problem, slot) / slot_seqs(slot);
+}
+
 static gdn_status check_workspace(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                                   struct gdni_slot slot)
 {
@@ -107,7 +119,7 @@ static bool in_halves_or_two(int64_t pairs, int num_sms)
 static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {
     enum { LEAST_CHUNKS = 33, LEAST_OF_SEVERAL = 24, LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
-    const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot), pairs = seqs * problem->num_heads;
+    const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot), pairs = slot_pairs(problem, slot);
     const bool many = pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms), several = seqs > 2;
     const int64_t least = many || (!several && in_halves_or_two(pairs, num_sms)) ? LEAST_OF_MANY
                           : several                                              ? LEAST_OF_SEVERAL
@@ -116,7 +128,7 @@ static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *a
     struct gdni_params usual;
     prefill_params(&usual, problem, arch);
     return gdni_spec_build(&spec, problem, arch, &usual) == GDN_OK &&
-           tokens / seqs >= least * spec.params.chunk &&
+           slot_average(problem, slot) >= least * spec.params.chunk &&
            gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0;
 }
 
@@ -129,8 +141,8 @@ static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *a
 static bool with_carried_states(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                                 int num_sms, struct gdni_slot slot)
 {
-    enum { LONG = 16384 }; /* tokens of a sequence, on average, by the slot's edges */
-    const int64_t average = slot_tokens(problem, slot) / slot_seqs(slot), pairs = slot_seqs(slot) * problem->num_heads;
+    enum { LONG = 16384 };
+    const int64_t average = slot_average(problem, slot), pairs = slot_pairs(problem, slot);
     prefill_params(out, problem, arch);
     if (problem->whole_sequences || pairs > gdni_partition_carried_pairs(num_sms)) return false;
     if (pairs > GDNI_CUT_PAIRS && average <= LONG) return false;
@@ -165,8 +177,8 @@ static bool in_halves(struct gdni_params *out, const struct gdni_problem *proble
  */
 static bool is_short(const struct gdni_problem *problem, int num_sms, struct gdni_slot slot)
 {
-    enum { SHORT = 256, MIDDLE = 512, LONG = 1024, PAIRS = 16 }; /* tokens of a sequence, on average, by the slot's edges */
-    const int64_t average = slot_tokens(problem, slot) / slot_seqs(slot), pairs = slot_seqs(slot) * problem->num_heads;
+    enum { SHORT = 256, MIDDLE = 512, LONG = 1024, PAIRS = 16 };
+    const int64_t average = slot_average(problem, slot), pairs = slot_pairs(problem, slot);
     return average <= SHORT || (average <= (feeds_two_kinds(pairs, num_sms) ? MIDDLE : LONG) && pairs >= PAIRS);
 }
 
@@ -176,7 +188,7 @@ static bool in_two_kinds(struct gdni_params *out, const struct gdni_problem *pro
 {
     static const int32_t blocks[] = { 16, 32, 64 };
     const int32_t kernel = kernel_of_two_kinds(problem, arch);
-    const int64_t pairs = slot_seqs(slot) * problem->num_heads;
+    const int64_t pairs = slot_pairs(problem, slot);
     const bool hopper = kernel == GDNI_KERNEL_PREFILL_HOPPER_SPLIT;
     gdni_params_initial(out, kernel);
     const bool has_stages = out->stages != 0;

@@ -5,7 +5,6 @@
 
 #include "rng.h"
 
-
 /* state[a][la][b][lb]: 0 not asked for, 1 wanted, 2 covered */
 struct pairs {
     unsigned char state[PAIRWISE_MAX_FACTORS][PAIRWISE_MAX_LEVELS][PAIRWISE_MAX_FACTORS][PAIRWISE_MAX_LEVELS];

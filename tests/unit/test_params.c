@@ -501,6 +501,7 @@ Test(heuristic, heads_are_halved_where_all_halves_find_an_sm_and_nothing_is_cut)
         { "and 8 of fewer pairs", 7, 1024, 1, 64, 2 },
         { "21 pairs leave 48 SMs to the producers", 21, 1024, 0, 64, 2 },
         { "22 pairs leave them too few", 22, 1024, 0, 64, 1 },
+        { "and so do 25", 25, 1024, 0, 64, 1 },
         { "32 x 2 items of up to 4 chunks", 2, 4096, 5, 64, 1 },
     };
     const struct gdni_arch *arch = NULL;

@@ -365,6 +365,7 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         { 32, 262144, 0, true, HOPPER, 128, STATES },
         { 33, 16384, 0, false, 0, 0, 0 }, /* too many for partitions by gates */
         { 44, 65536, 0, true, HOPPER, 128, STATES },
+        { 44, 262144, 0, true, HOPPER, 128, STATES },
         { 45, 262144, 0, false, 0, 0, 0 },
         { 16, 262144, 2, false, 0, 0, 0 }, /* 64 pairs */
         { 1, 4096, 2, true, SPLIT, 64, 0 }, /* 4 x 16 chunks */
