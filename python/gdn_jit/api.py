@@ -251,7 +251,7 @@ class Plan:
             values.flags_value("gdn_plan", plan_flags),
             ctypes.byref(self.handle),
         )
-        self._layouts = {}  # of checked calls: what they were checked by -> bytes of their args, GPU
+        self._layouts = {}  # what calls were checked by -> Checked
         context._plans[self.handle.value] = self.handle
 
     def close(self):
@@ -308,31 +308,45 @@ class Plan:
         """Enqueues one call. Keywords are members of the operator's args struct: tensors, addresses, None, numbers.
         Tensors with the shapes, strides, dtypes and devices of an earlier call's are taken by their addresses.
         """
-        struct, gpu = self._taken(args, workspace)
-        name = OPERATORS[self.op][2]
-        room = workspace_arguments(name, workspace, workspace_size)
-        check_open(self.handle)
-        getattr(self.lib, name)(self.handle, ctypes.byref(struct), *room, stream_of_call(gpu, stream))
+        checked = self._checked(args, workspace)
+        room = workspace_arguments(OPERATORS[self.op][2], workspace, workspace_size)
+        checked.run(args, room, stream_of_call(checked.gpu, stream))
 
-    def _taken(self, args, workspace):
-        """(args struct, GPU) of a call; one that was checked by all but its addresses is not checked again."""
-        addresses, name = ADDRESSES[self.op], OPERATORS[self.op][0] + "_args"
+    def _checked(self, args, workspace):
+        addresses = ADDRESSES[self.op]
         try:
             key = (getattr(workspace, "device", None), *(checked_by(m in addresses, m, v) for m, v in args.items()))
-            raw, gpu = self._layouts.get(key, (None, None))
+            found = self._layouts.get(key)
         except TypeError:  # strides in a dict or a list are no key
-            key = raw = None
-        if raw is not None:
-            struct = ctypes_abi.STRUCTS[name].from_buffer_copy(raw)
-            for member in addresses.intersection(args):
-                setattr(struct, member, values.address_of(args[member]))
-            return struct, gpu
-        struct, gpu = make_args(self.op, args, self.desc), values.one_gpu({**args, "workspace": workspace})
-        if key is not None:
+            return Checked(self, args, workspace)
+        if found is None:
+            found = Checked(self, args, workspace)
             if len(self._layouts) >= LAYOUTS_KEPT:
                 self._layouts.clear()
-            self._layouts[key] = bytes(struct), gpu
-        return struct, gpu
+            self._layouts[key] = found
+        return found
+
+
+class Checked:
+    """A call that was checked, but for the addresses of its tensors: one that is like it in all else needs no more."""
+
+    def __init__(self, plan, args, workspace=None):
+        struct = make_args(plan.op, args, plan.desc)
+        self.gpu = values.one_gpu({**args, "workspace": workspace})
+        self._function, self._handle = getattr(plan.lib, OPERATORS[plan.op][2]), plan.handle
+        self.takes_workspace = takes_workspace(OPERATORS[plan.op][2])
+        self._kind, self._raw = type(struct), bytes(struct)
+        self._members = tuple(m for m in args if m in ADDRESSES[plan.op] and args[m] is not None)
+
+    def run(self, args, room, stream):
+        """Enqueues it with the addresses of `args`; room: the workspace's address and bytes, nothing of an operator
+        that takes none; stream: as an integer, of the GPU that is current.
+        """
+        struct = self._kind.from_buffer_copy(self._raw)
+        for member in self._members:
+            setattr(struct, member, values.address_of(args[member]))
+        check_open(self._handle)
+        self._function(self._handle, ctypes.byref(struct), *room, stream)
 
 
 def checked_by(is_address, member, value):

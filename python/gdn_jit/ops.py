@@ -1,13 +1,9 @@
 """ops.py - torch operators gdn_jit::prefill, prefill_into, conv1d_qkv and causal_conv1d, with fake kernels, so that
 torch.compile and torch.export see their shapes. Needs torch 2.4 or newer.
 
-Tensors of a GPU run the plan that serving.py has for them, on torch's current stream, of any device; tensors of the
-host run the library's host reference: float64, exact, slow, for tests. Inference only: a tensor that requires grad is
-refused while grad mode is on.
-
-A prefill's workspace comes from torch's caching allocator, for the length of the call: the allocator gives memory that
-is freed so to later work of the same stream alone, and within a capture takes it from the graph's own pool. So no two
-streams share one, and nothing is held beside the allocator's cache.
+Tensors of a GPU run the plan that serving.py has for them, on torch's current stream, of any device (eager.py); tensors
+of the host run the library's host reference: float64, exact, slow, for tests. Inference only: a tensor that requires
+grad is refused while grad mode is on.
 """
 
 from typing import Optional, Tuple
@@ -15,8 +11,8 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
-from . import api, serving
-from .library import GdnError
+from . import eager
+from .eager import operator, refuse_grad
 
 MaybeTensor = Optional[Tensor]
 
@@ -54,45 +50,13 @@ CAUSAL_CONV1D = (
 )
 
 
-def refuse_grad(name, tensors):
-    """ValueError where torch would expect a backward."""
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        raise ValueError(
-            f"{name} is for inference, and a tensor that it is given requires grad: call it under torch.no_grad() or "
-            "torch.inference_mode(), or detach() what it is given"
-        )
+def _refuse_grad(name, tensors, options):
+    if torch.is_grad_enabled():
+        refuse_grad(f"gdn_jit.ops.{name}", (*tensors, *(t for t in options.values() if isinstance(t, Tensor))))
 
 
 def _refuse_backward(_ctx, *_grads):
     raise RuntimeError("gdn_jit's operators are for inference and have no backward: call them under torch.no_grad()")
-
-
-def _run(op, desc, args, like, plan_flags=0):
-    """One call. desc: members of the descriptor, without bounds; like: a tensor whose device is the call's."""
-    kind = like.device.type
-    if kind == "cuda":
-        _run_on_gpu(op, desc, args, like.device, plan_flags)
-    elif kind == "cpu":
-        (api.reference_prefill if op == "prefill" else api.reference_conv1d_qkv)(desc, **args)
-    else:
-        raise ValueError(f"gdn_jit::{op} runs on cuda and cpu, and the tensors are on {like.device}")
-
-
-def _run_on_gpu(op, desc, args, device, plan_flags):
-    with torch.cuda.device(device):
-        bounds = (args["num_tokens"], args["num_seqs"])
-        held = serving.serving().plan_for(op, tuple(desc.items()), device.index, *bounds, plan_flags)
-        if held.workspace_size:
-            args["workspace"] = torch.empty(held.workspace_size, dtype=torch.uint8, device=device)
-        try:
-            held.plan.execute(**args)
-        except GdnError as e:
-            if e.name != "GDN_E_NOT_LOADED":
-                raise
-            # A thread has no current context before its first call of the CUDA runtime, which the allocator's cache
-            # may have spared it. Here is one.
-            torch.zeros(1, device=device)
-            held.plan.execute(**args)
 
 
 def _flags(**named):
@@ -106,11 +70,6 @@ def _types(**named):
 
 def _first(*tensors):
     return next((t for t in tensors if t is not None), None)
-
-
-def _call_of(batched, cu_seqlens):
-    """num_tokens and num_seqs of tensors [T, ..] or [B, T, ..]; from shapes alone: lengths stay on the device."""
-    return dict(num_tokens=batched.shape[:-2].numel(), num_seqs=_seqs(batched, cu_seqlens))
 
 
 def _seqs(batched, cu_seqlens):
@@ -136,20 +95,22 @@ def _new_state(q, k, v, seqs, state_layout, dtype):
     return q.new_empty((seqs, _state_heads(q, k, v), *(dims if state_layout == "kv" else dims[::-1])), dtype=dtype)
 
 
-def _prefill_desc(q, k, v, types, **kinds):
+def _describe_prefill(args, options):
+    """As eager.run() asks for it."""
+    state_type, state_layout, head_map, gate, beta, qk_l2norm, beta_times_2, zero_padding = options
+    q, k, v, cu_seqlens = args["q"], args["k"], args["v"], args["cu_seqlens"]
     desc = dict(io_type=q.dtype, num_q_heads=q.shape[-2], num_k_heads=k.shape[-2], num_v_heads=v.shape[-2])
-    return {**desc, "head_dim_qk": q.shape[-1], "head_dim_v": v.shape[-1], **types, **kinds}
+    desc.update(head_dim_qk=q.shape[-1], head_dim_v=v.shape[-1], state_layout=state_layout, head_map=head_map)
+    flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
+    desc.update(gate=gate, beta=beta, flags=flags + _flags(checkpoints=args.get("checkpoints") is not None))
+    desc.update(_types(state_type=_first(args["final_state"], args["initial_state"])))
+    desc.update({} if state_type is None else dict(state_type=state_type))
+    desc.update(_types(slot_type=_first(args.get("slot_in"), args.get("slot_out")), cu_seqlens_type=cu_seqlens))
+    desc.update(_types(gate_type=args["g"], beta_type=args["beta"]))
+    return desc, dict(num_tokens=q.shape[:-2].numel(), num_seqs=_seqs(q, cu_seqlens))
 
 
-def _run_prefill(q, k, v, args, types, kinds, plan_flags):
-    """args: members beside q, k, v and counts; types: of states and slots; kinds: what else the descriptor says."""
-    cu_seqlens = args["cu_seqlens"]
-    types = {**types, **_types(gate_type=args["g"], beta_type=args["beta"], cu_seqlens_type=cu_seqlens)}
-    args = dict(q=q, k=k, v=v, **args, **_call_of(q, cu_seqlens))
-    _run("prefill", _prefill_desc(q, k, v, types, **kinds), args, q, plan_flags)
-
-
-@torch.library.custom_op("gdn_jit::prefill", mutates_args=(), schema=PREFILL)
+@operator("prefill", PREFILL)
 def _prefill(
     q: Tensor,
     k: Tensor,
@@ -175,12 +136,11 @@ def _prefill(
     max_seq_tokens: int = 0,
 ) -> Tuple[Tensor, Tensor]:
     o, state = _prefill_outputs(q, k, v, initial_state, cu_seqlens, final_state, state_type, state_layout)
-    flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
-    kinds = dict(state_layout=state_layout, head_map=head_map, gate=gate, beta=beta_kind, flags=flags)
-    args = dict(g=g, beta=beta, o=o, initial_state=initial_state, final_state=state if final_state else None)
-    args.update(cu_seqlens=cu_seqlens, has_initial_state=has_initial_state, a_log=a_log, dt_bias=dt_bias, scale=scale)
-    args.update(max_seq_tokens=max_seq_tokens)
-    _run_prefill(q, k, v, args, _types(state_type=state), kinds, plan_flags)
+    args = dict(q=q, k=k, v=v, g=g, beta=beta, o=o, initial_state=initial_state, cu_seqlens=cu_seqlens)
+    args.update(final_state=state if final_state else None, has_initial_state=has_initial_state)
+    args.update(a_log=a_log, dt_bias=dt_bias, scale=scale, max_seq_tokens=max_seq_tokens)
+    options = (state.dtype, state_layout, head_map, gate, beta_kind, qk_l2norm, beta_times_2, zero_padding)
+    eager.run("prefill", _describe_prefill, args, options, q.device, plan_flags)
     return o, state
 
 
@@ -229,12 +189,11 @@ def prefill(q, k, v, g=None, beta=None, **options):
     it; 0: not known. It is for speed alone.
     ValueError, GdnError: the sentence has the member, its value and the remedy.
     """
-    tensors = [t for t in options.values() if isinstance(t, Tensor)]
-    refuse_grad("gdn_jit.ops.prefill", (q, k, v, g, beta, *tensors))
-    return torch.ops.gdn_jit.prefill(q, k, v, g, beta, **options)
+    _refuse_grad("prefill", (q, k, v, g, beta), options)
+    return _prefill(q, k, v, g, beta, **options)
 
 
-@torch.library.custom_op("gdn_jit::prefill_into", mutates_args=("o", "final_state"), schema=PREFILL_INTO)
+@operator("prefill_into", PREFILL_INTO, writes=("o", "final_state"))
 def _prefill_into(
     q: Tensor,
     k: Tensor,
@@ -263,15 +222,12 @@ def _prefill_into(
     plan_flags: int = 0,
     max_seq_tokens: int = 0,
 ) -> None:
-    start = final_state if in_place else initial_state
-    flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
-    flags += _flags(checkpoints=checkpoints is not None)
-    kinds = dict(state_layout=state_layout, head_map=head_map, gate=gate, beta=beta_kind, flags=flags)
-    args = dict(g=g, beta=beta, o=o, initial_state=start, final_state=final_state, slot_in=slot_in, slot_out=slot_out)
-    args.update(has_initial_state=has_initial_state, checkpoints=checkpoints, cu_seqlens=cu_seqlens)
-    args.update(a_log=a_log, dt_bias=dt_bias, scale=scale, max_seq_tokens=max_seq_tokens)
-    types = _types(state_type=_first(final_state, start), slot_type=_first(slot_in, slot_out))
-    _run_prefill(q, k, v, args, types, kinds, plan_flags)
+    args = dict(q=q, k=k, v=v, g=g, beta=beta, o=o, final_state=final_state, cu_seqlens=cu_seqlens)
+    args.update(initial_state=final_state if in_place else initial_state, has_initial_state=has_initial_state)
+    args.update(slot_in=slot_in, slot_out=slot_out, checkpoints=checkpoints, a_log=a_log, dt_bias=dt_bias)
+    args.update(scale=scale, max_seq_tokens=max_seq_tokens)
+    options = (None, state_layout, head_map, gate, beta_kind, qk_l2norm, beta_times_2, zero_padding)
+    eager.run("prefill", _describe_prefill, args, options, q.device, plan_flags)
 
 
 @torch.library.register_fake("gdn_jit::prefill_into")
@@ -287,29 +243,28 @@ def prefill_into(q, k, v, o, final_state=None, **options):
     (docs/prefill.md).
     The rest as of prefill(); final_state's dtype is the states'.
     """
-    tensors = [t for t in options.values() if isinstance(t, Tensor)]
-    refuse_grad("gdn_jit.ops.prefill_into", (q, k, v, o, final_state, *tensors))
+    _refuse_grad("prefill_into", (q, k, v, o, final_state), options)
     if options.get("in_place") and (options.get("initial_state") is not None or final_state is None):
         raise ValueError("in_place is True: states are read from and written to final_state: give it, and no other")
-    torch.ops.gdn_jit.prefill_into(q, k, v, o, final_state, **options)
+    _prefill_into(q, k, v, o, final_state, **options)
 
 
 # ---- conv1d-QKV ----
 
 
-def x_alignment(x):
-    """Bytes, up to 16, that x's address and rows are multiples of: part of what a kernel is compiled for."""
-    spread = x.data_ptr() | (x.stride(0) * x.element_size())
+def x_alignment(x, group_stride=0):
+    """Bytes, up to 16, that x's address, rows and groups are multiples of: part of what a kernel is compiled for."""
+    spread = x.data_ptr() | x.stride(0) * x.element_size() | group_stride * x.element_size()
     return min(16, spread & -spread) if spread else 16
 
 
 def rows(x):
-    """x with a pitch that says something: that of a single row is whatever it was a slice of."""
-    return x if x.shape[0] > 1 else x.as_strided(x.shape, (x.shape[1], 1))
-
-
-def _conv_seqs(num_seqs, cu_seqlens):
-    return num_seqs if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    """x with a pitch that says something: that of a single row is whatever it was a slice of. What is no matrix, or of
+    columns that lie apart, stays what it is, and is refused.
+    """
+    if x.dim() != 2 or x.shape[0] > 1 or (x.shape[1] > 1 and x.stride(1) != 1):
+        return x
+    return x.as_strided(x.shape, (x.shape[1], 1))
 
 
 def _new_qkv(x, heads, gates):
@@ -319,7 +274,7 @@ def _new_qkv(x, heads, gates):
     return (*qkv, *(x.new_empty((rows if count else 0, count), dtype=torch.float32) for count in gates))
 
 
-@torch.library.custom_op("gdn_jit::conv1d_qkv", mutates_args=("state",), schema=CONV1D_QKV)
+@operator("conv1d_qkv", CONV1D_QKV, writes=("state",))
 def _conv1d_qkv(
     x: Tensor,
     weight: Tensor,
@@ -355,21 +310,35 @@ def _conv1d_qkv(
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     x, heads = rows(x), ((num_q_heads, head_dim_qk), (num_k_heads, head_dim_qk), (num_v_heads, head_dim_v))
     q, k, v, g, beta = _new_qkv(x, heads, _gates(num_gate_heads, a, b))
-    flags = _flags(silu=silu, bias=bias is not None, l2_norm=l2_norm, exact_norm=exact_norm, zero_padding=zero_padding)
-    flags += _flags(gate_exp=gate_exp, beta_rounded=beta_rounded, beta_times_2=beta_times_2)
-    flags += _flags(checkpoints=checkpoints is not None)
-    desc = dict(io_type=x.dtype, state_layout=state_layout, x_layout=x_layout, width=weight.shape[-1], flags=flags)
-    desc.update(num_q_heads=num_q_heads, num_k_heads=num_k_heads, num_v_heads=num_v_heads, head_dim_qk=head_dim_qk)
-    desc.update(head_dim_v=head_dim_v, num_gate_heads=num_gate_heads, x_alignment=x_alignment(x))
-    desc.update(_types(state_type=state, cu_seqlens_type=cu_seqlens, slot_type=_first(slot_in, slot_out)))
-    desc.update(_types(gate_type=_first(a, b), a_log_type=a_log, dt_bias_type=dt_bias))
     args = dict(x=x, weight=weight, bias=bias, a=a, b=b, a_log=a_log, dt_bias=dt_bias, state=state, slot_in=slot_in)
     args.update(slot_out=slot_out, has_initial_state=has_initial_state, cu_seqlens=cu_seqlens, checkpoints=checkpoints)
-    args.update({name: t if t.shape[1] else None for name, t in zip(("q", "k", "v"), (q, k, v))})
+    args.update(q=q if num_q_heads else None, k=k if num_k_heads else None, v=v if num_v_heads else None)
     args.update(g=g if a is not None else None, beta=beta if b is not None else None, x_group_stride=x_group_stride)
-    args.update(gate_group_stride=gate_group_stride, num_tokens=x.shape[0], num_seqs=_conv_seqs(num_seqs, cu_seqlens))
-    _run("conv1d_qkv", desc, args, x)
+    args.update(gate_group_stride=gate_group_stride)
+    flags = (silu, l2_norm, exact_norm, zero_padding, gate_exp, beta_rounded, beta_times_2)
+    alignment = x_alignment(x, x_group_stride)
+    options = (heads, num_gate_heads, state_layout, x_layout, alignment, num_seqs, flags)
+    eager.run("conv1d_qkv", _describe_conv, args, options, x.device)
     return q, k, v, g, beta
+
+
+CONV_FLAGS = ("silu", "l2_norm", "exact_norm", "zero_padding", "gate_exp", "beta_rounded", "beta_times_2")
+
+
+def _describe_conv(args, options):
+    """As eager.run() asks for it."""
+    ((q, dim_qk), (k, _), (v, dim_v)), gates, state_layout, x_layout, alignment, num_seqs, flags = options
+    x, cu_seqlens = args["x"], args["cu_seqlens"]
+    named = _flags(**dict(zip(CONV_FLAGS, flags)), bias=args["bias"] is not None)
+    named += _flags(checkpoints=args.get("checkpoints") is not None)
+    desc = dict(io_type=x.dtype, state_layout=state_layout, x_layout=x_layout, width=args["weight"].shape[-1])
+    desc.update(flags=named, num_q_heads=q, num_k_heads=k, num_v_heads=v, head_dim_qk=dim_qk, head_dim_v=dim_v)
+    desc.update(num_gate_heads=gates, x_alignment=alignment, **_types(cu_seqlens_type=cu_seqlens))
+    desc.update(_types(state_type=args["state"], slot_type=_first(args["slot_in"], args["slot_out"])))
+    desc.update(_types(gate_type=_first(args.get("a"), args.get("b"))))
+    desc.update(_types(a_log_type=args.get("a_log"), dt_bias_type=args.get("dt_bias")))
+    seqs = num_seqs if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    return desc, dict(num_tokens=x.shape[0], num_seqs=seqs)
 
 
 def _gates(heads, a, b):
@@ -396,9 +365,8 @@ def conv1d_qkv(x, weight, **options):
     slot_out, has_initial_state, checkpoints, cu_seqlens as of prefill_into(); without cu_seqlens num_seqs sequences of
     equal lengths. The rest are members and flags of gdn_conv1d_desc (docs/conv1d_qkv.md).
     """
-    tensors = [t for t in options.values() if isinstance(t, Tensor)]
-    refuse_grad("gdn_jit.ops.conv1d_qkv", (x, weight, *tensors))
-    return torch.ops.gdn_jit.conv1d_qkv(x, weight, **options)
+    _refuse_grad("conv1d_qkv", (x, weight), options)
+    return _conv1d_qkv(x, weight, **options)
 
 
 def channel_heads(channels):
@@ -409,7 +377,7 @@ def channel_heads(channels):
     return channels // dim, dim
 
 
-@torch.library.custom_op("gdn_jit::causal_conv1d", mutates_args=("state",), schema=CAUSAL_CONV1D)
+@operator("causal_conv1d", CAUSAL_CONV1D, writes=("state",))
 def _causal_conv1d(
     x: Tensor,
     weight: Tensor,
@@ -425,15 +393,12 @@ def _causal_conv1d(
     zero_padding: bool = False,
 ) -> Tensor:
     x, y = rows(x), x.new_empty((x.shape[0], weight.shape[0]))
-    heads, dim = channel_heads(weight.shape[0])
-    flags = _flags(silu=silu, bias=bias is not None, zero_padding=zero_padding)
-    desc = dict(io_type=x.dtype, state_layout=state_layout, width=weight.shape[-1], flags=flags, num_v_heads=heads)
-    desc.update(head_dim_v=dim, x_alignment=x_alignment(x), **_types(state_type=state, cu_seqlens_type=cu_seqlens))
-    desc.update(_types(slot_type=_first(slot_in, slot_out)))
     args = dict(x=x, weight=weight, bias=bias, v=y, state=state, slot_in=slot_in, slot_out=slot_out)
     args.update(has_initial_state=has_initial_state, cu_seqlens=cu_seqlens)
-    args.update(num_tokens=x.shape[0], num_seqs=_conv_seqs(num_seqs, cu_seqlens))
-    _run("conv1d_qkv", desc, args, x)
+    heads = ((0, 0), (0, 0), channel_heads(weight.shape[0]))
+    flags = (silu, False, False, zero_padding, False, False, False)
+    options = (heads, 0, state_layout, "packed", x_alignment(x), num_seqs, flags)
+    eager.run("conv1d_qkv", _describe_conv, args, options, x.device)
     return y
 
 
@@ -444,6 +409,5 @@ def _(x, weight, *_, **__):
 
 def causal_conv1d(x, weight, bias=None, state=None, **options):
     """conv1d_qkv() of channels that are not split: y [T, C] for weight [C, width], updates `state` in place."""
-    tensors = [t for t in options.values() if isinstance(t, Tensor)]
-    refuse_grad("gdn_jit.ops.causal_conv1d", (x, weight, bias, state, *tensors))
-    return torch.ops.gdn_jit.causal_conv1d(x, weight, bias, state, **options)
+    _refuse_grad("causal_conv1d", (x, weight, bias, state), options)
+    return _causal_conv1d(x, weight, bias, state, **options)

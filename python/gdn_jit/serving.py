@@ -22,7 +22,7 @@ LARGEST_BOUND = 2**31 - 1
 BOUNDS = ("max_tokens", "max_seqs")
 # A plan of rounded bounds that fails so may do with closer ones, which need less workspace, or other cubins: sixteenths
 # of the power of four, then the call's own.
-TRY_SMALLER_BOUNDS = ("GDN_E_UNSUPPORTED", "GDN_E_NOT_CACHED")
+TRY_SMALLER_BOUNDS = ("GDN_E_UNSUPPORTED", "GDN_E_NOT_CACHED", "GDN_E_NO_NVRTC")
 FINER = 16
 
 
@@ -82,6 +82,7 @@ class Serving:
         self.least = (max_tokens, max_seqs)
         self.plans = {}  # (op, device, plan flags, descriptor's bytes) -> Held, the largest
         self.made = []  # every plan, larger ones' predecessors too
+        self.checked = {}  # calls of operators that were checked, eager.py's
 
     def plan_for(self, op, desc, device, tokens, seqs, plan_flags=0):
         """Held whose bounds hold a call; makes it where there is none.

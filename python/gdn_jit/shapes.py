@@ -94,8 +94,9 @@ def check_sequences(args):
             table = "; of a block table pass one column" if member.startswith("slot") and len(tensor.shape) == 2 else ""
             refuse(member, tensor, f"[num_seqs]{'' if seqs is None else f', num_seqs is {seqs}'}{table}")
     checkpoints = args.get("checkpoints")
-    if values.is_tensor(checkpoints) and tuple(checkpoints.shape[1:]) != (3,):
-        refuse("checkpoints", checkpoints, "[num_checkpoints, 3]")
+    lines = args.get("num_checkpoints") or 0
+    if values.is_tensor(checkpoints) and (tuple(checkpoints.shape[1:]) != (3,) or checkpoints.shape[0] < lines):
+        refuse("checkpoints", checkpoints, f"[num_checkpoints, 3]{f', num_checkpoints is {lines}' if lines else ''}")
 
 
 def check_values(args, members, count):

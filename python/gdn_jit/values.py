@@ -90,7 +90,8 @@ def is_tensor(value):
 
 def address_of(value):
     """Of a tensor or an address; None is 0."""
-    return value.data_ptr() if is_tensor(value) else 0 if value is None else int(value)
+    data_ptr = getattr(value, "data_ptr", None)
+    return data_ptr() if data_ptr is not None else 0 if value is None else int(value)
 
 
 def rows_are_dense(tensor):

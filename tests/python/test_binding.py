@@ -266,6 +266,7 @@ class Shapes(unittest.TestCase):
             ),
             (r"slot_in has shape \(1,\).*num_seqs is 2", dict(slot_in=tensor(1), cu_seqlens=tensor(3))),
             (r"checkpoints has shape \(4, 2\)", dict(checkpoints=tensor(4, 2))),
+            (r"checkpoints.*num_checkpoints is 5", dict(checkpoints=tensor(4, 3), num_checkpoints=5)),
             (r"a_log has shape \(3,\).*\[2\]", dict(a_log=tensor(3))),
         ):
             with self.subTest(wanted), self.assertRaisesRegex(ValueError, wanted):

@@ -7,7 +7,6 @@ import inspect
 import itertools
 import os
 import sys
-import types
 import unittest
 import unittest.mock
 
@@ -19,7 +18,7 @@ except ImportError:
     print("skipped: torch is not installed for", sys.executable)
     sys.exit(77)
 
-from gdn_jit import dropin, ops, serving
+from gdn_jit import api, dropin, eager, ops, serving
 from gdn_jit.dropin import causal_conv1d, fla, flashinfer, vllm
 
 import recurrence
@@ -127,16 +126,25 @@ class Operators(Case):
         for x in (torch.randn(16, 1).t(), torch.randn(1, 40)[:, :16], torch.randn(3, 16)[1:2]):
             self.assertEqual(tuple(ops.causal_conv1d(x, weight).shape), (1, 16))
 
+    def test_a_single_row_of_columns_that_lie_apart_is_refused_as_several_are(self):
+        weight, channel_first = torch.randn(16, 2), torch.randn(16, 9)
+        for x in (channel_first[:, -1:].t(), channel_first[:, -2:].t()):
+            with self.assertRaisesRegex(ValueError, "x has strides"):
+                ops.causal_conv1d(x, weight)
+        with self.assertRaisesRegex(ValueError, r"x has shape \(1, 9, 16\).*flatten"):
+            ops.causal_conv1d(torch.randn(1, 9, 16), weight)
+
     def test_alignment_is_of_address_and_pitch(self):
         rows = torch.zeros(4, 64, dtype=BF16)
         odd = rows.view(-1)[:60].view(2, 30)
         for x, wanted in ((rows, 16), (rows[:, 8:], 16), (rows[:, 4:], 8), (rows[:, 1:], 2), (odd, 4)):
             self.assertEqual(ops.x_alignment(x), wanted)
+        self.assertEqual([ops.x_alignment(rows, stride) for stride in (772, 384, 770, 1)], [8, 16, 4, 2])
 
     def test_another_device_is_refused(self):
         x = torch.zeros(4, 16, device="meta")
         with self.assertRaisesRegex(ValueError, "cuda and cpu"):
-            ops._run("prefill", {}, {}, x)
+            eager.run("prefill", None, {}, (), x.device)
 
 
 class Fla(Case):
@@ -336,7 +344,7 @@ class FlashInfer(Case):
         self.assertTrue(torch.equal(state[1], self.start[1]))
 
     def test_use_cp_is_a_plans_flag(self):
-        with unittest.mock.patch.object(ops, "_run", wraps=ops._run) as ran:
+        with unittest.mock.patch.object(eager, "run", wraps=eager.run) as ran:
             self.call(use_cp=False)
             self.call(use_cp="auto")
         self.assertEqual([made.args[-1] for made in ran.call_args_list], [serving.WHOLE_SEQUENCES, 0])
@@ -657,10 +665,11 @@ class Reserved(Case):
     HEADS = dict(num_q_heads=2, num_k_heads=2, num_v_heads=4, head_dim_qk=DIM, head_dim_v=DIM)
 
     def same(self, op, reserved, call):
-        with unittest.mock.patch.object(ops, "_run", wraps=ops._run) as ran:
+        with unittest.mock.patch.object(eager, "run", wraps=eager.run) as ran:
             call()
-        asked, desc = ran.call_args.args[:2]
+        asked, describe, args, options = ran.call_args.args[:4]
         self.assertEqual(asked, op)
+        desc, _ = describe(args, options)
         keys = [serving.key_of(op, tuple(d.items())) for d in (reserved, desc)]
         self.assertEqual(*keys)
 
@@ -688,6 +697,112 @@ class Reserved(Case):
         self.same("conv1d_qkv", dict(shape, flags=0), lambda: causal_conv1d.causal_conv1d_fn(batch, weight, **call))
 
 
+class Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    """Names of the operators that the dispatcher is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, _types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+class AtOnce(Case):
+    """A call of plain values does without the dispatcher, where nobody looks at what goes through it."""
+
+    def setUp(self):
+        super().setUp()
+        x = recurrence.inputs(STARTS, 1, 2, DIM, BF16, 9)
+        self.args = [x[n] for n in ("q", "k", "v", "g", "beta")]
+        self.given = dict(initial_state=x["h0"], cu_seqlens=cu(), final_state=True)
+        self.rows, self.weight = torch.randn(70, 96).to(BF16), torch.randn(96, 4).to(BF16)
+
+    def test_results_are_those_of_the_dispatcher(self):
+        state = torch.randn(3, 96, 3).to(BF16)
+        conv = dict(cu_seqlens=cu(), num_gate_heads=2, a=torch.randn(70, 2).to(BF16), a_log=torch.zeros(2))
+        for op, plain, args, given in (
+            ("prefill", ops.prefill, self.args, self.given),
+            ("prefill", ops.prefill, self.args, dict(self.given, scale=2, state_type=F32, max_seq_tokens=67)),
+            ("conv1d_qkv", ops.conv1d_qkv, (self.rows, self.weight), dict(CONV_SHAPE, **conv)),
+        ):
+            wanted = getattr(torch.ops.gdn_jit, op)(*args, **given)
+            with self.no_dispatcher():
+                found = plain(*args, **given)
+            for a, b in zip(found, wanted):
+                self.assertTrue(torch.equal(a, b) and a.dtype == b.dtype and not a.requires_grad, op)
+        pools, o = [state.clone() for _ in range(2)], torch.empty_like(self.args[2])
+        with self.no_dispatcher():
+            y = ops.causal_conv1d(self.rows, self.weight, None, pools[0], cu_seqlens=cu())
+            ops.prefill_into(*self.args[:3], o, g=self.args[3], beta=self.args[4], cu_seqlens=cu())
+        wanted = torch.ops.gdn_jit.causal_conv1d(self.rows, self.weight, None, pools[1], cu_seqlens=cu())
+        self.assertTrue(torch.equal(y, wanted) and torch.equal(*pools))
+        self.assertTrue(torch.equal(o, ops.prefill(*self.args, cu_seqlens=cu())[0]))
+
+    def no_dispatcher(self):
+        patched = contextlib.ExitStack()
+        for made in (ops._prefill, ops._prefill_into, ops._conv1d_qkv, ops._causal_conv1d):
+            patched.enter_context(unittest.mock.patch.object(made, "dispatched", None))
+        return patched
+
+    def test_who_looks_sees_the_operator(self):
+        with Seen() as seen:
+            o, state = ops.prefill(*self.args, **self.given)
+        self.assertIn("gdn_jit.prefill.default", seen.names)
+        self.assertTrue(torch.equal(o, ops.prefill(*self.args, **self.given)[0]))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            ops.causal_conv1d(self.rows, self.weight)
+        self.assertIn("gdn_jit::causal_conv1d", [event.name for event in profile.events()])
+        with torch._subclasses.FakeTensorMode() as mode:
+            fakes = [mode.from_tensor(t) for t in self.args]
+            o, state = ops.prefill(*fakes, final_state=True)
+        self.assertEqual((tuple(o.shape), tuple(state.shape)), ((70, 2, DIM), (1, 2, DIM, DIM)))
+        with self.assertRaises((RuntimeError, NotImplementedError)):
+            torch.func.vmap(lambda x: ops.causal_conv1d(x, self.weight))(self.rows.view(2, 35, 96))
+
+    def test_a_subclass_of_tensor_and_what_is_no_tensor_are_torchs_to_judge(self):
+        class Subclass(torch.Tensor):
+            asked = []
+
+            @classmethod
+            def __torch_function__(cls, function, types_, args=(), kwargs=None):
+                cls.asked.append(str(function))
+                return super().__torch_function__(function, types_, args, kwargs or {})
+
+        ops.prefill(self.args[0].as_subclass(Subclass), *self.args[1:])
+        self.assertTrue(any("gdn_jit" in name for name in Subclass.asked), Subclass.asked)
+        for given in (dict(cu_seqlens=STARTS), dict(cu_seqlens=256), dict(queue=3), dict(gate=3), dict(scale="1")):
+            with self.subTest(given), self.assertRaisesRegex((RuntimeError, TypeError), "gdn_jit::prefill"):
+                ops.prefill(*self.args, **given)
+
+    def test_autograd_learns_what_was_written(self):
+        o, pool = torch.empty_like(self.args[2]), self.given["initial_state"].clone()
+        state = torch.randn(1, 96, 3).to(BF16)
+        before = [t._version for t in (o, pool, state, self.args[0])]
+        ops.prefill_into(*self.args[:3], o, pool, cu_seqlens=cu(), in_place=True)
+        ops.causal_conv1d(self.rows, self.weight, None, state)
+        ops.conv1d_qkv(self.rows, self.weight, **CONV_SHAPE, state=state)
+        after = [t._version for t in (o, pool, state, self.args[0])]
+        self.assertEqual([b > a for a, b in zip(before, after)], [True, True, True, False])
+        with torch.inference_mode():
+            ops.prefill_into(*self.args[:3], torch.empty_like(o), torch.empty_like(pool), cu_seqlens=cu())
+
+
+class GpuTensor(support.HostTensor):
+    """Stands for one of a GPU; starts where the contract wants it."""
+
+    is_cuda = True
+
+    def __init__(self, shape, dtype="torch.bfloat16", gpu=0):
+        super().__init__(shape, "H", dtype=dtype)
+        self.device = torch.device("cuda", gpu)
+        self.address = self.memory.buffer_info()[0] // 256 * 256
+
+    def data_ptr(self):
+        return self.address
+
+
 class OnGpu(unittest.TestCase):
     """The way of a GPU's tensors, with stand-ins for them and a driver that launches nothing."""
 
@@ -700,25 +815,41 @@ class OnGpu(unittest.TestCase):
         paths = dict(driver_path=self.driver.path, nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"])
         serving.configure(cache_dir="", flags="no_env", **paths)
         self.addCleanup(serving.close)
-        self.taken, patched = [], contextlib.ExitStack()
+        self.taken, self.under, self.described, patched = [], [], [], contextlib.ExitStack()
         self.addCleanup(patched.close)
-        for name, stand_in in (("cuda.device", contextlib.nullcontext), ("empty", self.empty), ("zeros", self.zeros)):
-            patched.enter_context(unittest.mock.patch(f"torch.{name}", stand_in))
-        patched.enter_context(unittest.mock.patch("gdn_jit.api.workspace_arguments", aligned_workspace))
+        for name, stand_in in (
+            ("torch.cuda.device", self.device),
+            ("torch.cuda.current_device", lambda: 0),
+            ("torch.empty", self.empty),
+            ("torch.zeros", self.zeros),
+            ("gdn_jit.eager._current_stream", lambda gpu: 0),
+            ("gdn_jit.eager.PLAIN_TENSORS", (GpuTensor,)),
+        ):
+            patched.enter_context(unittest.mock.patch(name, stand_in))
+
+    @contextlib.contextmanager
+    def device(self, device):
+        self.under.append(device.index)
+        yield
 
     def empty(self, size, **_):
         self.taken.append(size)
-        return support.HostTensor((size,), "B")
+        return GpuTensor((size,))
 
     def zeros(self, *_, **__):
         """A first call of the CUDA runtime."""
         self.driver.make_current(0)
 
-    def call(self, tokens):
-        rows = {n: support.HostTensor((8, 2 if n in "vo" else 1, DIM), "H") for n in "qkvo"}
-        args = {n: t.data_ptr() // 16 * 16 for n, t in rows.items()}
-        args.update(num_tokens=tokens, num_seqs=1)
-        ops._run_on_gpu("prefill", self.DESC, args, types.SimpleNamespace(index=0), 0)
+    def describe(self, args, options):
+        self.described.append(options)
+        return self.DESC, dict(num_tokens=args["q"].shape[0], num_seqs=1)
+
+    def tensors(self, tokens, gpu=0):
+        return {n: GpuTensor((tokens, 2 if n in "vo" else 1, DIM), gpu=gpu) for n in "qkvo"}
+
+    def call(self, tokens, args=None, options=(), gpu=0):
+        args = args or self.tensors(tokens, gpu)
+        eager.run("prefill", self.describe, args, options, args["q"].device)
 
     def test_a_call_takes_a_plan_and_workspace_and_launches_once(self):
         self.driver.make_current(0)
@@ -727,15 +858,57 @@ class OnGpu(unittest.TestCase):
         held = serving.serving().plan_for("prefill", tuple(self.DESC.items()), 0, 8, 1)
         self.assertGreater(held.workspace_size, 0)
         self.assertEqual((self.taken, self.driver.num_launches()), ([held.workspace_size] * 2, 2))
+        self.assertEqual(self.under, [])
 
     def test_a_thread_that_has_no_context_is_given_one(self):
         self.call(8)
         self.assertEqual(self.driver.num_launches(), 1)
 
+    def test_like_calls_are_described_once_and_have_their_own_addresses(self):
+        self.driver.make_current(0)
+        describe, seen = self.describe, []
+        with unittest.mock.patch.object(api.Checked, "run", lambda checked, args, *more: seen.append((checked, args))):
+            other = {**self.tensors(8), "k": GpuTensor((1, 8, DIM))}
+            calls = [(8, None, ()), (8, None, ()), (8, None, (1,)), (9, None, ()), (8, None, ()), (8, None, (1,))]
+            for tokens, args, options in calls:
+                self.call(tokens, args, options)
+            with self.assertRaisesRegex(ValueError, "k has shape"):
+                self.call(8, other)
+            with self.assertRaisesRegex(ValueError, "v is torch.float16"):
+                self.call(8, {**self.tensors(8), "v": GpuTensor((8, 2, DIM), "torch.float16")})
+        self.assertEqual(self.described, [(), (1,), (), (), ()])
+        self.assertIs(seen[0][0], seen[4][0])
+        kept, launched = seen[0][0], []
+        kept._function = lambda handle, struct, *_: launched.append(struct._obj)
+        for tokens, args, options in calls[:2]:
+            args = self.tensors(8)
+            self.call(8, args)
+            struct = launched.pop()
+            self.assertEqual({m: getattr(struct, m) for m in args}, {m: t.data_ptr() for m, t in args.items()})
+            self.assertEqual((struct.num_tokens, struct.num_seqs, struct.g), (8, 1, 0))
+        self.assertEqual(len(self.described), 5)
 
-def aligned_workspace(_function, workspace, _size):
-    """Of memory that starts anywhere, an address that the call takes."""
-    return workspace.data_ptr() // 256 * 256, workspace.numel()
+    def test_no_more_layouts_are_remembered_than_the_binding_keeps(self):
+        self.driver.make_current(0)
+        with unittest.mock.patch.object(api, "LAYOUTS_KEPT", 3):
+            for tokens in range(1, 9):
+                self.call(tokens)
+                self.assertLessEqual(len(serving.serving().checked), 3)
+
+    def test_a_call_of_another_gpu_is_made_under_it(self):
+        self.driver.make_current(0)
+        with unittest.mock.patch("torch.cuda.current_device", lambda: 1):
+            self.call(8)
+        self.assertEqual((self.under, self.driver.num_launches()), ([0], 1))
+
+    def test_what_was_checked_is_gone_with_its_plan(self):
+        self.driver.make_current(0)
+        self.call(8)
+        before = serving.serving().checked
+        serving.close()
+        (kept, _), *_ = before.values()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            kept.run(self.tensors(8), (0, 0), 0)
 
 
 if __name__ == "__main__":

@@ -112,22 +112,35 @@ class Serving(unittest.TestCase):
         self.assertEqual(serving.plans()[0]["plan_flags"], 32)
 
     def test_bounds_that_are_too_large_when_rounded_come_closer(self):
-        made, context = [], serving.serving().context
-        real = context.plan_prefill
-
         def limited(*args, max_tokens, **more):
             made.append(max_tokens)
             if max_tokens > 330:
-                raise gdn_jit.GdnError(11, "GDN_E_UNSUPPORTED", "workspace")
+                raise gdn_jit.GdnError(11, why, "workspace, or what no cache has")
             return real(*args, max_tokens=max_tokens, **more)
 
-        with unittest.mock.patch.object(context, "plan_prefill", limited):
-            self.assertEqual(self.plan(300, 1)[1:3], (320, 16))
-            self.assertEqual(self.plan(321, 1).tokens, 321)
-            self.assertEqual(made, [1024, 320, 1024, 384, 321])
-            with self.assertRaises(gdn_jit.GdnError):
-                self.plan(331, 1)
-        self.assertEqual(self.bounds(), [(321, 16)])
+        for why in serving.TRY_SMALLER_BOUNDS:
+            self.configure()
+            made, context = [], serving.serving().context
+            real = context.plan_prefill
+            with self.subTest(why), unittest.mock.patch.object(context, "plan_prefill", limited):
+                self.assertEqual(self.plan(300, 1)[1:3], (320, 16))
+                self.assertEqual(self.plan(321, 1).tokens, 321)
+                self.assertEqual(made, [1024, 320, 1024, 384, 321])
+                with self.assertRaises(gdn_jit.GdnError):
+                    self.plan(331, 1)
+                self.assertEqual(self.bounds(), [(321, 16)])
+        self.assertIn("GDN_E_NO_NVRTC", serving.TRY_SMALLER_BOUNDS)
+
+    def test_what_larger_bounds_do_not_mend_is_tried_once(self):
+        made, context = [], serving.serving().context
+
+        def failing(*_, max_tokens, **__):
+            made.append(max_tokens)
+            raise gdn_jit.GdnError(3, "GDN_E_COMPILE", "nvrtc says no")
+
+        with unittest.mock.patch.object(context, "plan_prefill", failing), self.assertRaises(gdn_jit.GdnError):
+            self.plan(300, 1)
+        self.assertEqual(made, [1024])
 
     def test_threads_that_need_one_plan_make_one(self):
         found, gate = [], threading.Barrier(8)
