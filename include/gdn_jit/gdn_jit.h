@@ -275,8 +275,8 @@ typedef struct gdn_strides {
 
 /*
  * One call's tensors, all in device memory. q, k, v, o and the states are 16-byte aligned, and so are their strides (multiples
- * of 8 elements of 16 bits, of 4 of float32 states); no two rows of o overlap (GDN_E_INVALID). g, beta, a_log, dt_bias and
- * index arrays are aligned to their elements.
+ * of 8 elements of 16 bits, of 4 of float32 states); no two rows of q, of k, of v or of o overlap (GDN_E_INVALID). g, beta, a_log,
+ * dt_bias and index arrays are aligned to their elements.
  *   q  [tokens, num_q_heads, head_dim_qk]   io_type, q_strides
  *   k  [tokens, num_k_heads, head_dim_qk]   io_type, k_strides
  *   v  [tokens, num_v_heads, head_dim_v]    io_type, v_strides

@@ -146,7 +146,7 @@ static int check_options(const struct cli_options *o, bool all)
 {
     if (!o->output && !o->tar)
         return cli_fail(CLI_USAGE, "no place given: name a directory with --output, an archive with --tar, or both");
-    if (all && (o->model_option || o->ops || o->archs.count || o->gpus.count || o->tunings.count))
+    if (all && (o->model_option || o->ops || o->archs.count || o->gpus.count || o->tunings.count || o->jobs))
         return cli_fail(CLI_USAGE, "without --model, --shapes and --from every entry of the cache directory is packed: "
                                    "name what is wanted, or leave the other options out");
     if (o->output && o->tar && strcmp(o->output, o->tar) == 0)

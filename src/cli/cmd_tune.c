@@ -481,6 +481,14 @@ static int check_options(const struct cli_options *o)
                                    "tune twice");
     if (o->json && o->compile)
         return cli_fail(CLI_USAGE, "--json with --compile: it has no JSON output; leave --json out");
+    if (o->check && (o->budget_s || o->jobs))
+        return cli_fail(CLI_USAGE, "%s with --check: nothing is measured or compiled; leave it out",
+                        o->budget_s ? "--budget" : "--jobs");
+    if (o->timeout_s && (o->check || o->compile))
+        return cli_fail(CLI_USAGE, "--timeout with %s: no candidate runs; leave it out", o->check ? "--check" : "--compile");
+    if (o->gpus.count && o->device)
+        return cli_fail(CLI_USAGE, "--gpu %s with --device %lld: either says which GPU is meant; leave one out",
+                        o->gpus.items[0], (long long)o->device);
     if (o->gpus.count > 1)
         return cli_fail(CLI_USAGE, "--gpu is given %zu times (%s, %s): tune is for one GPU at a time, name one",
                         o->gpus.count, o->gpus.items[0], o->gpus.items[1]);

@@ -108,6 +108,8 @@ static int check_options(const struct cli_options *o)
 {
     if (o->bundle && o->cache_dir)
         return cli_fail(CLI_USAGE, "--bundle and --cache-dir: one is verified at a time; name one");
+    if (o->bundle && o->shared_cache)
+        return cli_fail(CLI_USAGE, "--shared-cache with --bundle: it is of the cache directory; leave it out");
     if (o->bundle && o->remove)
         return cli_fail(CLI_USAGE, "--remove with --bundle: a bundle is read-only, pack it again instead");
     return CLI_OK;

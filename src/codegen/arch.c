@@ -36,6 +36,10 @@ static const struct gdni_gpu gpus[] = {
     { "NVIDIA H200",               "sm_90a",  132,  60 * MIB,   4800,  989 },
     { "NVIDIA H100 80GB HBM3",     "sm_90a",  132,  50 * MIB,   3350,  989 },
     { "NVIDIA H100 PCIe",          "sm_90a",  114,  50 * MIB,   2039,  756 },
+    { "NVIDIA H100 NVL",           "sm_90a",  132,  50 * MIB,   3938,  835 },
+    { "NVIDIA H200 NVL",           "sm_90a",  132,  60 * MIB,   4800,  835 },
+    { "NVIDIA GH200 480GB",        "sm_90a",  132,  60 * MIB,   4000,  989 },
+    { "NVIDIA H20",                "sm_90a",  78,   60 * MIB,   4000,  148 },
     { "NVIDIA A100-SXM4-80GB",     "sm_80",   108,  40 * MIB,   2039,  312 },
     { "NVIDIA A100-SXM4-40GB",     "sm_80",   108,  40 * MIB,   1555,  312 },
     { "NVIDIA A100 80GB PCIe",     "sm_80",   108,  40 * MIB,   1935,  312 },
@@ -82,6 +86,9 @@ gdn_status gdni_arch_find(const char *name, const struct gdni_arch **out)
             return GDN_OK;
         }
     char list[160];
+    if (!name[0])
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "the target's arch is empty: fill it by gdn_target_from_device() or "
+                                           "gdn_target_from_name()");
     return GDN_FAIL(GDN_E_UNSUPPORTED, "arch \"%.32s\" is not known: use one of %s", name,
                     known_archs(list, sizeof list));
 }
@@ -161,7 +168,7 @@ static gdn_status target_of_arch(const struct gdni_arch *arch, gdn_target *out)
     return GDN_OK;
 }
 
-/* A name that is the first words of several rows' names gets them listed: "A100", but not "H20", which is a GPU of its own. */
+/* A name that is the first words of several rows' names gets them listed: "A100", but not "A1". */
 static gdn_status unknown_gpu(const char *name)
 {
     char wanted[96], row[96], hits[320] = "";
@@ -177,7 +184,7 @@ static gdn_status unknown_gpu(const char *name)
     char list[160];
     return GDN_FAIL(GDN_E_UNSUPPORTED,
                     "target \"%.64s\" is neither a known GPU nor an arch: name the GPU as the driver prints it "
-                    "(gdn-jit-cache doctor lists them) or its arch, one of %s",
+                    "(gdn_target_names() and gdn-jit-cache doctor list them) or its arch, one of %s",
                     name, known_archs(list, sizeof list));
 }
 

@@ -143,7 +143,7 @@ static gdn_status check_gates(const struct gdni_problem *p, const gdn_conv1d_arg
                         "a, b, a_log, dt_bias, g or beta is given but the plan's num_gate_heads is 0: plan "
                         "with gate heads or pass 0");
     if (!gates) return check_gate_strides(p, a);
-    if (!a->g && !a->beta)
+    if (rows && !a->g && !a->beta)
         return GDN_FAIL(GDN_E_INVALID,
                         "g and beta are both null but the plan has %d gate heads: pass one of them, or plan "
                         "without gate heads",
@@ -259,18 +259,19 @@ gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d
 gdn_status gdni_check_conv1d_apart(const gdn_conv1d_args *a)
 {
     enum { NUM_WRITTEN = 6 };
+    const bool rows = a->num_tokens > 0; /* tensors without rows may lie anywhere */
     const struct gdni_address addresses[] = {
-        { "q", a->q },
-        { "k", a->k },
-        { "v", a->v },
-        { "g", a->g },
-        { "beta", a->beta },
-        { "state", a->state },
-        { "x", a->x },
+        { "q", rows ? a->q : 0 },
+        { "k", rows ? a->k : 0 },
+        { "v", rows ? a->v : 0 },
+        { "g", rows ? a->g : 0 },
+        { "beta", rows ? a->beta : 0 },
+        { "state", a->num_seqs > 0 ? a->state : 0 },
+        { "x", rows ? a->x : 0 },
         { "weight", a->weight },
         { "bias", a->bias },
-        { "a", a->a },
-        { "b", a->b },
+        { "a", rows ? a->a : 0 },
+        { "b", rows ? a->b : 0 },
         { "a_log", a->a_log },
         { "dt_bias", a->dt_bias },
         { "slot_in", a->slot_in },
@@ -279,5 +280,5 @@ gdn_status gdni_check_conv1d_apart(const gdn_conv1d_args *a)
         { "cu_seqlens", a->cu_seqlens },
         { "checkpoints", a->checkpoints },
     };
-    return a->num_tokens > 0 ? gdni_check_apart(addresses, NUM_WRITTEN, sizeof addresses / sizeof addresses[0]) : GDN_OK;
+    return gdni_check_apart(addresses, NUM_WRITTEN, sizeof addresses / sizeof addresses[0]);
 }

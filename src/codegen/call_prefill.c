@@ -65,8 +65,14 @@ static gdn_status check_strides(const gdn_prefill_args *a, const char *tensor, c
     return check_derived(a, tensor, s, dim);
 }
 
-/* Rows of o that share elements would be a race. */
-static gdn_status check_output_strides(const struct gdni_problem *p, const gdn_prefill_args *a)
+static gdn_status check_rows(const gdn_prefill_args *a, const char *name, const gdn_strides *s, int heads, int dim)
+{
+    const struct gdni_rows rows = { name, *s, a->num_tokens, a->cu_seqlens ? 1 : a->num_seqs, heads, dim };
+    return gdni_check_rows_apart(&rows);
+}
+
+/* Rows of o that share elements would be a race; those of q, k and v are strides that were meant otherwise. */
+static gdn_status check_all_rows(const struct gdni_problem *p, const gdn_prefill_args *a)
 {
     const gdn_strides *s = &a->o_strides;
     const int64_t dim = p->head_dim_v;
@@ -76,8 +82,10 @@ static gdn_status check_output_strides(const struct gdni_problem *p, const gdn_p
                         "pass strides of at least "
                         "that, or 0",
                         (long long)s->batch, (long long)s->token, (long long)s->head, p->head_dim_v);
-    const struct gdni_rows rows = { "o", *s, a->num_tokens, a->cu_seqlens ? 1 : a->num_seqs, p->num_heads, dim };
-    return gdni_check_rows_apart(&rows);
+    GDN_TRY(check_rows(a, "q", &a->q_strides, p->num_q_heads, p->head_dim_qk));
+    GDN_TRY(check_rows(a, "k", &a->k_strides, p->num_k_heads, p->head_dim_qk));
+    GDN_TRY(check_rows(a, "v", &a->v_strides, p->num_v_heads, p->head_dim_v));
+    return check_rows(a, "o", s, p->num_heads, p->head_dim_v);
 }
 
 static gdn_status check_all_strides(const struct gdni_problem *p, const gdn_prefill_args *a)
@@ -89,7 +97,7 @@ static gdn_status check_all_strides(const struct gdni_problem *p, const gdn_pref
     GDN_TRY(check_strides(a, "o", &a->o_strides, p->head_dim_v, unit));
     GDN_TRY(check_strides(a, "g", &a->g_strides, 1, 1));
     GDN_TRY(check_strides(a, "beta", &a->beta_strides, 1, 1));
-    return check_output_strides(p, a);
+    return check_all_rows(p, a);
 }
 
 /* ---- gates ---- */
@@ -143,7 +151,7 @@ static gdn_status check_checkpoints(const struct gdni_problem *p, const gdn_pref
             "num_checkpoints is %lld but the plan's flags lack GDN_PREFILL_CHECKPOINTS: plan with it or pass 0",
             (long long)a->num_checkpoints);
     if (!a->checkpoints || !a->final_state)
-        return GDN_FAIL(GDN_E_INVALID, "num_checkpoints is %lld but %s is null: pass a device address",
+        return GDN_FAIL(GDN_E_INVALID, "num_checkpoints is %lld but %s is null: pass its address",
                         (long long)a->num_checkpoints, a->checkpoints ? "final_state" : "checkpoints");
     return GDN_OK;
 }
@@ -196,14 +204,15 @@ gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a)
 {
     enum { NUM_WRITTEN = 2 };
     const bool in_place = a->initial_state == a->final_state;
+    const bool rows = a->num_tokens > 0; /* tensors without rows may lie anywhere */
     const struct gdni_address addresses[] = {
-        { "o", a->o },
-        { "final_state", a->final_state },
-        { "q", a->q },
-        { "k", a->k },
-        { "v", a->v },
-        { "g", a->g },
-        { "beta", a->beta },
+        { "o", rows ? a->o : 0 },
+        { "final_state", a->num_seqs > 0 ? a->final_state : 0 },
+        { "q", rows ? a->q : 0 },
+        { "k", rows ? a->k : 0 },
+        { "v", rows ? a->v : 0 },
+        { "g", rows ? a->g : 0 },
+        { "beta", rows ? a->beta : 0 },
         { "a_log", a->a_log },
         { "dt_bias", a->dt_bias },
         { "initial_state", in_place ? 0 : a->initial_state },
@@ -213,5 +222,5 @@ gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a)
         { "cu_seqlens", a->cu_seqlens },
         { "checkpoints", a->checkpoints },
     };
-    return a->num_tokens > 0 ? gdni_check_apart(addresses, NUM_WRITTEN, sizeof addresses / sizeof addresses[0]) : GDN_OK;
+    return gdni_check_apart(addresses, NUM_WRITTEN, sizeof addresses / sizeof addresses[0]);
 }

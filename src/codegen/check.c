@@ -46,7 +46,7 @@ gdn_status gdni_check_pointers(const struct gdni_pointer *pointers, size_t count
 {
     for (size_t i = 0; i < count; ++i) {
         const struct gdni_pointer *p = &pointers[i];
-        if (p->value == 0 && p->required) return GDN_FAIL(GDN_E_INVALID, "%s is null: pass a device address", p->name);
+        if (p->value == 0 && p->required) return GDN_FAIL(GDN_E_INVALID, "%s is null: pass its address", p->name);
         if (p->value % (unsigned)p->alignment)
             return GDN_FAIL(GDN_E_INVALID, "%s is 0x%llx: must be aligned to %d bytes", p->name,
                             (unsigned long long)p->value, p->alignment);

@@ -224,7 +224,7 @@ static gdn_status get_plan(gdn_ctx *ctx, const struct gdni_problem *problem, gdn
     if (*out) return GDN_OK;
     const bool wide = memcmp(&r.problem, problem, sizeof *problem) != 0;
     const gdn_status status = make(&r, out);
-    if (status != GDN_E_NOT_CACHED || !wide) return status;
+    if (!wide || (status != GDN_E_NOT_CACHED && status != GDN_E_NO_NVRTC)) return status;
     r.problem = *problem; /* who warmed the cache for each desc has its own plan's cubins there */
     return make(&r, out);
 }

@@ -62,18 +62,25 @@ static gdn_status find_user(struct gdni_request *request, const char *tag)
     return GDN_OK;
 }
 
+/* This machine's compiler, NULL where it has none, or none that knows the arch. */
+static const struct gdni_nvrtc_api *compiler_for(const struct gdni_request *request)
+{
+    const struct gdni_nvrtc_api *api;
+    if (gdni_nvrtc_get(request->ctx->nvrtc, &api) != GDN_OK) return NULL;
+    return gdni_nvrtc_check_arch(api, request->unit->spec.arch) == GDN_OK ? api : NULL;
+}
+
 /*
  * The user's directory by this machine's compiler. The tag may be a guess made without loading it; before anything is compiled
  * the compiler itself is asked, and asked for. Without one, any compiler's entry is better than none.
  */
 static gdn_status find_own(struct gdni_request *request)
 {
-    struct gdni_nvrtc *nvrtc = request->ctx->nvrtc;
-    const struct gdni_nvrtc_api *api;
     char tag[GDNI_COMPILER_TAG] = "";
-    if (gdni_nvrtc_tag(nvrtc, tag)) GDN_TRY(find_user(request, tag));
+    if (gdni_nvrtc_tag(request->ctx->nvrtc, tag)) GDN_TRY(find_user(request, tag));
     if (request->program) return GDN_OK;
-    if (gdni_nvrtc_get(nvrtc, &api) != GDN_OK) return find_user(request, NULL);
+    const struct gdni_nvrtc_api *api = compiler_for(request);
+    if (!api) return find_user(request, NULL);
     return strcmp(api->tag, tag) == 0 ? GDN_OK : find_user(request, api->tag);
 }
 
@@ -99,18 +106,19 @@ static gdn_status find_on_disk(struct gdni_request *request)
 }
 
 /*
- * Where the driver refused what came from a bundle or the disk: what is searched behind it. Who may compile looks in the next
- * bundles and for his own compiler's entry, and where that was refused compiles it anew.
+ * Where the driver refused what came from a bundle or the disk: what is searched behind it. Who compiles looks in the next
+ * bundles and for his own compiler's entry, and where that was refused compiles it anew; who may not or cannot takes any entry.
  */
 static gdn_status find_behind(struct gdni_request *request)
 {
     const struct gdni_program *refused = request->refused;
-    const bool strict = request->strict != NULL;
-    if (refused->source == GDNI_FROM_COMPILER || (refused->source == GDNI_FROM_DISK && !strict)) return GDN_OK;
-    GDN_TRY(gdni_cache_find_behind(request->ctx->cache, request->key, request->arch, &refused->place, strict,
+    if (refused->source == GDNI_FROM_COMPILER) return GDN_OK;
+    const bool compiles = !request->strict && compiler_for(request);
+    if (refused->source == GDNI_FROM_DISK && compiles) return GDN_OK;
+    GDN_TRY(gdni_cache_find_behind(request->ctx->cache, request->key, request->arch, &refused->place, !compiles,
                                    &request->program));
     note_origin(request);
-    if (!request->program && !strict) GDN_TRY(find_own(request));
+    if (!request->program && compiles) GDN_TRY(find_own(request));
     count_look(request);
     return GDN_OK;
 }

@@ -169,8 +169,8 @@ run 0 verify -d "$d" --json
 json 'd["damaged"]' 0
 # Damage that cannot be removed is told, however many temporary files went.
 k=$room/stuck
-for arch in sm_80 sm_90a; do
-    run 0 warm -m qwen3.5-27b --tp 1 --op conv1d_qkv --prologue conv --max-tokens 256 --x-alignment 16 -a $arch -d "$k"
+for target in "-a sm_80" "-g h200"; do # one entry each
+    run 0 warm -m qwen3.5-27b --tp 1 --op conv1d_qkv --prologue conv --max-tokens 256 --x-alignment 16 $target -d "$k"
 done
 file=$(find "$k/v2/sm_90a" -name '*.gdnk' | head -n 1)
 chmod g+w "$k/v2/sm_90a"

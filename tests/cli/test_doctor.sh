@@ -173,7 +173,7 @@ FAKE_CUDA_HIDE=cuLibraryLoadData finds 0 driver False "install driver 525 or new
 FAKE_CUDA_INIT=803 finds 0 driver False "reboot, or reinstall the driver"
 FAKE_NVRTC_VERSION=14.0 finds 0 driver False "this driver cannot load what this NVRTC makes; update the driver, or name an NVRTC 13"
 FAKE_GPU_CC=7.5 finds 0 gpu False "GPU 0: compute capability 7.5 has no arch here"
-FAKE_GPU_NAME="NVIDIA H20" finds 0 gpu False "GPU 0, NVIDIA H20: not a GPU that --gpu can name elsewhere"
+FAKE_GPU_NAME="NVIDIA H800" finds 0 gpu False "GPU 0, NVIDIA H800: not a GPU that --gpu can name elsewhere"
 FAKE_NVRTC_VERSION=12.8 FAKE_GPU_CC=10.3 FAKE_GPU_NAME="NVIDIA B300" finds 0 gpu False \
     "its arch sm_103a is one that this NVRTC cannot compile for"
 "${GDN_MAKE_TUNING:?is the path of make_tuning}" "$room/h200.json" || exit 1

@@ -90,6 +90,7 @@ usage "--what ptx needs a shape" show --key 1234 -w ptx
 
 usage "--bundle and --cache-dir: one is verified at a time" verify -b x -d y
 usage "--remove with --bundle: a bundle is read-only" verify -b x --remove
+usage "--shared-cache with --bundle: it is of the cache directory" verify -b x --shared-cache
 usage "--bundle is empty" verify -b ""
 usage "--max-bytes is \"12X\": must be a number, of bytes or with k, M or G behind it" prune --max-bytes 12X
 usage "--max-bytes is \"1Mi\"" prune --max-bytes 1Mi
@@ -101,11 +102,17 @@ usage "--arch names 2 archs: prune one at a time" prune -a sm_80,sm_86
 usage "--arch: arch \"sm_77\" is not known: use one of sm_80" prune -a sm_77 -d "$room"
 usage "no place given: name a directory with --output, an archive with --tar" pack $m -a sm_90a
 usage "every entry of the cache directory is packed: name what is wanted" pack -a sm_90a -o x
+usage "every entry of the cache directory is packed: name what is wanted" pack -j 4 -o x
 usage "--output is empty" pack -o ""
 usage "--tar is empty" pack --tar ""
 usage "--from is given twice (a, b)" warm --from a --from b
 usage "cannot open r.jsonl: No such file" warm --from r.jsonl
 
+usage "--budget with --check: nothing is measured" tune $m -f x.json --check --budget 5m
+usage "--jobs with --check: nothing is measured or compiled" tune $m -f x.json --check -j 2
+usage "--timeout with --check: no candidate runs" tune $m -f x.json --check --timeout 3s
+usage "--timeout with --compile: no candidate runs" tune $m --compile --timeout 3s
+usage "--gpu h200 with --device 3: either says which GPU is meant" tune $m -f x.json --check -g h200 --device 3
 usage "--check with --compile: one looks at a tuning file" tune $m -f x.json --check --compile
 usage "--json with --compile: it has no JSON output" tune $m --compile --json -g h200
 usage "--gpu is given 2 times (h200, h100): tune is for one GPU at a time" tune $m --compile -g h200 -g h100

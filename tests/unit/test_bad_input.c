@@ -247,7 +247,7 @@ Test(bad_input, members_of_prefill_args)
 #define M(member) MEMBER(gdn_prefill_args, member)
     static const struct spoiled rows[] = {
         { M(struct_size), 0, GDN_E_VERSION, { "gdn_prefill_args.struct_size is 0" } },
-        { M(q), 0, GDN_E_INVALID, { "q is null", "device address" } },
+        { M(q), 0, GDN_E_INVALID, { "q is null", "pass its address" } },
         { M(k), 0, GDN_E_INVALID, { "k is null" } },
         { M(v), 0, GDN_E_INVALID, { "v is null" } },
         { M(o), 0, GDN_E_INVALID, { "o is null" } },
@@ -268,6 +268,9 @@ Test(bad_input, members_of_prefill_args)
         { M(k_strides.token), 1LL << 41, GDN_E_INVALID, { "k_strides.token is 2199023255552", "96 rows", "2^47" } },
         { M(g_strides.token), INT64_MAX / 96, GDN_E_INVALID, { "g_strides.token is" } },
         { M(o_strides.token), 64, GDN_E_INVALID, { "o_strides are { batch 0, token 64, head 0 }", "128 elements", "overlap" } },
+        { M(q_strides.token), 256, GDN_E_INVALID, { "q_strides come to { batch 24576, token 256, head 128 }", "overlap" } },
+        { M(k_strides.token), 8, GDN_E_INVALID, { "k_strides come to", "4 heads two rows of 128 elements" } },
+        { M(v_strides.token), 128, GDN_E_INVALID, { "v_strides come to", "8 heads", "or 0 (packed)" } },
         { M(v_strides.head), 256, GDN_E_INVALID, { "v_strides are", "token 0, head 256", "give token too" } },
         { M(beta_strides.head), 96, GDN_E_INVALID, { "beta_strides are", "head stride than 1", "give token too" } },
         { M(o_strides.token), 1028, GDN_E_INVALID, { "o_strides.token is 1028", "multiple of 8" } },
@@ -369,11 +372,18 @@ Test(bad_input, prefill_args_that_contradict_each_other)
     a.num_tokens = a.num_seqs = 0;
     a.o = a.final_state = a.q; /* of no row nobody writes anything */
     cr_expect_eq(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    a = fake_prefill_args();
+    a.num_tokens = 0; /* sequences without tokens, whose states are copied */
+    a.o = a.q = a.k;
+    a.final_state = a.cu_seqlens;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "final_state is", "as cu_seqlens is");
+    a.final_state = a.q; /* a tensor without rows may lie anywhere */
+    cr_expect_eq(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
     desc.slot_type = desc.cu_seqlens_type = GDN_INDEX_I64;
     a = fake_prefill_args();
     a.cu_seqlens = 0x90004;
     EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "cu_seqlens is 0x90004", "8 bytes");
-    cr_expect_eq(host.cuda->num_launches(), 1, "the one that was legal");
+    cr_expect_eq(host.cuda->num_launches(), 2, "those that were legal and had something to do");
 }
 
 Test(bad_input, members_of_conv_args)
@@ -500,6 +510,24 @@ Test(bad_input, gates_and_checkpoints_of_conv_args)
     args = gated_args();
     args.g = args.a = args.a_log = 0;
     cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_OK, "beta alone: %s", gdn_last_error());
+}
+
+/* Of no row there are no gates; lines of sequences without tokens are copied all the same. */
+Test(bad_input, a_conv_call_without_rows_needs_no_gates)
+{
+    const gdn_conv1d_desc desc = gated_desc();
+    gdn_conv1d_args args = GDN_CONV1D_ARGS_INIT;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(gdn_reference_conv1d_qkv(&desc, &args), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->num_launches(), 0, "there is nothing to do");
+    args = gated_args();
+    args.g = args.beta = 0;
+    args.num_tokens = args.num_checkpoints = 0;
+    args.slot_out = 0x170000; /* other lines, to which they are copied */
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_eq(host.cuda->num_launches(), 1);
+    args.state = args.slot_in;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_E_INVALID, "state is", "as slot_in is");
 }
 
 /* What a call has no use for is reckoned with all the same, and so is not taken when it is absurd. */

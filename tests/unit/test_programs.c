@@ -169,6 +169,25 @@ Test(programs, a_compiler_that_is_too_old_is_none)
     gdn_ctx_destroy(ctx);
 }
 
+/* So it is for an arch that only newer ones know: what it could never make it cannot make stale. */
+Test(programs, a_compiler_that_does_not_know_the_arch_is_none)
+{
+    gdni_key_free(&key);
+    unit = store_unit("sm_103a", "a");
+    key = store_key(&unit);
+    plant_another_compilers(scratch);
+    fake->major = 12;
+    fake->minor = 8;
+    gdn_ctx *ctx = open_ctx(scratch, 0);
+    struct gdni_program *program = NULL;
+    enum gdni_origin origin;
+    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(origin, GDNI_FROM_DISK);
+    gdni_program_release(program);
+    cr_assert_eq(fake->compiles, 0);
+    gdn_ctx_destroy(ctx);
+}
+
 Test(programs, a_bad_entry_is_compiled_again_and_replaced)
 {
     fill(scratch);
@@ -329,14 +348,15 @@ Test(programs, eight_plans_with_one_refused_cubin_compile_it_once)
 }
 
 /* The driver refuses what a bundle has, in each process. */
-static gdn_ctx *open_with_bundles(const char *const *bundles, size_t count, const char *dir, uint32_t flags)
+static gdn_ctx *open_with_bundles(const char *const *bundles, size_t count, const char *dir, const char *nvrtc,
+                                  uint32_t flags)
 {
     gdn_config cfg = GDN_CONFIG_INIT;
     cfg.cache_dir = dir;
     cfg.bundle_dirs = bundles;
     cfg.num_bundle_dirs = count;
     cfg.flags = flags | GDN_CTX_NO_ENV;
-    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    cfg.nvrtc_path = nvrtc;
     gdn_ctx *ctx;
     cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK);
     return ctx;
@@ -344,7 +364,7 @@ static gdn_ctx *open_with_bundles(const char *const *bundles, size_t count, cons
 
 static gdn_ctx *open_with_bundle(const char *bundle, const char *dir, uint32_t flags)
 {
-    return open_with_bundles(&bundle, 1, dir, flags);
+    return open_with_bundles(&bundle, 1, dir, GDN_FAKE_NVRTC_PATH, flags);
 }
 
 static struct gdni_program *take_bundled(gdn_ctx *ctx)
@@ -393,7 +413,7 @@ Test(programs, what_a_bundle_has_and_the_driver_refuses_is_compiled_once_for_all
 /* ---- one refused cubin after the other ---- */
 
 /* Two bundles with an entry each, and a cache directory that two compilers filled. */
-static gdn_ctx *open_with_four_entries(uint32_t flags)
+static gdn_ctx *open_with_four_entries(const char *nvrtc, uint32_t flags)
 {
     static char one[512], two[512], user[512];
     const char *const bundles[] = { one, two };
@@ -405,7 +425,7 @@ static gdn_ctx *open_with_four_entries(uint32_t flags)
     fill(user);
     plant_another_compilers(user);
     cr_assert_eq(store_count_files(user), 2);
-    return open_with_bundles(bundles, 2, user, flags);
+    return open_with_bundles(bundles, 2, user, nvrtc, flags);
 }
 
 /* The driver refuses *program: what stands in for it is `expected`, and another entry than that. Takes *program over. */
@@ -425,7 +445,7 @@ static void expect_instead(gdn_ctx *ctx, struct gdni_program **program, enum gdn
 
 Test(programs, strict_mode_tries_every_entry_of_a_key_before_it_gives_up)
 {
-    gdn_ctx *ctx = open_with_four_entries(GDN_CTX_NO_COMPILE);
+    gdn_ctx *ctx = open_with_four_entries(GDN_FAKE_NVRTC_PATH, GDN_CTX_NO_COMPILE);
     struct gdni_program *program = take_bundled(ctx), *none = NULL;
     enum gdni_origin origin;
     expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
@@ -440,9 +460,25 @@ Test(programs, strict_mode_tries_every_entry_of_a_key_before_it_gives_up)
     gdn_ctx_destroy(ctx);
 }
 
+Test(programs, who_has_no_compiler_tries_every_entry_as_strict_mode_does)
+{
+    gdn_ctx *ctx = open_with_four_entries("/nonexistent/libnvrtc.so", 0);
+    struct gdni_program *program = take_bundled(ctx), *none = NULL;
+    enum gdni_origin origin;
+    expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
+    expect_instead(ctx, &program, GDNI_FROM_DISK);
+    expect_instead(ctx, &program, GDNI_FROM_DISK);
+    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, program, &none, &origin), GDN_E_NO_NVRTC);
+    EXPECT_SENTENCE("/nonexistent/libnvrtc.so");
+    cr_assert_null(none);
+    cr_assert_eq(store_stats(ctx).corrupt, 4u);
+    gdni_program_release(program);
+    gdn_ctx_destroy(ctx);
+}
+
 Test(programs, who_may_compile_asks_other_bundles_and_his_own_compilers_entry_first)
 {
-    gdn_ctx *ctx = open_with_four_entries(0);
+    gdn_ctx *ctx = open_with_four_entries(GDN_FAKE_NVRTC_PATH, 0);
     struct gdni_program *program = take_bundled(ctx);
     expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
     expect_instead(ctx, &program, GDNI_FROM_DISK);

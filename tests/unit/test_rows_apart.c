@@ -1,5 +1,5 @@
 /*
- * test_rows_apart.c - outputs whose rows share elements are refused, and no others: against every pair of rows; and by both
+ * test_rows_apart.c - tensors whose rows share elements are refused, and no others: against every pair of rows; and by both
  * operators' calls.
  */
 #include <criterion/criterion.h>
@@ -108,4 +108,21 @@ Test(rows_apart, both_operators_refuse_outputs_of_which_they_are_not)
     cr_expect_eq(run_conv((gdn_strides){ .token = DIM, .head = DIM }), GDN_E_INVALID);
     cr_expect(strstr(gdn_last_error(), "v_strides come to"), "%s", gdn_last_error());
     cr_expect_eq(run_conv((gdn_strides){ .token = 4 * DIM, .head = DIM }), GDN_OK, "%s", gdn_last_error());
+}
+
+/* Of one row any stride is taken: a view's of one token is whatever its tensor had. */
+Test(rows_apart, inputs_of_a_prefill_are_held_to_it_and_a_single_row_is_not)
+{
+    gdn_prefill_desc desc = GDN_PREFILL_DESC_INIT;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 1;
+    desc.head_dim_qk = desc.head_dim_v = DIM;
+    for (int tokens = 1; tokens <= 2; ++tokens)
+        for (int which = 0; which < 3; ++which) {
+            gdn_prefill_args args = GDN_PREFILL_ARGS_INIT;
+            gdn_strides *const strides[] = { &args.q_strides, &args.k_strides, &args.v_strides };
+            args.q = args.k = args.v = AT(x), args.o = AT(y), args.num_tokens = tokens, args.num_seqs = 1;
+            strides[which]->token = DIM - 8;
+            cr_expect_eq(gdn_reference_prefill(&desc, &args), tokens == 1 ? GDN_OK : GDN_E_INVALID, "%d of %d: %s", which,
+                         tokens, gdn_last_error());
+        }
 }
