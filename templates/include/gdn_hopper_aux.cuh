@@ -331,7 +331,10 @@ constexpr int SQUARES_AT_ONCE = spec::CARRIES && spec::IO_BF16 ? 1 : 2;
 /* Until the tile of P is free. One warp looks for all: looking takes from who works. */
 __device__ __forceinline__ void meet_at_p(const Clock &c, int band)
 {
-    if (band == 0) wait_for_p(c.n);
+    if (band == 0) {
+        wait_for_p(c.n);
+        __syncwarp(); /* a barrier counts a warp for each time that lanes of it come by */
+    }
     bar_sync(BAR_AUX, GROUP);
 }
 

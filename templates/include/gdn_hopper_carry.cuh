@@ -268,6 +268,7 @@ __device__ __forceinline__ void carry_state(float (&S)[64], const prefill_params
 #pragma unroll
         for (int group = 0; group < STATE_GROUPS; ++group) /* in the output warp's order: the second one's phase is no older */
             mbar_wait(bar(O_EMPTY + group), output_parity);
+        __syncwarp();
         bar_sync(BAR_CARRY, 2 * GROUP); /* and TICKET has been read by all, of the last item */
         for (;;) {
             const int block = take_block(p, first, place);

@@ -272,6 +272,7 @@ __device__ __forceinline__ void readout_role(const prefill_params &p, const Stri
 {
     float S[64];
     if (w.chunks > 0) begin_state(S, p, w, warp);
+    if (!w.from_zeros) fence_cluster(); /* loaded before it says so, by TAKEN: see chain_role() */
     for (int n = 0; n < w.chunks; ++n) {
         mbar_wait(readout::bar(readout::READY + slot4(n)), parity4(n));
         readout_chunk(S, n, p.late_scale, warp);

@@ -212,7 +212,13 @@ __device__ __forceinline__ void bulk_copy_cluster(u32 to, u32 from, u32 bytes, u
                  : "memory");
 }
 
-/* At another CTA's barrier. */
+/* What a thread did in memory before comes before what it does behind it, also to CTAs of its cluster. */
+__device__ __forceinline__ void fence_cluster()
+{
+    asm volatile("fence.acq_rel.cluster;" ::: "memory");
+}
+
+/* At another CTA's barrier. Orders no other memory than the CTA's own: see fence_cluster(). */
 __device__ __forceinline__ void mbar_arrive_cluster(u32 bar)
 {
     dawdle();

@@ -467,7 +467,7 @@ template <Text T, class... A> inline void run(A &&...args)
     if constexpr (T.view().empty())
         (void)x;
     else if constexpr (T.begins("st.shared") || T.begins("ld.shared") || T.has(".gpu") || T.has(".global.v4") ||
-                       T.begins("cp.async.c") || T.begins("cp.async.wait"))
+                       T.begins("fence.acq_rel") || T.begins("cp.async.c") || T.begins("cp.async.wait"))
         memory<T>(x);
     else if constexpr (T.has("bulk") || T.has("tensormap") || T.begins("fence.proxy"))
         bulk<T>(x);
@@ -534,7 +534,7 @@ template <Text T, class Tuple> inline void memory(Tuple &&x)
         *get<0>(x) += get<1>(x);
     } else if constexpr (T.is("red.relaxed.gpu.global.max.u32 [%0], %1;")) {
         *get<0>(x) = max(*get<0>(x), get<1>(x));
-    } else if constexpr (!T.is("fence.acq_rel.gpu;")) {
+    } else if constexpr (!T.is("fence.acq_rel.gpu;") && !T.is("fence.acq_rel.cluster;")) {
         static_assert(never<Tuple>, "memory");
     }
 }
