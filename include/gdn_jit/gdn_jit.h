@@ -275,8 +275,8 @@ typedef struct gdn_strides {
 
 /*
  * One call's tensors, all in device memory. q, k, v, o and the states are 16-byte aligned, and so are their strides (multiples
- * of 8 elements of 16 bits, of 4 of float32 states); no two rows of q, of k, of v or of o overlap (GDN_E_INVALID). g, beta, a_log,
- * dt_bias and index arrays are aligned to their elements.
+ * of 8 elements of 16 bits, of 4 of float32 states); no two rows of q, of k, of v or of o overlap (GDN_E_INVALID). g, beta,
+ * a_log, dt_bias and index arrays are aligned to their elements.
  *   q  [tokens, num_q_heads, head_dim_qk]   io_type, q_strides
  *   k  [tokens, num_k_heads, head_dim_qk]   io_type, k_strides
  *   v  [tokens, num_v_heads, head_dim_v]    io_type, v_strides
@@ -461,10 +461,10 @@ enum {
     /* Parameters by the library's model alone, whatever was measured: equal on every machine with an equal target. */
     GDN_PLAN_HEURISTIC = 4u,
     /*
-     * Parameters that were measured, or GDN_E_NOT_TUNED: each bucket of tokens up to max_tokens must have an entry for calls of
-     * any number of sequences. Calls of few sequences have a kernel of their own only if a table says so. This flag is for
-     * tables of your own: of the built-in ones only conv1d-QKV's suffice, with GDN_CONV_L2_NORM and up to 65536 tokens;
-     * prefill's have no such entry for short calls.
+     * Parameters that were measured, or GDN_E_NOT_TUNED: each bucket of tokens up to max_tokens, or one beside it, must have an
+     * entry for calls of any number of sequences. Calls of few sequences have a kernel of their own only if a table says so.
+     * This flag is for tables of your own: of the built-in ones only conv1d-QKV's suffice, with GDN_CONV_L2_NORM and up to
+     * 262144 tokens; prefill's have no such entry for short calls.
      */
     GDN_PLAN_TUNED_ONLY = 8u,
     /*

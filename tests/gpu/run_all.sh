@@ -135,7 +135,7 @@ sanitizers() {
 
 examples() {
     local name
-    for name in minimal varlen_state cuda_graph; do step "example_$name" "$build/examples/$name"; done
+    for name in minimal varlen_state cuda_graph fused_prologue; do step "example_$name" "$build/examples/$name"; done
     step example_prewarmed_strict "$build/examples/prewarmed_strict" "$GDN_JIT_CACHE_DIR/strict" # a shape that nobody warmed must miss
     step demo_layer "$build/examples/demo_layer"
     step demo_layer_again "$build/examples/demo_layer"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program of tests/gpu on the host GPU: kernels as the templates have them, compiled for this CPU.
 #
-#   tests/host_gpu/run.sh BUILD_FOLDER [VARIABLE=VALUE]... PROGRAM [OPTION]...      PROGRAM: test_prefill, test_contract, ...
+#   tests/host_gpu/run.sh BUILD_FOLDER [VARIABLE=VALUE]... PROGRAM [OPTION]...      PROGRAM: test_prefill, ..., ../../examples/minimal
 #
 # HOST_GPU_SEED=N: another order of events. HOST_GPU_SMS=N: of the device, 4 as a rule. HOST_GPU_KEEP=1: keeps what was
 # compiled in the folder for temporary files, and says where in it a fault was found.

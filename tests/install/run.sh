@@ -87,7 +87,14 @@ strict="-Wall -Wextra -Wpedantic -Werror"
     quiet pc_cxx "$cxx" -std=c++11 $strict "$here/consumer.cpp" -o "$room/pc_cxx" $(pkg-config --cflags --libs gdn-jit)
     quiet pc_static "$cc" -std=c11 $strict -DGDN_STATIC "$here/consumer.c" -o "$room/pc_static" \
         $(pkg-config --cflags gdn-jit) "$static_library" $(pkg-config --static --libs gdn-jit | sed 's/-lgdnjit//')
+    # The README's way, as a plug-in, which must not hand the library on to what is loaded beside it.
+    quiet plug_in "$cc" -std=c11 $strict -fPIC -shared -Dmain=run -DGDN_STATIC "$here/consumer.c" -o "$room/plug_in.so" \
+        $(pkg-config --cflags gdn-jit) "$(pkg-config --variable=libdir gdn-jit)/libgdnjit.a" \
+        -Wl,--exclude-libs,libgdnjit.a -L"$room/cjson/lib" -lcjson -lm -ldl -lpthread
 }
+nm -D --defined-only "$room/plug_in.so" >"$room/plug_in.nm"
+grep -q ' T run$' "$room/plug_in.nm" || fail "the plug-in has no run(): $(cat "$room/plug_in.nm")"
+! grep -E ' gdn(i)?_' "$room/plug_in.nm" || fail "the plug-in exports the library's functions"
 for program in pc_c pc_cxx; do
     LD_LIBRARY_PATH=$(dirname "$library") quiet "run_$program" "$room/$program"
 done
@@ -99,7 +106,7 @@ quiet run_pc_static "$room/pc_static"
     sed -n 's/^    \(#include <gdn_jit.*\)/\1/p' "$here/../../README.md"
     echo 'int failed(void); gdn_devptr allocate(size_t size);'
     embed='int embed(int device, int64_t tokens, int64_t seqs, gdn_devptr q, gdn_devptr k, gdn_devptr v, gdn_devptr g,
-        gdn_devptr beta, gdn_devptr o, gdn_devptr states, gdn_devptr cu_seqlens, gdn_stream stream)'
+        gdn_devptr beta, gdn_devptr o, gdn_devptr states, gdn_devptr cu_seqlens, int64_t longest, gdn_stream stream)'
     echo "$embed; $embed {"
     sed -n '/^    #include <gdn_jit/,/^[^ ]/s/^    \([^#.].*\)/\1/p; s/^    gdn_prefill(ctx.*/&/p' "$here/../../README.md"
     echo 'return 0; }'
