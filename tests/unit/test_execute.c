@@ -203,13 +203,13 @@ Test(execute, strides_are_passed_on_and_each_zero_is_its_packed_value)
 {
     gdn_prefill_args a = fake_prefill_args();
     a.cu_seqlens = 0; /* 3 x 32 tokens */
-    a.q_strides = (gdn_strides){ .batch = 4096, .token = 128, .head = 1024 };
+    a.q_strides = (gdn_strides){ .batch = 16384, .token = 128, .head = 4096 };
     a.k_strides.token = 2048;
     a.o_strides = (gdn_strides){ .batch = 70000, .token = 2048, .head = 256 };
     a.g_strides = (gdn_strides){ .token = 1, .head = 32, .batch = 256 };
     a.beta_strides.token = 77;
     const struct gdni_prefill_params p = run_prefill(&a);
-    cr_expect(p.q_batch_stride == 4096 && p.q_token_stride == 128 && p.q_head_stride == 1024);
+    cr_expect(p.q_batch_stride == 16384 && p.q_token_stride == 128 && p.q_head_stride == 4096);
     cr_expect(p.k_batch_stride == 32 * 2048 && p.k_token_stride == 2048 && p.k_head_stride == 128);
     cr_expect(p.v_batch_stride == 32 * 1024 && p.v_token_stride == 1024 && p.v_head_stride == 128);
     cr_expect(p.o_batch_stride == 70000 && p.o_token_stride == 2048 && p.o_head_stride == 256);
