@@ -265,14 +265,14 @@ static gdn_status check_cluster(const struct gdni_spec *s)
 
 /*
  * How many CTAs an SM must hold: what ptxas may use registers for. Five of 128 threads are 96 registers, and four, for the
- * norm on consumer Blackwell, 128. Wide rows, a bias, lines of another type or read element by element would spill all the
+ * norm on Blackwell, where 96 spill, 128. Wide rows, a bias, lines of another type or read element by element would spill all the
  * same: they get all they want.
  */
 static int32_t conv_min_ctas(const struct gdni_spec *s)
 {
     const bool plain_state = s->state_type == s->io_type && s->state_layout != GDN_CONV_STATE_CW_STRIDED;
     if (s->io_type == GDN_F32 || !plain_state || s->bias) return 1;
-    return (s->norm_lanes && s->arch->cc >= 120 ? 4 : 5) * 128 / s->threads;
+    return (s->norm_lanes && s->arch->cc >= 100 ? 4 : 5) * 128 / s->threads;
 }
 
 /* templates/include/gdn_conv_rows.cuh: a column of shared memory a thread. */

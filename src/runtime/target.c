@@ -53,16 +53,20 @@ gdn_status gdni_device_cc(const struct gdni_cuda *cuda, gdni_cudevice device, in
     return GDN_OK;
 }
 
-static gdn_status read_numbers(const struct gdni_cuda *cuda, gdni_cudevice device, gdn_target *out)
+/* What only informs: 0, unknown, where a driver does not say. */
+static int number(const struct gdni_cuda *cuda, gdni_cudevice device, enum attribute which)
 {
-    int clock_khz = 0, bus_bits = 0;
-    GDN_TRY(attribute(cuda, device, SMEM_OPT_IN, &out->smem_per_block));
-    GDN_TRY(attribute(cuda, device, L2_BYTES, &out->l2_bytes));
-    GDN_TRY(attribute(cuda, device, MEMORY_CLOCK_KHZ, &clock_khz));
-    GDN_TRY(attribute(cuda, device, MEMORY_BUS_BITS, &bus_bits));
+    int value = 0;
+    return cuda->cuDeviceGetAttribute(&value, (int)which, device) == 0 ? value : 0;
+}
+
+static void read_numbers(const struct gdni_cuda *cuda, gdni_cudevice device, gdn_target *out)
+{
+    const int clock_khz = number(cuda, device, MEMORY_CLOCK_KHZ), bus_bits = number(cuda, device, MEMORY_BUS_BITS);
+    out->smem_per_block = number(cuda, device, SMEM_OPT_IN);
+    out->l2_bytes = number(cuda, device, L2_BYTES);
     /* Two transfers a clock; kHz * bytes = 10^3 bytes/s. */
     out->dram_gbps = (int32_t)(2 * (int64_t)clock_khz * (bus_bits / 8) / 1000000);
-    return GDN_OK;
 }
 
 /* A name goes into files and sentences: what a driver may put there besides printable ASCII is shown as '?'. */
@@ -73,13 +77,13 @@ static void make_plain(char *name)
 }
 
 /* Of a GPU that the table does not have. The tensor peak cannot be asked for: it stays 0, unknown. */
-static gdn_status target_of_stranger(const struct gdni_cuda *cuda, gdni_cudevice device, const char *name,
-                                     const char *arch, gdn_target *out)
+static void target_of_stranger(const struct gdni_cuda *cuda, gdni_cudevice device, const char *name, const char *arch,
+                               gdn_target *out)
 {
     *out = (gdn_target)GDN_TARGET_INIT;
     memcpy(out->gpu_name, name, sizeof out->gpu_name);
     memcpy(out->arch, arch, strnlen(arch, sizeof out->arch - 1));
-    return read_numbers(cuda, device, out);
+    read_numbers(cuda, device, out);
 }
 
 gdn_status gdni_device_target(const struct gdni_cuda *cuda, gdni_cudevice device, gdn_target *out)
@@ -98,7 +102,7 @@ gdn_status gdni_device_target(const struct gdni_cuda *cuda, gdni_cudevice device
     if (gpu && strcmp(gpu->arch, arch->name) == 0)
         GDN_TRY(gdni_target_from_name(gpu->name, out));
     else
-        GDN_TRY(target_of_stranger(cuda, device, name, arch->name, out));
+        target_of_stranger(cuda, device, name, arch->name, out);
     out->num_sms = num_sms;
     return GDN_OK;
 }

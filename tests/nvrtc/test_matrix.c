@@ -512,17 +512,31 @@ static void conv_one(const struct conv_cell *cell)
     check(&spec, what);
 }
 
+static const int32_t conv_tiles[] = { 8, 4, 12, 16 }, conv_threads[] = { 128, 64, 256 };
+
 /* Every variant on two archs; GDN_TEST_FULL=1: on all, with every tile and number of threads. */
 Test(matrix, conv1d_compiles_everywhere_without_spills_and_in_time)
 {
-    static const int32_t tiles[] = { 8, 4, 12, 16 }, threads[] = { 128, 64, 256 }, dims[] = { 128, 32, 256, 16, 64 };
+    static const int32_t dims[] = { 128, 32, 256, 16, 64 };
     const bool full = getenv("GDN_TEST_FULL") != NULL;
     for (int v = 0; v < CONV_NUM_VARIANTS; v += brief_step())
         for (int i = 0; i < (full ? NUM_ARCHS * 12 : 2); ++i) {
             const int arch = full ? i % NUM_ARCHS : (i ? 5 * v + 2 : 3) % NUM_ARCHS; /* the first on sm_90a */
             const int choice = full ? i / NUM_ARCHS : (v + i) % 4 + v % 12 / 4 * 4;
-            const struct conv_cell cell = { &conv_variants[v], gdni_arch_at(arch), tiles[choice % 4], threads[choice / 4],
-                                            dims[v < 2 ? 0 : (v + i) % 5] };
+            const struct conv_cell cell = { &conv_variants[v], gdni_arch_at(arch), conv_tiles[choice % 4],
+                                            conv_threads[choice / 4], dims[v < 2 ? 0 : (v + i) % 5] };
+            conv_one(&cell);
+        }
+}
+
+/* What engines call, the plain layer and the whole prologue, on each arch, with tiles that plans take. */
+Test(matrix, conv1d_of_engines_compiles_on_every_arch_without_spills)
+{
+    enum { PLAIN_AND_PROLOGUE = 2, TILES_OF_PLANS = 3 };
+    for (int arch = 0; arch < NUM_ARCHS; arch += brief_step())
+        for (int v = 0; v < PLAIN_AND_PROLOGUE; ++v) {
+            const struct conv_cell cell = { &conv_variants[v], gdni_arch_at(arch), conv_tiles[(arch + v) % TILES_OF_PLANS],
+                                            conv_threads[0], 128 };
             conv_one(&cell);
         }
 }

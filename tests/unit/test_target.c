@@ -51,6 +51,26 @@ Test(target, the_device_equals_the_name_for_every_gpu_of_the_table)
     fake_host_close(&host);
 }
 
+/* Of a GPU that the table lacks: an arch and a number of SMs are needed, all else only informs. */
+Test(target, what_a_driver_does_not_say_of_a_gpu_is_unknown_unless_it_decides)
+{
+    enum { NOT_SUPPORTED = 801, NEEDED = 3, ASKED = 7 };
+    struct fake_host host;
+    fake_host_open(&host, GDN_FAKE_CUDA_PATH, "", 0);
+    snprintf(host.cuda->device(0)->name, sizeof host.cuda->device(0)->name, "NVIDIA GB10");
+    for (int nth = 1; nth <= ASKED; ++nth) {
+        gdn_target t = GDN_TARGET_INIT;
+        host.cuda->fail("cuDeviceGetAttribute", nth, NOT_SUPPORTED);
+        cr_expect_eq(gdn_target_from_device(host.ctx, 0, &t), nth <= NEEDED ? GDN_E_CUDA : GDN_OK, "attribute %d: %s", nth,
+                     gdn_last_error());
+        if (nth <= NEEDED) continue;
+        cr_expect_eq((t.smem_per_block == 0) + (t.l2_bytes == 0) + (t.dram_gbps == 0), 1, "attribute %d: %d %d %d", nth,
+                     t.smem_per_block, t.l2_bytes, t.dram_gbps);
+        cr_expect(t.num_sms == 132 && strcmp(t.arch, "sm_90a") == 0, "attribute %d", nth);
+    }
+    fake_host_close(&host);
+}
+
 Test(target, a_part_with_fewer_sms_keeps_its_own_count)
 {
     struct fake_host host;
