@@ -91,7 +91,7 @@ static bool table_fits(uint64_t offset, uint64_t count, uint64_t row, size_t siz
     return offset <= size && count * row <= size - offset; /* both are 16-bit numbers: no overflow */
 }
 
-/* The compute capability that e_flags names, by ELF ABI version (7; 8 for Blackwell, and from CUDA 13 on); 0: an ABI not known. */
+/* The compute capability that e_flags names, by ELF ABI version (7; 8 for Blackwell and from CUDA 13 on); 0: not known here. */
 static int flags_cc(const uint8_t *elf)
 {
     const uint64_t flags = get(elf + 48, 4);
