@@ -264,9 +264,9 @@ static gdn_status check_cluster(const struct gdni_spec *s)
 }
 
 /*
- * How many CTAs an SM must hold: what ptxas may use registers for. Five of 128 threads are 96 registers, and four, for the
- * norm on Blackwell, where 96 spill, 128. Wide rows, a bias, lines of another type or read element by element would spill all the
- * same: they get all they want.
+ * How many CTAs an SM must hold: what ptxas may use registers for. Five of 128 threads are 96 registers, and four 128, for the
+ * norm on Blackwell, where it spills with 96. Wide rows, a bias, lines of another type or read element by element would spill
+ * all the same: they get all they want.
  */
 static int32_t conv_min_ctas(const struct gdni_spec *s)
 {
