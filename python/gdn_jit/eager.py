@@ -53,8 +53,11 @@ _profiling = _probe("_autograd._profiler_enabled")
 
 
 def is_watched():
-    """Whether a mode, a transform, a tracer or a profiler is on that sees operators by the dispatcher alone."""
-    return bool(_dispatch_modes() or _transforms() or _profiling() or torch.jit.is_tracing())
+    """Whether a mode, a transform, forward-mode autograd, a tracer or a profiler is on, which see operators by the
+    dispatcher alone.
+    """
+    dual = getattr(torch.autograd.forward_ad, "_current_level", 0) >= 0
+    return bool(_dispatch_modes() or _transforms() or dual or _profiling() or torch.jit.is_tracing())
 
 
 class Operator:

@@ -758,6 +758,10 @@ class AtOnce(Case):
             fakes = [mode.from_tensor(t) for t in self.args]
             o, state = ops.prefill(*fakes, final_state=True)
         self.assertEqual((tuple(o.shape), tuple(state.shape)), ((70, 2, DIM), (1, 2, DIM, DIM)))
+        with torch.autograd.forward_ad.dual_level(), unittest.mock.patch.object(ops._prefill, "dispatched") as asked:
+            q = torch.autograd.forward_ad.make_dual(self.args[0], self.args[0])
+            ops.prefill(q, *self.args[1:])  # whether it has a tangent is torch's to say
+        asked.assert_called_once()
         with self.assertRaises((RuntimeError, NotImplementedError)):
             torch.func.vmap(lambda x: ops.causal_conv1d(x, self.weight))(self.rows.view(2, 35, 96))
 
