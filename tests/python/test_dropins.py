@@ -870,7 +870,7 @@ class OnGpu(unittest.TestCase):
 
     def test_like_calls_are_described_once_and_have_their_own_addresses(self):
         self.driver.make_current(0)
-        describe, seen = self.describe, []
+        seen = []
         with unittest.mock.patch.object(api.Checked, "run", lambda checked, args, *more: seen.append((checked, args))):
             other = {**self.tensors(8), "k": GpuTensor((1, 8, DIM))}
             calls = [(8, None, ()), (8, None, ()), (8, None, (1,)), (9, None, ()), (8, None, ()), (8, None, (1,))]
