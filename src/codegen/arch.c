@@ -51,6 +51,8 @@ static const struct gdni_gpu gpus[] = {
     { "NVIDIA GeForce RTX 4090",   "sm_89",   128,  72 * MIB,   1008,  165 },
     { "NVIDIA B200",               "sm_100a", 148,  126 * MIB,  8000,  2250 },
     { "NVIDIA GeForce RTX 5090",   "sm_120a", 170,  96 * MIB,   1792,  209 },
+    { "NVIDIA RTX PRO 6000 Blackwell Server Edition",      "sm_120a", 188, 128 * MIB, 1597, 252 },
+    { "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "sm_120a", 188, 128 * MIB, 1792, 252 },
 };
 /* clang-format on */
 enum { NUM_GPUS = sizeof gpus / sizeof gpus[0] };
