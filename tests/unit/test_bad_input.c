@@ -292,7 +292,7 @@ Test(bad_input, members_of_prefill_args)
         { M(o), 0x80000, GDN_E_INVALID, { "o is 0x80000, as final_state is" } },
         { M(o), 0x90000, GDN_E_INVALID, { "o is 0x90000, as cu_seqlens is" } },
         { M(final_state), 0x20000, GDN_E_INVALID, { "final_state is 0x20000, as k is", "of its own" } },
-        { M(num_checkpoints), -1, GDN_E_INVALID, { "num_checkpoints is -1" } },
+        { M(num_checkpoints), -1, GDN_E_INVALID, { "num_checkpoints is -1", "must be from 0 to" } },
         { M(num_checkpoints), 1, GDN_E_INVALID, { "num_checkpoints is 1", "GDN_PREFILL_CHECKPOINTS" } },
         { M(num_tokens), -1, GDN_E_INVALID, { "num_tokens is -1", "negative" } },
         { M(num_tokens), 1001, GDN_E_INVALID, { "num_tokens is 1001", "max_tokens is 1000" } },
@@ -361,6 +361,10 @@ Test(bad_input, prefill_args_that_contradict_each_other)
     a.cu_seqlens = 0;
     a.k_strides.token = 128, a.k_strides.head = 32 * 128;
     EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "k_strides are", "give batch too");
+    a = fake_prefill_args();
+    a.cu_seqlens = 0;
+    a.q_strides.batch = 32 * 512 + 4;
+    EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "q_strides.batch is 16388", "multiple of 8");
     a = fake_prefill_args();
     a.cu_seqlens = 0;
     a.v_strides.token = 1LL << 43; /* of 32 rows a batch stride is made */
@@ -488,7 +492,7 @@ Test(bad_input, gates_and_checkpoints_of_conv_args)
         { M(g), 0x120000, GDN_E_INVALID, { "g is 0x120000, as a_log is" } },
         { M(beta), 0x130000, GDN_E_INVALID, { "beta is 0x130000, as dt_bias is" } },
         { M(v), 0x160000, GDN_E_INVALID, { "v is 0x160000, as checkpoints is" } },
-        { M(gate_group_stride), -4, GDN_E_INVALID, { "gate_group_stride is -4" } },
+        { M(gate_group_stride), -4, GDN_E_INVALID, { "gate_group_stride is -4", "must be from 0 to" } },
         { M(checkpoints), 0, GDN_E_INVALID, { "checkpoints is null" } },
         { M(state), 0, GDN_E_INVALID, { "num_checkpoints is 2", "state is null" } },
     };

@@ -351,6 +351,10 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
         cr_expect_eq(launch.grid[0], 132u, "CTAs walk 320 items");
         cr_expect_eq(map_box(&p.v_map, 2), 2u, "all columns of a head");
     }
+    a.num_tokens = 640; /* nothing is counted: what lies in the workspace is not cleared, and not looked at */
+    cr_assert_eq(gdn_execute_prefill(plan, &a, 0xf00000, size, NULL), GDN_OK, "%s", gdn_last_error());
+    memcpy(&p, last_launch().params, sizeof p);
+    cr_expect_eq(p.control, 0u);
     gdn_plan_destroy(plan);
 }
 
@@ -417,7 +421,10 @@ Test(execute, long_partitions_of_one_length_say_how_far_keys_may_be_asked)
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 64;
     desc.max_tokens = a.num_tokens = 16384;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
-    const struct gdni_prefill_hopper_params cut = run_cut(plan, &a, true), whole = run_cut(plan, &a, false);
+    const struct gdni_prefill_hopper_params cut = run_cut(plan, &a, true);
+    cr_expect(cut.num_items == 192 && last_launch().grid[0] == 132, "%d items by %u CTAs", cut.num_items,
+              last_launch().grid[0]);
+    const struct gdni_prefill_hopper_params whole = run_cut(plan, &a, false);
     cr_expect_eq(cut.carry, (int)GDNI_CARRY_NEVER);
     cr_expect(cut.partition == 128 && cut.most_forgetting == 112, "%d of %d chunks", cut.most_forgetting, cut.partition);
     cr_expect(whole.partition == 0 && whole.most_forgetting == 0, "%d", whole.most_forgetting);

@@ -244,6 +244,25 @@ Test(onecall, a_call_is_held_to_its_own_descs_bounds)
     cr_expect(fake_error_says("num_seqs is 3"), "%s", gdn_last_error());
 }
 
+/* Nor does a plan that serves several descs, with wider bounds than theirs, lend them these. */
+Test(onecall, a_call_is_held_to_its_own_descs_bounds_by_a_plan_with_wider_ones_too)
+{
+    gdn_conv1d_desc conv = fake_conv1d_desc();
+    gdn_prefill_desc prefill = fake_prefill_desc();
+    const gdn_prefill_args args = fake_prefill_args();
+    conv.max_seqs = prefill.max_seqs = 3;
+    for (int tokens = 100; tokens <= 105; ++tokens) {
+        conv.max_tokens = prefill.max_tokens = tokens;
+        cr_assert_eq(call(&conv), GDN_OK, "%d: %s", tokens, gdn_last_error());
+        cr_assert_eq(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_OK, "%d: %s", tokens, gdn_last_error());
+    }
+    conv.max_tokens = prefill.max_tokens = 95;
+    cr_expect_eq(call(&conv), GDN_E_INVALID);
+    cr_expect(fake_error_says("num_tokens is 96, max_tokens is 95"), "%s", gdn_last_error());
+    cr_expect_eq(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_E_INVALID);
+    cr_expect(fake_error_says("num_tokens is 96, max_tokens is 95"), "%s", gdn_last_error());
+}
+
 Test(onecall, during_capture_a_new_desc_is_refused_before_anything_is_compiled)
 {
     const gdn_conv1d_desc desc = fake_conv1d_desc();

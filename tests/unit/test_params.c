@@ -193,6 +193,9 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     gdni_workspace_of(&w, &spec, &p, 132, 32768, 1);
     cr_expect_eq(w.images_offset, 4 * 8448, "%zu words, rounded up to those of two CTAs that clear 128", w.control_words);
     cr_expect_eq(w.num_producers, 132 - 64, "the SMs that 64 CTAs leave");
+    gdni_workspace_of(&w, &spec, &p, 132, 64 * 79, 1);
+    cr_expect(w.control_words == 1281 && w.images_offset == 4 * 1536, "%zu words before %zu: one more than a clearing has",
+              w.control_words, w.images_offset);
     gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1);
     cr_expect_eq(w.num_producers, 3 * 16 / 2, "no more than there is work for, two images at a time");
     spec.params.ctas_per_producer = 2;

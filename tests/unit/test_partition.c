@@ -122,6 +122,7 @@ Test(partition, keys_are_asked_where_a_partition_is_long_enough_and_the_batch_ma
         { 64, 100, 1, 64 * 120, false, GDNI_CARRY_NEVER, 0 },
         { 64, 128, 2, 16384, false, GDNI_CARRY_NEVER, 112 },
         { 64, 64, 2, 65536, false, GDNI_CARRY_NEVER, 64 },
+        { 64, 64, 2, 64 * 320, false, GDNI_CARRY_NEVER, 64 },
     };
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
@@ -220,7 +221,8 @@ Test(partition, the_model_fills_the_gpu_with_partitions_and_leaves_whole_what_fi
     } wanted[] = {
         { 16, 32768, 1, 64 }, { 16, 65536, 1, 128 },   { 16, 131072, 1, 256 }, { 32, 131072, 1, 512 },
         { 16, 4096, 1, 8 },   { 48, 4 * 8192, 4, 64 }, { 64, 32768, 32, 0 },   { 16, 512, 1, 0 },
-        { 16, 1, 1, 0 },      { 16, 0, 0, 0 },         { 1, 4 * 2048, 4, 8 },  { 8, 4 * 2048, 4, 10 },
+        { 16, 1, 1, 0 },      { 16, 0, 0, 0 },         { 16, 32768, 0, 0 },   { 16, 960, 1, 4 },
+               { 1, 4 * 2048, 4, 8 },  { 8, 4 * 2048, 4, 10 },
         { 2, 4 * 8192, 4, 9 }, { 2, 16 * 2048, 16, 11 }, { 8, 4 * 8192, 4, 32 },
     };
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
@@ -395,7 +397,8 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
 
 /* ---- Workspaces ---- */
 
-static const int32_t all_heads[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63, 64 };
+static const int32_t all_heads[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 34, 38, 48, 63, 64 };
+enum { MOST_HEADS_CARRIED = 48 }; /* no kernel of more heads carries states */
 static const int all_sms[] = { 1, 3, 78, 132 };
 static const int32_t all_partitions[] = { 1, 2, 4, 8, 16, 32, 64, 128 };
 
@@ -430,17 +433,20 @@ static struct gdni_workspace needs_of(const struct sweep *s, int64_t tokens, int
 /* Every combination of parameters, heads and SMs. */
 static void for_each(void (*check)(const struct sweep *s))
 {
-    for (size_t f = 0; f < 2 * sizeof all_partitions / sizeof all_partitions[0]; ++f) {
-        const struct gdni_spec spec = spec_of(GDNI_KERNEL_PREFILL_HOPPER, all_partitions[f / 2], f % 2 ? 64 : 128);
+    enum { WHOLE_HEADS, HALVES, CARRYING, KINDS };
+    static const int32_t block_dv[KINDS] = { 128, 64, 0 };
+    for (size_t f = 0; f < KINDS * sizeof all_partitions / sizeof all_partitions[0]; ++f) {
+        const struct gdni_spec spec = spec_of(GDNI_KERNEL_PREFILL_HOPPER, all_partitions[f / KINDS], block_dv[f % KINDS]);
         for (size_t h = 0; h < sizeof all_heads / sizeof all_heads[0]; ++h) {
             const struct gdni_problem p = problem_of(all_heads[h]);
+            if (f % KINDS == CARRYING && p.num_heads > MOST_HEADS_CARRIED) continue;
             for (size_t m = 0; m < sizeof all_sms / sizeof all_sms[0]; ++m)
                 check(&(struct sweep){ &spec, &p, all_sms[m] });
         }
     }
 }
 
-static int calls_cut;
+static int calls_cut, calls_that_carry;
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -457,6 +463,7 @@ static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
         return;
     }
     ++calls_cut;
+    calls_that_carry += w.carry != GDNI_CARRY_NEVER;
     const int64_t most_rows = tokens / ((int64_t)w.partition * CHUNK) + seqs;
     const int64_t by_gates = w.carry == GDNI_CARRY_BY_GATES ? s->num_sms + seqs * parts : 0;
     const int64_t items = larger(w.num_items, by_gates), links = larger((most_rows - seqs) * parts, by_gates);
@@ -484,8 +491,8 @@ static void check_cuts(const struct sweep *s)
 Test(partition, items_words_and_states_of_every_cut_are_few_enough_and_inside_the_workspace)
 {
     for_each(check_cuts);
-    printf("%d calls are cut\n", calls_cut);
-    cr_expect_gt(calls_cut, 10000);
+    printf("%d calls are cut, of which %d carry\n", calls_cut, calls_that_carry);
+    cr_expect(calls_cut > 10000 && calls_that_carry > 1000, "%d, %d", calls_cut, calls_that_carry);
 }
 
 /*
@@ -515,6 +522,19 @@ static void check_plans(const struct sweep *s)
 Test(partition, no_call_needs_a_larger_workspace_than_its_plan_says)
 {
     for_each(check_plans);
+}
+
+/* Of so many heads one sequence may carry, and what that wants is less than what a call that carries nothing does. */
+Test(partition, a_plan_has_room_for_calls_that_carry_and_for_those_that_do_not)
+{
+    const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
+    const struct gdni_problem p = problem_of(34);
+    const struct sweep s = { &spec, &p, H200_SMS };
+    const struct gdni_workspace w = needs_of(&s, 164920, 1);
+    const int64_t links = gdni_partition_links(&spec, &p, w.partition, 164920);
+    cr_assert_gt(w.partition, 0);
+    cr_expect_eq(w.size, 43285504u);
+    cr_expect_leq(w.images_offset + (size_t)links * 128 * 128 * 4, w.size);
 }
 
 /*
