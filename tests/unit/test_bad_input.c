@@ -534,6 +534,62 @@ Test(bad_input, a_conv_call_without_rows_needs_no_gates)
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_E_INVALID, "state is", "as slot_in is");
 }
 
+struct named {
+    const char *name;
+    size_t offset;
+};
+
+/* Each address that is read, given where the first output begins. */
+Test(bad_input, no_address_that_is_read_may_be_an_outputs)
+{
+#define P(member) { #member, offsetof(gdn_prefill_args, member) }
+#define C(member) { #member, offsetof(gdn_conv1d_args, member) }
+    static const struct named of_prefill[] = { P(q), P(k), P(v), P(g), P(beta), P(a_log), P(dt_bias), P(initial_state),
+                                               P(slot_in), P(slot_out), P(has_initial_state), P(cu_seqlens), P(checkpoints) };
+    static const struct named of_conv[] = { C(x), C(weight), C(bias), C(a), C(b), C(a_log), C(dt_bias), C(slot_in),
+                                            C(slot_out), C(has_initial_state), C(cu_seqlens), C(checkpoints) };
+#undef P
+#undef C
+    char words[64];
+    gdn_prefill_desc prefill = fake_prefill_desc();
+    gdn_conv1d_desc conv = gated_desc();
+    prefill.gate = GDN_GATE_LOGITS, prefill.flags = GDN_PREFILL_CHECKPOINTS;
+    for (size_t i = 0; i < sizeof of_prefill / sizeof of_prefill[0]; ++i) {
+        gdn_prefill_args args = fake_prefill_args();
+        args.a_log = 0xa0000, args.dt_bias = 0xb0000, args.checkpoints = 0xc0000, args.num_checkpoints = 1;
+        *(gdn_devptr *)(void *)((char *)&args + of_prefill[i].offset) = args.o;
+        snprintf(words, sizeof words, "o is 0x60000, as %s is", of_prefill[i].name);
+        EXPECT(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_E_INVALID, words);
+    }
+    for (size_t i = 0; i < sizeof of_conv / sizeof of_conv[0]; ++i) {
+        gdn_conv1d_args args = gated_args();
+        *(gdn_devptr *)(void *)((char *)&args + of_conv[i].offset) = args.q;
+        snprintf(words, sizeof words, "q is 0x40000, as %s is", of_conv[i].name);
+        EXPECT(gdn_conv1d_qkv(host.ctx, &conv, &args, NULL), GDN_E_INVALID, words);
+    }
+    cr_expect_eq(host.cuda->num_launches(), 0);
+}
+
+/* What is packed may be said as well as left 0. */
+Test(bad_input, strides_of_what_is_packed_are_taken)
+{
+    const gdn_prefill_desc prefill = fake_prefill_desc();
+    const gdn_conv1d_desc conv = fake_conv1d_desc();
+    gdn_prefill_args p = fake_prefill_args();
+    gdn_conv1d_args c = fake_conv1d_args();
+    p.q_strides.head = 128, p.o_strides.head = 128;
+    cr_expect_eq(gdn_prefill(host.ctx, &prefill, &p, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    c.k_strides.head = 128, c.state_slot_stride = 3072;
+    c.v_strides = (gdn_strides){ .token = 128, .head = 128 * 96 }; /* with cu_seqlens there is no batch to say */
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &conv, &c, NULL), GDN_OK, "%s", gdn_last_error());
+    c.cu_seqlens = 0;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &conv, &c, NULL), GDN_E_INVALID, "v_strides are", "give batch too");
+    c = fake_conv1d_args();
+    c.cu_seqlens = 0;
+    c.q_strides.batch = 32 * 256 + 4;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &conv, &c, NULL), GDN_E_INVALID, "q_strides.batch is 8196", "multiple of 8");
+}
+
 /* What a call has no use for is reckoned with all the same, and so is not taken when it is absurd. */
 Test(bad_input, strides_of_what_a_conv_call_does_not_have)
 {
