@@ -23,21 +23,27 @@ static struct tensor zeros(size_t bytes)
     return (struct tensor){ calloc(bytes, 1), bytes };
 }
 
+static struct tensor bf16(size_t n, float scale, uint64_t seed)
+{
+    return (struct tensor){ example_bf16(n, scale, seed), n * 2 };
+}
+
+static struct tensor f32(size_t n, float low, float high, uint64_t seed)
+{
+    return (struct tensor){ example_f32(n, low, high, seed), n * 4 };
+}
+
 static void make_tensors(struct tensor t[TENSORS])
 {
     static int32_t slots[N] = { 5, 0, 2 }, starts[N + 1] = { 0, 37, 237, T };
     static uint8_t started[N] = { 1, 0, 0 }; /* 0: a new prompt; what its lines hold is not read */
-    t[X] = (struct tensor){ example_bf16(T * QKVZ, 1.0f, 1), T * QKVZ * 2 };
-    t[B_A] = (struct tensor){ example_bf16(T * BA, 2.0f, 2), T * BA * 2 };
-    t[WEIGHT] = (struct tensor){ example_bf16(C * W, 0.5f, 3), C * W * 2 };
-    t[A_LOG] = (struct tensor){ example_f32(HV, -3.0f, 0.0f, 4), HV * 4 };
-    t[DT_BIAS] = (struct tensor){ example_f32(HV, -1.0f, 1.0f, 5), HV * 4 };
-    t[CONV_POOL] = (struct tensor){ example_bf16(LINES * C * (W - 1), 1.0f, 6), LINES * C * (W - 1) * 2 };
-    t[POOL] = (struct tensor){ example_f32(LINES * HV * D * D, -0.1f, 0.1f, 7), LINES * HV * D * D * 4 };
+    t[X] = bf16(T * QKVZ, 1.0f, 1), t[B_A] = bf16(T * BA, 2.0f, 2), t[WEIGHT] = bf16(C * W, 0.5f, 3);
+    t[A_LOG] = f32(HV, -3.0f, 0.0f, 4), t[DT_BIAS] = f32(HV, -1.0f, 1.0f, 5);
+    t[CONV_POOL] = bf16(LINES * C * (W - 1), 1.0f, 6), t[POOL] = f32(LINES * HV * D * D, -0.1f, 0.1f, 7);
     t[SLOTS] = (struct tensor){ slots, sizeof slots };
     t[STARTED] = (struct tensor){ started, sizeof started };
     t[STARTS] = (struct tensor){ starts, sizeof starts };
-    t[Q] = t[K] = zeros(T * HK * D * 2), t[K].host = calloc(t[K].bytes, 1);
+    t[Q] = zeros(T * HK * D * 2), t[K] = zeros(T * HK * D * 2);
     t[V] = zeros(T * HV * D * 2), t[O] = zeros(T * HV * D * 2);
     t[G] = zeros(T * HV * 4), t[BETA] = zeros(T * HV * 4);
 }

@@ -88,9 +88,6 @@ gdn_status gdni_arch_find(const char *name, const struct gdni_arch **out)
             return GDN_OK;
         }
     char list[160];
-    if (!name[0])
-        return GDN_FAIL(GDN_E_UNSUPPORTED, "the target's arch is empty: fill it by gdn_target_from_device() or "
-                                           "gdn_target_from_name()");
     return GDN_FAIL(GDN_E_UNSUPPORTED, "arch \"%.32s\" is not known: use one of %s", name,
                     known_archs(list, sizeof list));
 }

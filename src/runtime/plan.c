@@ -288,6 +288,9 @@ gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
     if (out->num_sms < 0 || out->num_sms > GDNI_MOST_SMS)
         return GDN_FAIL(GDN_E_INVALID, "target.num_sms is %d: must be 1 to %d, or 0 for the arch's common GPU",
                         out->num_sms, GDNI_MOST_SMS);
+    if (!out->arch[0])
+        return GDN_FAIL(GDN_E_UNSUPPORTED, "the target's arch is empty: fill it by gdn_target_from_device() or "
+                                           "gdn_target_from_name()");
     return GDN_OK;
 }
 

@@ -112,13 +112,13 @@ static gdn_status find_on_disk(struct gdni_request *request)
 static gdn_status find_behind(struct gdni_request *request)
 {
     const struct gdni_program *refused = request->refused;
-    if (refused->source == GDNI_FROM_COMPILER) return GDN_OK;
-    const bool compiles = !request->strict && compiler_for(request);
-    if (refused->source == GDNI_FROM_DISK && compiles) return GDN_OK;
-    GDN_TRY(gdni_cache_find_behind(request->ctx->cache, request->key, request->arch, &refused->place, !compiles,
+    const bool from_disk = refused->source == GDNI_FROM_DISK;
+    const bool users = request->strict || (from_disk && !compiler_for(request));
+    if (refused->source == GDNI_FROM_COMPILER || (from_disk && !users)) return GDN_OK;
+    GDN_TRY(gdni_cache_find_behind(request->ctx->cache, request->key, request->arch, &refused->place, users,
                                    &request->program));
     note_origin(request);
-    if (!request->program && compiles) GDN_TRY(find_own(request));
+    if (!request->program && !users) GDN_TRY(find_own(request));
     count_look(request);
     return GDN_OK;
 }

@@ -34,7 +34,8 @@ static void keep_warning(void *user, int level, const char *message)
     snprintf(host->warning, sizeof host->warning, "%s", message);
 }
 
-void fake_host_open(struct fake_host *host, const char *driver_path, const char *cache_dir, uint32_t flags)
+void fake_host_open_with(struct fake_host *host, const char *driver_path, const char *cache_dir, const char *nvrtc_path,
+                         uint32_t flags)
 {
     char shared[512] = "";
     const char *home = getenv("XDG_CACHE_HOME");
@@ -44,10 +45,15 @@ void fake_host_open(struct fake_host *host, const char *driver_path, const char 
     cfg.cache_dir = cache_dir ? cache_dir : shared;
     cfg.driver_path = driver_path;
     cfg.flags = flags;
-    cfg.nvrtc_path = getenv("GDN_JIT_NVRTC");
+    cfg.nvrtc_path = nvrtc_path;
     cfg.log_fn = keep_warning;
     cfg.log_user = host;
     if (gdn_ctx_create(&host->ctx, &cfg) != GDN_OK) die("gdn_ctx_create", gdn_last_error());
+}
+
+void fake_host_open(struct fake_host *host, const char *driver_path, const char *cache_dir, uint32_t flags)
+{
+    fake_host_open_with(host, driver_path, cache_dir, getenv("GDN_JIT_NVRTC"), flags);
 }
 
 void fake_host_close(struct fake_host *host)

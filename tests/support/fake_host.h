@@ -23,6 +23,9 @@ const struct fake_controls *fake_open(const char *driver_path);
 
 /* A context on it. cache_dir NULL: one that test programs share (XDG_CACHE_HOME), else memory only. */
 void fake_host_open(struct fake_host *host, const char *driver_path, const char *cache_dir, uint32_t flags);
+/* The same with an NVRTC of one's own; else it is GDN_JIT_NVRTC's. */
+void fake_host_open_with(struct fake_host *host, const char *driver_path, const char *cache_dir, const char *nvrtc_path,
+                         uint32_t flags);
 void fake_host_close(struct fake_host *host);
 
 /* A new empty directory; ends the program when it cannot be made. Removed by fake_remove_dir(). */

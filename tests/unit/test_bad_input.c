@@ -703,6 +703,8 @@ Test(bad_input, targets_of_a_plan)
     EXPECT(plan_for(&t), GDN_E_UNSUPPORTED, "arch \"sm_42\"", "sm_90a");
     memset(t.arch, 'x', sizeof t.arch);
     EXPECT(plan_for(&t), GDN_E_INVALID, "target.arch", "gdn_target_from_name()");
+    t.arch[0] = '\0';
+    EXPECT(plan_for(&t), GDN_E_UNSUPPORTED, "arch is empty", "gdn_target_from_device() or gdn_target_from_name()");
     static const char *const names[] = { "H200\n", "H200 \xff", "H\xc3\xa4 200", "\033[2J", "\x7f" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
         t = good;

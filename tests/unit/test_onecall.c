@@ -151,27 +151,19 @@ Test(onecall, needs_what_a_plan_of_its_desc_needs)
     }
 }
 
-/* What cannot be compiled, since strict mode forbids it or there is no compiler. */
-static void open_without_compiling(const char *dir, bool strict)
-{
-    gdn_config cfg = GDN_CONFIG_INIT;
-    fake_host_close(&host);
-    host.cuda = fake_open(GDN_FAKE_CUDA_PATH);
-    cfg.cache_dir = dir;
-    cfg.driver_path = GDN_FAKE_CUDA_PATH;
-    cfg.nvrtc_path = strict ? getenv("GDN_JIT_NVRTC") : "/nonexistent/libnvrtc.so";
-    cfg.flags = strict ? GDN_CTX_NO_COMPILE : 0;
-    cr_assert_eq(gdn_ctx_create(&host.ctx, &cfg), GDN_OK, "%s", gdn_last_error());
-}
-
-/* The plan with rounded bounds, which would serve the fifth desc and more, needs a cubin that nobody warmed. */
+/*
+ * Nothing is compiled, since strict mode forbids it or there is no compiler. The plan with rounded bounds, which would
+ * serve the fifth desc and more, needs a cubin that nobody warmed.
+ */
 static void expect_own_plans_serve(const char *dir, bool strict)
 {
     gdn_prefill_desc desc = fake_prefill_desc();
     const gdn_prefill_args args = fake_prefill_args();
     gdn_plan *wide = NULL;
     desc.max_seqs = 4;
-    open_without_compiling(dir, strict);
+    fake_host_close(&host);
+    fake_host_open_with(&host, GDN_FAKE_CUDA_PATH, dir, strict ? getenv("GDN_JIT_NVRTC") : "/nonexistent/libnvrtc.so",
+                        strict ? GDN_CTX_NO_COMPILE : 0);
     for (desc.max_tokens = 1100; desc.max_tokens <= 1600; desc.max_tokens += 100)
         cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, 0, 0, NULL), GDN_OK, "%lld, strict %d: %s",
                      (long long)desc.max_tokens, strict, gdn_last_error());

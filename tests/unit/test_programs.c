@@ -60,6 +60,16 @@ static void expect_origin(gdn_ctx *ctx, uint32_t flags, enum gdni_origin expecte
     gdni_program_release(program);
 }
 
+/* One that store_program() made, which another compiler's name stands for. */
+static void expect_from_disk(gdn_ctx *ctx)
+{
+    struct gdni_program *program = NULL;
+    enum gdni_origin origin;
+    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(origin, GDNI_FROM_DISK);
+    gdni_program_release(program);
+}
+
 static void expect_failure(gdn_ctx *ctx, uint32_t flags, gdn_status expected)
 {
     struct gdni_program *program = NULL;
@@ -161,11 +171,7 @@ Test(programs, a_compiler_that_is_too_old_is_none)
     fake->major = 12;
     fake->minor = 7; /* the one before the oldest that will do */
     gdn_ctx *ctx = open_ctx(scratch, 0);
-    struct gdni_program *program = NULL;
-    enum gdni_origin origin;
-    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(origin, GDNI_FROM_DISK);
-    gdni_program_release(program);
+    expect_from_disk(ctx);
     gdn_ctx_destroy(ctx);
 }
 
@@ -179,11 +185,7 @@ Test(programs, a_compiler_that_does_not_know_the_arch_is_none)
     fake->major = 12;
     fake->minor = 8;
     gdn_ctx *ctx = open_ctx(scratch, 0);
-    struct gdni_program *program = NULL;
-    enum gdni_origin origin;
-    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(origin, GDNI_FROM_DISK);
-    gdni_program_release(program);
+    expect_from_disk(ctx);
     cr_assert_eq(fake->compiles, 0);
     gdn_ctx_destroy(ctx);
 }
@@ -274,11 +276,7 @@ Test(programs, strict_mode_takes_any_compilers_entry)
 {
     plant_another_compilers(scratch);
     gdn_ctx *ctx = open_ctx(scratch, GDN_CTX_NO_COMPILE);
-    struct gdni_program *program = NULL;
-    enum gdni_origin origin;
-    cr_assert_eq(gdni_programs_get(ctx, &unit, &key, 0, &program, &origin), GDN_OK, "%s", gdni_error_text());
-    cr_assert_eq(origin, GDNI_FROM_DISK);
-    gdni_program_release(program);
+    expect_from_disk(ctx);
     gdn_ctx_destroy(ctx);
 }
 
@@ -443,16 +441,16 @@ static void expect_instead(gdn_ctx *ctx, struct gdni_program **program, enum gdn
     *program = fresh;
 }
 
-Test(programs, strict_mode_tries_every_entry_of_a_key_before_it_gives_up)
+/* Takes ctx over. */
+static void expect_every_entry_tried(gdn_ctx *ctx, gdn_status at_last, const char *words)
 {
-    gdn_ctx *ctx = open_with_four_entries(GDN_FAKE_NVRTC_PATH, GDN_CTX_NO_COMPILE);
     struct gdni_program *program = take_bundled(ctx), *none = NULL;
     enum gdni_origin origin;
     expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
     expect_instead(ctx, &program, GDNI_FROM_DISK);
     expect_instead(ctx, &program, GDNI_FROM_DISK);
-    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, program, &none, &origin), GDN_E_NOT_CACHED);
-    EXPECT_SENTENCE("refused the cached cubin");
+    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, program, &none, &origin), at_last);
+    EXPECT_SENTENCE(words);
     cr_assert_null(none);
     cr_assert_eq(store_stats(ctx).compiles, 0u);
     cr_assert_eq(store_stats(ctx).corrupt, 4u);
@@ -460,20 +458,16 @@ Test(programs, strict_mode_tries_every_entry_of_a_key_before_it_gives_up)
     gdn_ctx_destroy(ctx);
 }
 
+Test(programs, strict_mode_tries_every_entry_of_a_key_before_it_gives_up)
+{
+    expect_every_entry_tried(open_with_four_entries(GDN_FAKE_NVRTC_PATH, GDN_CTX_NO_COMPILE), GDN_E_NOT_CACHED,
+                             "refused the cached cubin");
+}
+
 Test(programs, who_has_no_compiler_tries_every_entry_as_strict_mode_does)
 {
-    gdn_ctx *ctx = open_with_four_entries("/nonexistent/libnvrtc.so", 0);
-    struct gdni_program *program = take_bundled(ctx), *none = NULL;
-    enum gdni_origin origin;
-    expect_instead(ctx, &program, GDNI_FROM_BUNDLE);
-    expect_instead(ctx, &program, GDNI_FROM_DISK);
-    expect_instead(ctx, &program, GDNI_FROM_DISK);
-    cr_assert_eq(gdni_programs_rebuild(ctx, &unit, &key, 0, program, &none, &origin), GDN_E_NO_NVRTC);
-    EXPECT_SENTENCE("/nonexistent/libnvrtc.so");
-    cr_assert_null(none);
-    cr_assert_eq(store_stats(ctx).corrupt, 4u);
-    gdni_program_release(program);
-    gdn_ctx_destroy(ctx);
+    static const char nowhere[] = "/nonexistent/libnvrtc.so";
+    expect_every_entry_tried(open_with_four_entries(nowhere, 0), GDN_E_NO_NVRTC, nowhere);
 }
 
 Test(programs, who_may_compile_asks_other_bundles_and_his_own_compilers_entry_first)
