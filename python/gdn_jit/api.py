@@ -310,7 +310,7 @@ class Plan:
         """
         checked = self._checked(args, workspace)
         room = workspace_arguments(OPERATORS[self.op][2], workspace, workspace_size)
-        checked.run(args, room, stream_of_call(checked.gpu, stream))
+        checked.run(args, stream_of_call(checked.gpu, stream), *room)
 
     def _checked(self, args, workspace):
         addresses = ADDRESSES[self.op]
@@ -321,10 +321,15 @@ class Plan:
             return Checked(self, args, workspace)
         if found is None:
             found = Checked(self, args, workspace)
-            if len(self._layouts) >= LAYOUTS_KEPT:
-                self._layouts.clear()
-            self._layouts[key] = found
+            keep(self._layouts, key, found)
         return found
+
+
+def keep(layouts, key, checked):
+    """Remembers it; where that would be one too many, the others are forgotten."""
+    if len(layouts) >= LAYOUTS_KEPT:
+        layouts.clear()
+    layouts[key] = checked
 
 
 class Checked:
@@ -334,18 +339,19 @@ class Checked:
         struct = make_args(plan.op, args, plan.desc)
         self.gpu = values.one_gpu({**args, "workspace": workspace})
         self._function, self._handle = getattr(plan.lib, OPERATORS[plan.op][2]), plan.handle
-        self.takes_workspace = takes_workspace(OPERATORS[plan.op][2])
+        self._takes_workspace = takes_workspace(OPERATORS[plan.op][2])
         self._kind, self._raw = type(struct), bytes(struct)
         self._members = tuple(m for m in args if m in ADDRESSES[plan.op] and args[m] is not None)
 
-    def run(self, args, room, stream):
-        """Enqueues it with the addresses of `args`; room: the workspace's address and bytes, nothing of an operator
-        that takes none; stream: as an integer, of the GPU that is current.
+    def run(self, args, stream, workspace=0, size=0):
+        """Enqueues it with the addresses of `args`. stream: as an integer, of the GPU that is current; workspace, size:
+        an address and its bytes, of no meaning to an operator that takes none.
         """
         struct = self._kind.from_buffer_copy(self._raw)
         for member in self._members:
             setattr(struct, member, values.address_of(args[member]))
         check_open(self._handle)
+        room = (workspace, size) if self._takes_workspace else ()
         self._function(self._handle, ctypes.byref(struct), *room, stream)
 
 

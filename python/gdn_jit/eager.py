@@ -11,14 +11,13 @@ import re
 import torch
 from torch import Tensor
 
-from . import api, serving
+from . import api, serving, values
 from .library import GdnError
 
-PLAIN_TENSORS = (Tensor, torch.nn.Parameter)
 # Of a schema's words, what needs nothing from the dispatcher; "?" adds None. What is of another type is the
 # dispatcher's to convert or to refuse.
 PLAIN_TYPES = {
-    "Tensor": PLAIN_TENSORS,
+    "Tensor": (Tensor, torch.nn.Parameter),
     "float": (float, int),
     "int": (int,),
     "SymInt": (int,),
@@ -28,9 +27,9 @@ PLAIN_TYPES = {
 }
 
 
-def refuse_grad(name, tensors):
-    """ValueError where torch would expect a backward."""
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+def refuse_grad(name, given):
+    """ValueError where torch would expect a backward; what is no tensor needs none."""
+    if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in given):
         raise ValueError(
             f"{name} is for inference, and a tensor that it is given requires grad: call it under torch.no_grad() or "
             "torch.inference_mode(), or detach() what it is given"
@@ -66,9 +65,8 @@ class Operator:
     """
 
     def __init__(self, name, schema, writes, function):
-        self.name, self.function = name, function
+        self.function = function
         self.definition = torch.library.custom_op(f"gdn_jit::{name}", mutates_args=writes, schema=schema)(function)
-        self.register_autograd = self.definition.register_autograd
         self.dispatched = getattr(torch.ops.gdn_jit, name)
         takes = re.findall(r"(\w+)(?:\(\w!\))?(\??) (\w+)[=,)]", schema[: schema.index(" ->")])
         self._names = tuple(argument for _, _, argument in takes)
@@ -122,9 +120,7 @@ def run(op, describe, args, options, device, plan_flags=0):
 
 
 def _layout(value):
-    if type(value) in PLAIN_TENSORS:
-        return value.shape, value.stride(), value.dtype, value.device
-    return value
+    return values.layout_of(value) if values.is_tensor(value) else value
 
 
 def _run_on_gpu(op, describe, args, options, device, plan_flags):
@@ -133,9 +129,7 @@ def _run_on_gpu(op, describe, args, options, device, plan_flags):
     checked = kept.get(key)
     if checked is None:
         checked = _check(op, describe, args, options, device.index, plan_flags)
-        if len(kept) >= api.LAYOUTS_KEPT:
-            kept.clear()
-        kept[key] = checked
+        api.keep(kept, key, checked)
     if torch.cuda.current_device() == device.index:
         _enqueue(*checked, args, device)
     else:
@@ -144,26 +138,25 @@ def _run_on_gpu(op, describe, args, options, device, plan_flags):
 
 
 def _check(op, describe, args, options, gpu, plan_flags):
-    """(api.Checked, bytes of workspace, None of an operator that takes none)."""
+    """(api.Checked, bytes of workspace)."""
     desc, counts = describe(args, options)
     bounds = counts["num_tokens"], counts["num_seqs"]
     held = serving.serving().plan_for(op, tuple(desc.items()), gpu, *bounds, plan_flags)
-    checked = api.Checked(held.plan, {**args, **counts})
-    return checked, held.workspace_size if checked.takes_workspace else None
+    return api.Checked(held.plan, {**args, **counts}), held.workspace_size
 
 
 def _enqueue(checked, workspace_size, args, device):
     workspace = torch.empty(workspace_size, dtype=torch.uint8, device=device) if workspace_size else None
-    room = () if workspace_size is None else (workspace.data_ptr() if workspace_size else 0, workspace_size)
+    room = (workspace.data_ptr(), workspace_size) if workspace_size else ()
     try:
-        checked.run(args, room, _current_stream(device.index))
+        checked.run(args, _current_stream(device.index), *room)
     except GdnError as e:
         if e.name != "GDN_E_NOT_LOADED":
             raise
         # A thread has no current context before its first call of the CUDA runtime, which the allocator's cache
         # may have spared it. Here is one.
         torch.zeros(1, device=device)
-        checked.run(args, room, _current_stream(device.index))
+        checked.run(args, _current_stream(device.index), *room)
 
 
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)

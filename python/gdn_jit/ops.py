@@ -50,11 +50,6 @@ CAUSAL_CONV1D = (
 )
 
 
-def _refuse_grad(name, tensors, options):
-    if torch.is_grad_enabled():
-        refuse_grad(f"gdn_jit.ops.{name}", (*tensors, *(t for t in options.values() if isinstance(t, Tensor))))
-
-
 def _refuse_backward(_ctx, *_grads):
     raise RuntimeError("gdn_jit's operators are for inference and have no backward: call them under torch.no_grad()")
 
@@ -97,11 +92,10 @@ def _new_state(q, k, v, seqs, state_layout, dtype):
 
 def _describe_prefill(args, options):
     """As eager.run() asks for it."""
-    state_type, state_layout, head_map, gate, beta, qk_l2norm, beta_times_2, zero_padding = options
+    state_type, state_layout, head_map, gate, beta, flags = options
     q, k, v, cu_seqlens = args["q"], args["k"], args["v"], args["cu_seqlens"]
     desc = dict(io_type=q.dtype, num_q_heads=q.shape[-2], num_k_heads=k.shape[-2], num_v_heads=v.shape[-2])
     desc.update(head_dim_qk=q.shape[-1], head_dim_v=v.shape[-1], state_layout=state_layout, head_map=head_map)
-    flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
     desc.update(gate=gate, beta=beta, flags=flags + _flags(checkpoints=args.get("checkpoints") is not None))
     desc.update(_types(state_type=_first(args["final_state"], args["initial_state"])))
     desc.update({} if state_type is None else dict(state_type=state_type))
@@ -139,7 +133,8 @@ def _prefill(
     args = dict(q=q, k=k, v=v, g=g, beta=beta, o=o, initial_state=initial_state, cu_seqlens=cu_seqlens)
     args.update(final_state=state if final_state else None, has_initial_state=has_initial_state)
     args.update(a_log=a_log, dt_bias=dt_bias, scale=scale, max_seq_tokens=max_seq_tokens)
-    options = (state.dtype, state_layout, head_map, gate, beta_kind, qk_l2norm, beta_times_2, zero_padding)
+    flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
+    options = (state.dtype, state_layout, head_map, gate, beta_kind, flags)
     eager.run("prefill", _describe_prefill, args, options, q.device, plan_flags)
     return o, state
 
@@ -173,7 +168,7 @@ def _(
     return _prefill_outputs(q, k, v, initial_state, cu_seqlens, final_state, state_type, state_layout)
 
 
-_prefill.register_autograd(_refuse_backward)
+_prefill.definition.register_autograd(_refuse_backward)
 
 
 def prefill(q, k, v, g=None, beta=None, **options):
@@ -189,7 +184,7 @@ def prefill(q, k, v, g=None, beta=None, **options):
     it; 0: not known. It is for speed alone.
     ValueError, GdnError: the sentence has the member, its value and the remedy.
     """
-    _refuse_grad("prefill", (q, k, v, g, beta), options)
+    refuse_grad("gdn_jit.ops.prefill", (q, k, v, g, beta, *options.values()))
     return _prefill(q, k, v, g, beta, **options)
 
 
@@ -226,7 +221,8 @@ def _prefill_into(
     args.update(initial_state=final_state if in_place else initial_state, has_initial_state=has_initial_state)
     args.update(slot_in=slot_in, slot_out=slot_out, checkpoints=checkpoints, a_log=a_log, dt_bias=dt_bias)
     args.update(scale=scale, max_seq_tokens=max_seq_tokens)
-    options = (None, state_layout, head_map, gate, beta_kind, qk_l2norm, beta_times_2, zero_padding)
+    flags = _flags(qk_l2norm=qk_l2norm, beta_times_2=beta_times_2, zero_padding=zero_padding)
+    options = (None, state_layout, head_map, gate, beta_kind, flags)
     eager.run("prefill", _describe_prefill, args, options, q.device, plan_flags)
 
 
@@ -243,7 +239,7 @@ def prefill_into(q, k, v, o, final_state=None, **options):
     (docs/prefill.md).
     The rest as of prefill(); final_state's dtype is the states'.
     """
-    _refuse_grad("prefill_into", (q, k, v, o, final_state), options)
+    refuse_grad("gdn_jit.ops.prefill_into", (q, k, v, o, final_state, *options.values()))
     if options.get("in_place") and (options.get("initial_state") is not None or final_state is None):
         raise ValueError("in_place is True: states are read from and written to final_state: give it, and no other")
     _prefill_into(q, k, v, o, final_state, **options)
@@ -315,24 +311,21 @@ def _conv1d_qkv(
     args.update(q=q if num_q_heads else None, k=k if num_k_heads else None, v=v if num_v_heads else None)
     args.update(g=g if a is not None else None, beta=beta if b is not None else None, x_group_stride=x_group_stride)
     args.update(gate_group_stride=gate_group_stride)
-    flags = (silu, l2_norm, exact_norm, zero_padding, gate_exp, beta_rounded, beta_times_2)
+    flags = _flags(silu=silu, l2_norm=l2_norm, exact_norm=exact_norm, zero_padding=zero_padding)
+    flags += _flags(gate_exp=gate_exp, beta_rounded=beta_rounded, beta_times_2=beta_times_2)
     alignment = x_alignment(x, x_group_stride)
     options = (heads, num_gate_heads, state_layout, x_layout, alignment, num_seqs, flags)
     eager.run("conv1d_qkv", _describe_conv, args, options, x.device)
     return q, k, v, g, beta
 
 
-CONV_FLAGS = ("silu", "l2_norm", "exact_norm", "zero_padding", "gate_exp", "beta_rounded", "beta_times_2")
-
-
 def _describe_conv(args, options):
     """As eager.run() asks for it."""
     ((q, dim_qk), (k, _), (v, dim_v)), gates, state_layout, x_layout, alignment, num_seqs, flags = options
     x, cu_seqlens = args["x"], args["cu_seqlens"]
-    named = _flags(**dict(zip(CONV_FLAGS, flags)), bias=args["bias"] is not None)
-    named += _flags(checkpoints=args.get("checkpoints") is not None)
+    flags += _flags(bias=args["bias"] is not None, checkpoints=args.get("checkpoints") is not None)
     desc = dict(io_type=x.dtype, state_layout=state_layout, x_layout=x_layout, width=args["weight"].shape[-1])
-    desc.update(flags=named, num_q_heads=q, num_k_heads=k, num_v_heads=v, head_dim_qk=dim_qk, head_dim_v=dim_v)
+    desc.update(flags=flags, num_q_heads=q, num_k_heads=k, num_v_heads=v, head_dim_qk=dim_qk, head_dim_v=dim_v)
     desc.update(num_gate_heads=gates, x_alignment=alignment, **_types(cu_seqlens_type=cu_seqlens))
     desc.update(_types(state_type=args["state"], slot_type=_first(args["slot_in"], args["slot_out"])))
     desc.update(_types(gate_type=_first(args.get("a"), args.get("b"))))
@@ -365,7 +358,7 @@ def conv1d_qkv(x, weight, **options):
     slot_out, has_initial_state, checkpoints, cu_seqlens as of prefill_into(); without cu_seqlens num_seqs sequences of
     equal lengths. The rest are members and flags of gdn_conv1d_desc (docs/conv1d_qkv.md).
     """
-    _refuse_grad("conv1d_qkv", (x, weight), options)
+    refuse_grad("gdn_jit.ops.conv1d_qkv", (x, weight, *options.values()))
     return _conv1d_qkv(x, weight, **options)
 
 
@@ -396,7 +389,7 @@ def _causal_conv1d(
     args = dict(x=x, weight=weight, bias=bias, v=y, state=state, slot_in=slot_in, slot_out=slot_out)
     args.update(has_initial_state=has_initial_state, cu_seqlens=cu_seqlens)
     heads = ((0, 0), (0, 0), channel_heads(weight.shape[0]))
-    flags = (silu, False, False, zero_padding, False, False, False)
+    flags = _flags(silu=silu, zero_padding=zero_padding)
     options = (heads, 0, state_layout, "packed", x_alignment(x), num_seqs, flags)
     eager.run("conv1d_qkv", _describe_conv, args, options, x.device)
     return y
@@ -409,5 +402,5 @@ def _(x, weight, *_, **__):
 
 def causal_conv1d(x, weight, bias=None, state=None, **options):
     """conv1d_qkv() of channels that are not split: y [T, C] for weight [C, width], updates `state` in place."""
-    _refuse_grad("causal_conv1d", (x, weight, bias, state), options)
+    refuse_grad("gdn_jit.ops.causal_conv1d", (x, weight, bias, state, *options.values()))
     return _causal_conv1d(x, weight, bias, state, **options)

@@ -827,7 +827,6 @@ class OnGpu(unittest.TestCase):
             ("torch.empty", self.empty),
             ("torch.zeros", self.zeros),
             ("gdn_jit.eager._current_stream", lambda gpu: 0),
-            ("gdn_jit.eager.PLAIN_TENSORS", (GpuTensor,)),
         ):
             patched.enter_context(unittest.mock.patch(name, stand_in))
 
@@ -911,7 +910,7 @@ class OnGpu(unittest.TestCase):
         serving.close()
         (kept, _), *_ = before.values()
         with self.assertRaisesRegex(ValueError, "closed"):
-            kept.run(self.tensors(8), (0, 0), 0)
+            kept.run(self.tensors(8), 0)
 
 
 if __name__ == "__main__":
