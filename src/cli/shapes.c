@@ -289,7 +289,7 @@ int cli_shapes_from_json(struct cli_shapes *list, const char *name, const cJSON 
         struct cli_shape shape = { 0 };
         char where[256];
         snprintf(where, sizeof where, "%s, shape %d", name, index + 1);
-        snprintf(shape.label, sizeof shape.label, "%.80s[%d]", base_name(name), index);
+        snprintf(shape.label, sizeof shape.label, "%.80s #%d", base_name(name), index + 1);
         CLI_TRY(cli_shape_from_json(&shape, where, item));
         cli_shapes_add(list, &shape);
     }

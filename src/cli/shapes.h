@@ -11,7 +11,7 @@ enum cli_op { CLI_PREFILL, CLI_CONV1D, CLI_NUM_OPS };
 
 struct cli_shape {
     enum cli_op op;
-    char label[96];      /* "qwen3-next-80b-a3b tp4", "shapes.json[2]" */
+    char label[96];      /* "qwen3-next-80b-a3b tp4", "shapes.json #2" */
     uint32_t plan_flags; /* GDN_PLAN_* */
     union {
         gdn_prefill_desc prefill;

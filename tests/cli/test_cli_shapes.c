@@ -48,7 +48,7 @@ Test(cli_shapes, every_member_reaches_the_descriptor)
     cr_expect_eq(c->flags, GDN_CONV_BIAS);
     cr_expect_eq(c->x_alignment, 4);
     cr_expect(c->max_tokens == CLI_DEFAULT_MAX_TOKENS && c->max_seqs == CLI_DEFAULT_MAX_SEQS);
-    cr_expect_str_eq(list.items[1].label, "s.json[1]");
+    cr_expect_str_eq(list.items[1].label, "s.json #2");
     cli_shapes_free(&list);
 }
 

@@ -57,7 +57,7 @@ echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_
         "max_tokens":64}]' >"$room/bad.json"
 run 1 warm --shapes "$room/bad.json" -g h200 -d "$d" --json
 json 'd["plans_failed"], d["already_there"], d["failures"][0]["status"]' "(1, 1, 'GDN_E_UNSUPPORTED')"
-has "$err" "failed: bad.json[0]"
+has "$err" "failed: bad.json #1"
 has "$err" "head_dim_qk is 60"
 
 # A compiler that is too old for the arch: one sentence for all plans that it stopped.

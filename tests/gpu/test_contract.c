@@ -5,7 +5,8 @@
  * Each call runs twice on fresh copies, on which outputs start as NaN and lie between guards: the bits must be the same, within
  * the emulator's error of the fp64 recurrence, and nothing else may change. A failure is run again by its seed's number:
  *
- *     test_contract --seed N                 all tuples, drawn with another seed
+ *     test_contract --seed N                 the same tuples, their data drawn with another seed
+ *     test_contract --tuples N               other tuples that have every pair: of three conventions each meets others
  *     test_contract --filter "| norm |"      those whose name contains the words
  */
 #include <string.h>
@@ -136,8 +137,9 @@ int main(int argc, char **argv)
 {
     enum { TUPLES_SEED = 20261121 }; /* the same tuples whatever the data's seed */
     int selected[PAIRWISE_MAX_ROWS], count = 0;
+    gpu_draws_tuples = true;
     options = gpu_parse_options(argc, argv, TUPLES_SEED);
-    const int all = pairwise_sample(contract_levels, CONTRACT_FACTORS, TUPLES_SEED, rows);
+    const int all = pairwise_sample(contract_levels, CONTRACT_FACTORS, options.tuples ? options.tuples : TUPLES_SEED, rows);
     for (int i = 0; i < all; ++i)
         if (is_selected(i)) selected[count++] = i;
     if (options.list) return 0;

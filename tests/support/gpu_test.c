@@ -16,7 +16,7 @@ static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 static int num_passed, num_failed;
 int gpu_num_sms;
 uint32_t gpu_plan_flags;
-bool gpu_no_workspace;
+bool gpu_no_workspace, gpu_draws_tuples;
 uint32_t gpu_desc_flags;
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
@@ -30,6 +30,7 @@ static const struct option long_options[] = {
     { "generic", no_argument, NULL, 'g' },       { "params", required_argument, NULL, 'p' },
     { "no-workspace", no_argument, NULL, 'w' }, { "batch-invariant", no_argument, NULL, 'i' },
     { "qk-l2norm", no_argument, NULL, 'q' },     { "programmatic", no_argument, NULL, 'e' },
+    { "tuples", required_argument, NULL, 't' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -39,8 +40,8 @@ static void usage(const char *program)
         stderr,
         "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
         "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n"
-        "       [--batch-invariant] [--qk-l2norm] [--programmatic]\n",
-        program);
+        "       [--batch-invariant] [--qk-l2norm] [--programmatic]%s\n",
+        program, gpu_draws_tuples ? " [--tuples N]" : "");
     exit(2);
 }
 
@@ -78,6 +79,10 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             break;
         case 's':
             options.seed = (uint64_t)strtoull(optarg, NULL, 0);
+            break;
+        case 't':
+            if (!gpu_draws_tuples) usage(argv[0]);
+            options.tuples = (uint64_t)parse_int(argv[0], optarg, 1, 1 << 30);
             break;
         case 'r':
             options.repeat = parse_int(argv[0], optarg, 1, 1000000);

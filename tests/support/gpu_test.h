@@ -21,12 +21,16 @@ struct gpu_options {
     const char *filter; /* only cases whose name contains it; NULL: all */
     const char *bounds; /* the error bounds' table; NULL: the committed one */
     uint64_t seed;
+    uint64_t tuples; /* where gpu_draws_tuples: what other tuples are drawn by; 0: the program's own */
     int repeat; /* run each case this many times and compare bits; 0: the program's default */
     int jobs;   /* threads that prepare and check cases */
     int device;
     bool small; /* few small cases: for compute-sanitizer */
     bool list;  /* names only */
 };
+
+/* Set before the options are parsed by a program whose cases are tuples: it takes --tuples, others refuse it. */
+extern bool gpu_draws_tuples;
 
 /* Exits with a usage text on an unknown option. */
 struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_seed);

@@ -252,6 +252,9 @@ Test(bad_input, members_of_prefill_args)
         { M(v), 0, GDN_E_INVALID, { "v is null" } },
         { M(o), 0, GDN_E_INVALID, { "o is null" } },
         { M(q), 0x1008, GDN_E_INVALID, { "q is 0x1008", "16 bytes" } },
+        { M(k), 0x1008, GDN_E_INVALID, { "k is 0x1008", "16 bytes" } },
+        { M(v), 0x1008, GDN_E_INVALID, { "v is 0x1008", "16 bytes" } },
+        { M(o), 0x1008, GDN_E_INVALID, { "o is 0x1008", "16 bytes" } },
         { M(g), 0x1002, GDN_E_INVALID, { "g is 0x1002", "4 bytes" } },
         { M(beta), 0x1001, GDN_E_INVALID, { "beta is 0x1001" } },
         { M(a_log), 0x1000, GDN_E_INVALID, { "a_log is given", "GDN_GATE_LOGITS" } },
@@ -401,6 +404,9 @@ Test(bad_input, members_of_conv_args)
         { M(bias), 0, GDN_E_INVALID, { "bias is null" } },
         { M(q), 0, GDN_E_INVALID, { "q is null" } },
         { M(v), 0x1002, GDN_E_INVALID, { "v is 0x1002" } },
+        { M(weight), 0x1008, GDN_E_INVALID, { "weight is 0x1008", "16 bytes" } },
+        { M(bias), 0x1008, GDN_E_INVALID, { "bias is 0x1008", "16 bytes" } },
+        { M(cu_seqlens), 0x1002, GDN_E_INVALID, { "cu_seqlens is 0x1002", "4 bytes" } },
         { M(state), 0x1004, GDN_E_INVALID, { "state is 0x1004" } },
         { M(slot_in), 0x1001, GDN_E_INVALID, { "slot_in is 0x1001", "4 bytes" } },
         { M(slot_out), 0x1002, GDN_E_INVALID, { "slot_out is 0x1002" } },
@@ -485,7 +491,10 @@ Test(bad_input, gates_and_checkpoints_of_conv_args)
         { M(a_log), 0, GDN_E_INVALID, { "a_log is null" } },
         { M(a_log), 0x1002, GDN_E_INVALID, { "a_log is 0x1002", "4 bytes" } },
         { M(a), 0x1001, GDN_E_INVALID, { "a is 0x1001", "2 bytes" } },
+        { M(b), 0x1001, GDN_E_INVALID, { "b is 0x1001", "2 bytes" } },
+        { M(dt_bias), 0x1002, GDN_E_INVALID, { "dt_bias is 0x1002", "4 bytes" } },
         { M(g), 0x1002, GDN_E_INVALID, { "g is 0x1002" } },
+        { M(beta), 0x1002, GDN_E_INVALID, { "beta is 0x1002", "4 bytes" } },
         { M(a_stride), -4, GDN_E_INVALID, { "a_stride is -4" } },
         { M(a_stride), 1LL << 46, GDN_E_INVALID, { "a_stride is 70368744177664" } }, /* times 96 rows */
         { M(b_stride), INT64_MAX, GDN_E_INVALID, { "b_stride is 9223372036854775807" } },
@@ -568,6 +577,47 @@ Test(bad_input, no_address_that_is_read_may_be_an_outputs)
         EXPECT(gdn_conv1d_qkv(host.ctx, &conv, &args, NULL), GDN_E_INVALID, words);
     }
     cr_expect_eq(host.cuda->num_launches(), 0);
+}
+
+/* 64-bit indices, and what logits need beside them, four bytes from where they may lie. */
+Test(bad_input, wider_indices_are_aligned_to_themselves)
+{
+#define P(member) { #member, offsetof(gdn_prefill_args, member) }
+#define C(member) { #member, offsetof(gdn_conv1d_args, member) }
+    static const struct named of_prefill[] = { P(slot_in), P(slot_out), P(cu_seqlens), P(checkpoints) };
+    static const struct named of_conv[] = { C(slot_in), C(slot_out), C(cu_seqlens), C(checkpoints) };
+    static const struct named of_logits[] = { P(a_log), P(dt_bias) };
+#undef P
+#undef C
+    char words[64];
+    gdn_prefill_desc prefill = fake_prefill_desc();
+    gdn_conv1d_desc conv = gated_desc();
+    prefill.gate = GDN_GATE_LOGITS, prefill.flags = GDN_PREFILL_CHECKPOINTS;
+    prefill.cu_seqlens_type = prefill.slot_type = conv.cu_seqlens_type = conv.slot_type = GDN_INDEX_I64;
+    gdn_prefill_args logits = fake_prefill_args();
+    logits.a_log = 0xa0000, logits.dt_bias = 0xb0000, logits.checkpoints = 0xc0000, logits.num_checkpoints = 1;
+    cr_expect_eq(gdn_prefill(host.ctx, &prefill, &logits, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
+    for (size_t i = 0; i < sizeof of_prefill / sizeof of_prefill[0]; ++i) {
+        gdn_prefill_args args = logits;
+        *(gdn_devptr *)(void *)((char *)&args + of_prefill[i].offset) = 0xd0004;
+        snprintf(words, sizeof words, "%s is 0xd0004: must be aligned to 8 bytes", of_prefill[i].name);
+        EXPECT(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_E_INVALID, words);
+    }
+    for (size_t i = 0; i < sizeof of_logits / sizeof of_logits[0]; ++i) {
+        gdn_prefill_args args = logits;
+        *(gdn_devptr *)(void *)((char *)&args + of_logits[i].offset) = 0xd0002;
+        snprintf(words, sizeof words, "%s is 0xd0002: must be aligned to 4 bytes", of_logits[i].name);
+        EXPECT(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_E_INVALID, words);
+    }
+    gdn_conv1d_args gated = gated_args();
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &conv, &gated, NULL), GDN_OK, "%s", gdn_last_error());
+    for (size_t i = 0; i < sizeof of_conv / sizeof of_conv[0]; ++i) {
+        gdn_conv1d_args args = gated;
+        *(gdn_devptr *)(void *)((char *)&args + of_conv[i].offset) = 0xd0004;
+        snprintf(words, sizeof words, "%s is 0xd0004: must be aligned to 8 bytes", of_conv[i].name);
+        EXPECT(gdn_conv1d_qkv(host.ctx, &conv, &args, NULL), GDN_E_INVALID, words);
+    }
+    cr_expect_eq(host.cuda->num_launches(), 2);
 }
 
 /* What is packed may be said as well as left 0. */
