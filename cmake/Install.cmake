@@ -1,6 +1,7 @@
 # Installation in three components: runtime (shared library, licences), dev (headers, static library, CMake and pkg-config
 # files, the man page of the interface), tools (gdn-jit-cache, presets, the other man pages: cmake/Tools.cmake,
-# cmake/ManPages.cmake).
+# cmake/ManPages.cmake). A fourth, python, is what a wheel takes (pyproject.toml) and nobody else: the library under the name
+# by which the package looks for it in its own folder, since a wheel holds no links.
 include_guard()
 include(CMakePackageConfigHelpers)
 
@@ -8,6 +9,8 @@ install(TARGETS gdnjit gdnjit_static EXPORT GdnJitTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(PROGRAMS $<TARGET_FILE:gdnjit> RENAME $<TARGET_SONAME_FILE_NAME:gdnjit> DESTINATION gdn_jit COMPONENT python
+        EXCLUDE_FROM_ALL)
 install(FILES include/gdn_jit/gdn_jit.h include/gdn_jit/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gdn_jit COMPONENT dev)
 

@@ -465,4 +465,6 @@ function(gdn_python_tests)
                      "GDN_FAKE_CUDA_PATH=$<TARGET_FILE:fakecuda>" "GDN_FAKE_NVRTC_PATH=$<TARGET_FILE:fakenvrtc>"
                      "CC=${CMAKE_C_COMPILER}" "PYTHONDONTWRITEBYTECODE=1")
     endforeach()
+    gdn_register(install_as_wheel install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/wheel.sh ${PROJECT_SOURCE_DIR}
+                 ${PROJECT_VERSION} libgdnjit.so.${GDN_SOVERSION} ${Python3_EXECUTABLE})
 endfunction()

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds the Python package as a wheel, as python/README.md says, installs it where nothing else is, and uses it from there: it
+# finds the library that came with it. Skipped where pip or its index cannot be reached.
+#
+#   wheel.sh SOURCE_DIR VERSION SONAME PYTHON
+set -euo pipefail
+source=$1 version=$2 soname=$3 python=$4
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/install/common.sh
+. "$here/common.sh"
+unset GDN_JIT_LIBRARY PYTHONPATH
+
+"$python" -m venv "$room/build" >/dev/null 2>&1 || { echo "skipped: $python has no venv"; exit 77; }
+pip=("$room/build/bin/python" -m pip --disable-pip-version-check)
+"${pip[@]}" download --quiet --no-deps -d "$room/backend" scikit-build-core >/dev/null 2>&1 ||
+    { echo "skipped: no scikit-build-core to be had"; exit 77; }
+quiet wheel "${pip[@]}" wheel --no-deps -w "$room" "$source"
+wheel=$(find "$room" -maxdepth 1 -name "gdn_jit-$version-py3-none-linux_*.whl")
+[ -n "$wheel" ] || fail "no wheel of any Python 3 for this machine: $(ls "$room")"
+
+quiet venv "$python" -m venv "$room/use"
+quiet install "$room/use/bin/python" -m pip --disable-pip-version-check install --no-index "$wheel"
+cd "$room"
+quiet use "$room/use/bin/python" -I - "$version" "$soname" <<'EOF'
+import importlib.metadata
+import pathlib
+import sys
+
+import gdn_jit
+from gdn_jit import library
+
+version, soname = sys.argv[1:]
+package = pathlib.Path(gdn_jit.__file__).parent
+assert package.is_relative_to(sys.prefix), package
+assert library.candidates()[0] == str(package / soname), library.candidates()
+number = library.load().gdn_version()
+assert f"{number // 10000}.{number // 100 % 100}.{number % 100}" == version, number
+assert importlib.metadata.version("gdn-jit") == version
+files = {f.name for f in importlib.metadata.files("gdn-jit")}
+assert {soname, "LICENSE", "THIRD_PARTY_NOTICES"} <= files, files
+with gdn_jit.Context(cache_dir="", flags="no_env") as ctx:
+    shape = dict(num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=128, head_dim_v=128, max_tokens=64, max_seqs=1)
+    said = gdn_jit.prefill_support(ctx.target("NVIDIA H200"), **shape)
+assert said["kernel"] == "gdn_prefill_hopper", said
+print("used from", package)
+EOF
+echo "built as a wheel, installed and used: $(basename "$wheel")"
