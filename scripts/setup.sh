@@ -48,6 +48,7 @@ needs=(
     "criterion|has_module criterion|libcriterion-dev|Criterion 2.4 with its headers"
     "scdoc|has_command scdoc|scdoc|scdoc, for the man pages"
     "python|has_command python3|python3|Python 3, for the tests of the tool"
+    "rust|has_command cargo|cargo|Rust 1.63 or newer with cargo, for the tests of the crate"
     "venv|has_venv|python3 python3-venv python3-pip|Python 3 with venv and pip, for the NVRTC wheel"
     "fuzzer|has_fuzzer|clang-14 clang libclang-rt-14-dev|clang with libFuzzer"
 )

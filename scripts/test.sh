@@ -81,7 +81,7 @@ compile_by() {
     fi
 }
 
-require compiler cxx cmake make ninja pkg-config xxhash cjson smartcols archive criterion scdoc python
+require compiler cxx cmake make ninja pkg-config xxhash cjson smartcols archive criterion scdoc python venv rust
 find_nvrtc
 echo "NVRTC: $GDN_JIT_NVRTC"
 launcher=()

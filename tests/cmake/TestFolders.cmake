@@ -450,7 +450,8 @@ function(gdn_example_tests)
     endforeach()
 endfunction()
 
-# python/test_*.py: the binding and what of bench/ needs neither torch nor a GPU; Python's own library is enough. The binding
+# python/test_*.py: the binding and what of bench/ needs neither torch nor a GPU; Python's own library is enough. The package as a
+# wheel, and the Rust crate, whose numbers Python reads from the header, where there is a cargo. The binding
 # opens the shared library, so not in a sanitized build, whose runtime must be in the process from its start.
 function(gdn_python_tests)
     find_package(Python3 3.9 COMPONENTS Interpreter)
@@ -467,4 +468,10 @@ function(gdn_python_tests)
     endforeach()
     gdn_register(install_as_wheel install 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/install/wheel.sh ${PROJECT_SOURCE_DIR}
                  ${PROJECT_VERSION} libgdnjit.so.${GDN_SOVERSION} ${Python3_EXECUTABLE})
+    find_program(CARGO cargo)
+    mark_as_advanced(CARGO)
+    if(CARGO AND GDN_INSTALL)
+        gdn_register(rust_crate rust 300 bash ${CMAKE_CURRENT_SOURCE_DIR}/rust/run.sh ${PROJECT_SOURCE_DIR}
+                     ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND} ${CARGO} ${CMAKE_C_COMPILER} ${Python3_EXECUTABLE})
+    endif()
 endfunction()

@@ -2,6 +2,7 @@
 header.
 
 abi_layout.py CC INCLUDE_FOLDER exit 1 and a line for each difference
+abi_layout.py --c CC INCLUDE_FOLDER     what C says, a line each
 """
 
 import ctypes
@@ -78,6 +79,9 @@ def differences(compiler, include):
 
 
 def main():
+    if sys.argv[1] == "--c":
+        print("\n".join(f"{name} {value}" for name, value in c_says(*sys.argv[2:4]).items()))
+        return 0
     found = differences(*sys.argv[1:3])
     print("\n".join(found) or f"{len(python_says())} sizes, offsets, numbers and initial values agree")
     if found:

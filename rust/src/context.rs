@@ -1,0 +1,162 @@
+//! A context: cache, compiler, driver, tables; and the targets that it knows.
+
+use crate::{error::check, sys, Error};
+use std::{
+    ffi::{CStr, CString, OsStr, OsString},
+    fmt,
+    os::raw::{c_char, c_int, c_void},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    panic::{catch_unwind, AssertUnwindSafe},
+    path::PathBuf,
+    ptr::{null, null_mut, NonNull},
+    sync::Arc,
+};
+
+/// Given a level, one of `sys::GDN_LOG_*`, and a message, by any thread that is in a call. It must not call this library. A
+/// panic of it is dropped.
+pub type Log = Box<dyn Fn(c_int, &str) + Send + Sync>;
+
+/// What a context is made with: `gdn_config`. What is `None`, 0 or empty is the library's default.
+#[derive(Default)]
+pub struct Config {
+    /// Empty: cubins are kept in memory only.
+    pub cache_dir: Option<PathBuf>,
+    /// Read-only, searched first.
+    pub bundle_dirs: Vec<PathBuf>,
+    pub cache_max_bytes: u64,
+    /// `sys::GDN_CTX_*`.
+    pub flags: u32,
+    pub nvrtc_path: Option<PathBuf>,
+    pub driver_path: Option<PathBuf>,
+    pub log: Option<Log>,
+    pub log_level: c_int,
+    pub compile_wait_ms: i32,
+    pub record_path: Option<PathBuf>,
+    /// Files, with `:` between them.
+    pub tuning_path: Option<OsString>,
+}
+
+fn c_string(name: &str, text: &OsStr) -> Result<CString, Error> {
+    CString::new(text.as_bytes())
+        .map_err(|e| Error::invalid(format!("{name} has a NUL at byte {}: give it without one", e.nul_position())))
+}
+
+fn c_strings(name: &str, text: Option<&OsStr>) -> Result<Option<CString>, Error> {
+    text.map(|t| c_string(name, t)).transpose()
+}
+
+fn address(text: &Option<CString>) -> *const c_char {
+    text.as_ref().map_or(null(), |t| t.as_ptr())
+}
+
+unsafe extern "C" fn log_to(user: *mut c_void, level: c_int, message: *const c_char) {
+    let log = &*(user as *const Log);
+    let message = CStr::from_ptr(message).to_string_lossy();
+    let _ = catch_unwind(AssertUnwindSafe(|| log(level, &message)));
+}
+
+struct Inner {
+    raw: NonNull<sys::gdn_ctx>,
+    _log: Option<Box<Log>>, // at an address of its own, which the library has
+}
+
+// SAFETY: a gdn_ctx may be used by any number of threads, and so may a Log.
+unsafe impl Send for Inner {}
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it; that no kernel of it runs is what who launched one has promised.
+        unsafe { sys::gdn_ctx_destroy(self.raw.as_ptr()) }
+    }
+}
+
+/// `gdn_ctx`, once a process. A clone is the same context, which goes with the last clone and the last plan.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Context").field(&self.0.raw).finish()
+    }
+}
+
+impl Context {
+    /// Opens neither the driver nor NVRTC: they are looked for when first needed.
+    pub fn new(config: Config) -> Result<Context, Error> {
+        let cache_dir = c_strings("cache_dir", config.cache_dir.as_deref().map(|p| p.as_os_str()))?;
+        let nvrtc = c_strings("nvrtc_path", config.nvrtc_path.as_deref().map(|p| p.as_os_str()))?;
+        let driver = c_strings("driver_path", config.driver_path.as_deref().map(|p| p.as_os_str()))?;
+        let record = c_strings("record_path", config.record_path.as_deref().map(|p| p.as_os_str()))?;
+        let tuning = c_strings("tuning_path", config.tuning_path.as_deref())?;
+        let dirs =
+            config.bundle_dirs.iter().map(|p| c_string("bundle_dirs", p.as_os_str())).collect::<Result<Vec<_>, _>>()?;
+        let dirs: Vec<*const c_char> = dirs.iter().map(|d| d.as_ptr()).collect::<Vec<_>>();
+        let log = config.log.map(Box::new);
+        let given = sys::gdn_config {
+            cache_dir: address(&cache_dir),
+            bundle_dirs: if dirs.is_empty() { null() } else { dirs.as_ptr() },
+            num_bundle_dirs: dirs.len(),
+            cache_max_bytes: config.cache_max_bytes,
+            flags: config.flags,
+            nvrtc_path: address(&nvrtc),
+            driver_path: address(&driver),
+            log_fn: log.as_ref().map(|_| log_to as unsafe extern "C" fn(*mut c_void, c_int, *const c_char)),
+            log_user: log.as_ref().map_or(null_mut(), |l| &**l as *const Log as *mut c_void),
+            log_level: config.log_level,
+            compile_wait_ms: config.compile_wait_ms,
+            record_path: address(&record),
+            tuning_path: address(&tuning),
+            ..Default::default()
+        };
+        let mut raw = null_mut();
+        // SAFETY: what `given` points to lives until the end of this function, and the log as long as the context.
+        check(unsafe { sys::gdn_ctx_create(&mut raw, &given) })?;
+        let raw = NonNull::new(raw).ok_or_else(|| Error::invalid("gdn_ctx_create() gave no context".into()))?;
+        Ok(Context(Arc::new(Inner { raw, _log: log })))
+    }
+
+    /// For what of [`sys`] has no function here. Valid as long as this context.
+    pub fn as_ptr(&self) -> *mut sys::gdn_ctx {
+        self.0.raw.as_ptr()
+    }
+
+    /// A GPU as the driver prints it, `"NVIDIA H200"`, or an arch, `"sm_90a"`; needs no GPU.
+    pub fn target(&self, name: &str) -> Result<sys::gdn_target, Error> {
+        let name = c_string("name", OsStr::new(name))?;
+        let mut target = sys::gdn_target::default();
+        // SAFETY: both are this function's own.
+        check(unsafe { sys::gdn_target_from_name(self.as_ptr(), name.as_ptr(), &mut target) })?;
+        Ok(target)
+    }
+
+    /// The GPU of a CUDA ordinal.
+    pub fn target_of_device(&self, device: c_int) -> Result<sys::gdn_target, Error> {
+        let mut target = sys::gdn_target::default();
+        // SAFETY: this function's own.
+        check(unsafe { sys::gdn_target_from_device(self.as_ptr(), device, &mut target) })?;
+        Ok(target)
+    }
+
+    /// `compiles` is 0 after a start whose warm-up was complete.
+    pub fn cache_stats(&self) -> Result<sys::gdn_cache_stats, Error> {
+        let mut stats = sys::gdn_cache_stats::default();
+        // SAFETY: this function's own.
+        check(unsafe { sys::gdn_cache_stat(self.as_ptr(), &mut stats) })?;
+        Ok(stats)
+    }
+
+    /// The cache directory in use; `None` where cubins are kept in memory only.
+    pub fn cache_dir(&self) -> Option<PathBuf> {
+        // SAFETY: the text lives as long as the context.
+        let dir = unsafe { sys::gdn_cache_dir(self.as_ptr()) };
+        let bytes = NonNull::new(dir as *mut c_char).map(|d| unsafe { CStr::from_ptr(d.as_ptr()) }.to_bytes().to_vec());
+        bytes.map(|b| OsString::from_vec(b).into())
+    }
+}
+
+/// A text of a struct, such as `gdn_target.gpu_name`, up to its NUL.
+pub fn text(chars: &[c_char]) -> String {
+    let bytes: Vec<u8> = chars.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,61 @@
+//! A call that failed.
+
+use crate::sys;
+use std::{ffi::CStr, fmt};
+
+/// A status, and the sentence that names the field, its value and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    status: sys::gdn_status,
+    sentence: String,
+}
+
+impl Error {
+    pub(crate) fn invalid(sentence: String) -> Self {
+        Error { status: sys::GDN_E_INVALID, sentence }
+    }
+
+    /// One of `sys::GDN_E_*`.
+    pub fn status(&self) -> sys::gdn_status {
+        self.status
+    }
+
+    pub fn sentence(&self) -> &str {
+        &self.sentence
+    }
+
+    /// `"GDN_E_INVALID"` and so on.
+    pub fn name(&self) -> &'static str {
+        // SAFETY: static storage, ASCII, for any number.
+        unsafe { CStr::from_ptr(sys::gdn_status_name(self.status)) }.to_str().unwrap_or("GDN_E_?")
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name(), self.sentence)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// To be called by the thread that called, before it calls the library again: the sentence is the thread's last one.
+pub(crate) fn check(status: sys::gdn_status) -> Result<(), Error> {
+    if status == sys::GDN_OK {
+        return Ok(());
+    }
+    // SAFETY: this thread's own, until its next call.
+    let sentence = unsafe { CStr::from_ptr(sys::gdn_last_error()) }.to_string_lossy().into_owned();
+    Err(Error { status, sentence })
+}
+
+/// The library reads as many bytes of a struct as that says it has: no more than there are.
+pub(crate) fn check_size<T>(name: &str, struct_size: usize, _: &T) -> Result<(), Error> {
+    let size = std::mem::size_of::<T>();
+    if struct_size <= size {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{name}.struct_size is {struct_size}: the struct has {size} bytes; begin with its default()"
+    )))
+}
