@@ -96,6 +96,13 @@ def read_args(text):
     return types
 
 
+def read_names(text):
+    """Names of a parameter list."""
+    if words(text) in ("void", ""):
+        return []
+    return [re.search(r"\(\s*\*\s*(\w+)|(\w+)\s*$", arg).group(1, 2) for arg in split(text)]
+
+
 def read_init(text, names):
     """'{ sizeof(x), GDN_BF16, { 0 }, NULL, 0.0f }' -> values; 'sizeof' is kept, nested braces must be zero."""
     values = []
@@ -119,11 +126,12 @@ def read_init(text, names):
 def read_header(text):
     names = {"UINT64_MAX": 2**64 - 1, "INT64_MAX": 2**63 - 1, "UINT32_MAX": 2**32 - 1, "INT32_MAX": 2**31 - 1}
     abi = dict(
-        ENUMS={}, CONSTANTS={}, STRUCTS={}, INITS={}, CALLBACKS={}, FUNCTIONS={}, HANDLES={}, ALIASES={}
+        ENUMS={}, CONSTANTS={}, STRUCTS={}, INITS={}, CALLBACKS={}, FUNCTIONS={}, HANDLES={}, ALIASES={}, NAMES={}
     )
     macros = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)_INIT\b[ \t]*(\{.*?\})[ \t]*$", text, re.M))
-    for name, value in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(GDN_\w+)[ \t]+(\d+)[ \t]*$", text, re.M):
-        abi["CONSTANTS"][name] = names[name] = int(value)
+    for name, value in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(GDN_\w+)[ \t]+(\S.*)$", text, re.M):
+        if name != "GDN_API" and not name.endswith("_INIT"):
+            abi["CONSTANTS"][name] = names[name] = number(value.strip(), names)
     text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.M)
     text = text.replace('extern "C" {', "")
     seen = 0
@@ -150,6 +158,7 @@ def read_header(text):
         abi["CALLBACKS"][m.group(2)] = {"returns": words(m.group(1)), "args": read_args(m.group(3))}
     for m in re.finditer(r"GDN_API\s+([\w\s*]+?)\b(gdn_\w+)\s*\(((?:[^()]|\([^()]*\))*)\)\s*;", text, re.S):
         abi["FUNCTIONS"][m.group(2)] = {"returns": words(m.group(1)), "args": read_args(m.group(3))}
+        abi["NAMES"][m.group(2)] = [a or b for a, b in read_names(m.group(3))]
     if len(abi["FUNCTIONS"]) != len(re.findall(r"\bGDN_API\b", text)):
         raise Unreadable("a GDN_API declaration of a form that is not known")
     for name, init in macros.items():

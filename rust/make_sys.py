@@ -68,6 +68,10 @@ class Types:
             found = f"[{found}; {dim}]"
         return found
 
+    @staticmethod
+    def parameter(name):
+        return {"fn": "function"}.get(name, name)
+
     def returns(self, text):
         return "" if text == "void" else f" -> {self.of(text)}"
 
@@ -113,6 +117,9 @@ def render(abi):
     lines = [
         "//! The public header, `gdn_jit.h`, in Rust: its names, numbers and types. What they mean it says itself.",
         "//!",
+        "//! What a callback is given may be an older library's, and shorter: look at `struct_size` through the pointer before",
+        "//! making a reference of it.",
+        "//!",
         "//! Written by rust/make_sys.py: do not edit, run it again.",
         "",
         "use std::os::raw::{c_char, c_int, c_uint, c_void};",
@@ -135,7 +142,7 @@ def render(abi):
         lines += render_struct(abi, types, struct)
     lines += ["", 'extern "C" {']
     for name, form in abi["FUNCTIONS"].items():
-        args = ", ".join(f"_: {types.of(a)}" for a in form["args"])
+        args = ", ".join(f"{types.parameter(given)}: {types.of(a)}" for given, a in zip(abi["NAMES"][name], form["args"]))
         lines.append(f"    pub fn {name}({args}){types.returns(form['returns'])};")
     return "\n".join([*lines, "}", ""])
 

@@ -5,6 +5,7 @@ Written by python/make_abi.py from include/gdn_jit/: do not edit, run it again.
 CONSTANTS = {'GDN_VERSION_MAJOR': 0,
  'GDN_VERSION_MINOR': 1,
  'GDN_VERSION_PATCH': 0,
+ 'GDN_VERSION': 100,
  'GDN_LOG_ERROR': 1,
  'GDN_LOG_WARN': 2,
  'GDN_LOG_INFO': 3,

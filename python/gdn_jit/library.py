@@ -1,12 +1,13 @@
 """library.py - finds and opens libgdnjit, and turns a status into an exception. One library a process.
 
-Looked for in this order: GDN_JIT_LIBRARY (a file), the package's own folder, the build folders of a source tree
-around it (build, build/release), then the loader (libgdnjit.so.<major>.<minor>, from 1.0 on libgdnjit.so.<major>).
+Looked for in this order: GDN_JIT_LIBRARY (a file), the package's own folders (of an editable installation there is one
+beside the source), the build folders of a source tree around it (build, build/release), then the loader (libgdnjit.so.<major>.<minor>, from 1.0 on libgdnjit.so.<major>).
 """
 
 import ctypes
 import os
 import pathlib
+import sys
 import threading
 
 from . import abi, ctypes_abi
@@ -36,7 +37,8 @@ def candidates():
         return [named]
     package = pathlib.Path(__file__).resolve().parent
     tree = package.parent.parent
-    folders = [package, tree / "build", tree / "build" / "release"]
+    own = [pathlib.Path(folder) for folder in sys.modules[__package__].__path__]
+    folders = [*own, tree / "build", tree / "build" / "release"]
     return [str(f / SONAME) for f in folders if (f / SONAME).is_file()] + [SONAME]
 
 

@@ -1,19 +1,22 @@
 //! A context: cache, compiler, driver, tables; and the targets that it knows.
 
-use crate::{error::check, sys, Error};
+use crate::{
+    error::{check, check_version},
+    sys, Error,
+};
 use std::{
     ffi::{CStr, CString, OsStr, OsString},
     fmt,
     os::raw::{c_char, c_int, c_void},
     os::unix::ffi::{OsStrExt, OsStringExt},
-    panic::{catch_unwind, AssertUnwindSafe},
+    panic::{catch_unwind, AssertUnwindSafe, RefUnwindSafe, UnwindSafe},
     path::PathBuf,
     ptr::{null, null_mut, NonNull},
     sync::Arc,
 };
 
-/// Given a level, one of `sys::GDN_LOG_*`, and a message, by any thread that is in a call. It must not call this library. A
-/// panic of it is dropped.
+/// Given a level, one of `sys::GDN_LOG_*`, and a message, by any thread that is in a call. It must not call this library, nor
+/// wait for a thread that is planning: either may wait for ever. A panic of it goes no further, and what it carried is leaked.
 pub type Log = Box<dyn Fn(c_int, &str) + Send + Sync>;
 
 /// What a context is made with: `gdn_config`. What is `None`, 0 or empty is the library's default.
@@ -52,17 +55,39 @@ fn address(text: &Option<CString>) -> *const c_char {
 unsafe extern "C" fn log_to(user: *mut c_void, level: c_int, message: *const c_char) {
     let log = &*(user as *const Log);
     let message = CStr::from_ptr(message).to_string_lossy();
-    let _ = catch_unwind(AssertUnwindSafe(|| log(level, &message)));
+    if let Err(carried) = catch_unwind(AssertUnwindSafe(|| log(level, &message))) {
+        std::mem::forget(carried); // whose drop may panic
+    }
+}
+
+/// What the library has the address of.
+struct LogPlace(*mut Log);
+
+impl LogPlace {
+    fn new(log: Option<Log>) -> LogPlace {
+        LogPlace(log.map_or(null_mut(), |l| Box::into_raw(Box::new(l))))
+    }
+}
+
+impl Drop for LogPlace {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: of Box::into_raw(), once.
+            drop(unsafe { Box::from_raw(self.0) });
+        }
+    }
 }
 
 struct Inner {
     raw: NonNull<sys::gdn_ctx>,
-    _log: Option<Box<Log>>, // at an address of its own, which the library has
+    _log: LogPlace, // dropped when the context is gone
 }
 
 // SAFETY: a gdn_ctx may be used by any number of threads, and so may a Log.
 unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
+impl UnwindSafe for Inner {} // a log's panic goes nowhere
+impl RefUnwindSafe for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -71,7 +96,9 @@ impl Drop for Inner {
     }
 }
 
-/// `gdn_ctx`, once a process. A clone is the same context, which goes with the last clone and the last plan.
+/// `gdn_ctx`, once a process. A clone is the same context, which goes with the last clone and the last plan. What its one-call
+/// forms loaded goes with it: see [`crate::Plan`] for when that may be. A child of `fork()` makes a context of its own, and
+/// drops none of its parent's.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -84,6 +111,7 @@ impl fmt::Debug for Context {
 impl Context {
     /// Opens neither the driver nor NVRTC: they are looked for when first needed.
     pub fn new(config: Config) -> Result<Context, Error> {
+        check_version()?;
         let cache_dir = c_strings("cache_dir", config.cache_dir.as_deref().map(|p| p.as_os_str()))?;
         let nvrtc = c_strings("nvrtc_path", config.nvrtc_path.as_deref().map(|p| p.as_os_str()))?;
         let driver = c_strings("driver_path", config.driver_path.as_deref().map(|p| p.as_os_str()))?;
@@ -91,8 +119,8 @@ impl Context {
         let tuning = c_strings("tuning_path", config.tuning_path.as_deref())?;
         let dirs =
             config.bundle_dirs.iter().map(|p| c_string("bundle_dirs", p.as_os_str())).collect::<Result<Vec<_>, _>>()?;
-        let dirs: Vec<*const c_char> = dirs.iter().map(|d| d.as_ptr()).collect::<Vec<_>>();
-        let log = config.log.map(Box::new);
+        let dirs: Vec<*const c_char> = dirs.iter().map(|d| d.as_ptr()).collect();
+        let log = LogPlace::new(config.log);
         let given = sys::gdn_config {
             cache_dir: address(&cache_dir),
             bundle_dirs: if dirs.is_empty() { null() } else { dirs.as_ptr() },
@@ -101,8 +129,8 @@ impl Context {
             flags: config.flags,
             nvrtc_path: address(&nvrtc),
             driver_path: address(&driver),
-            log_fn: log.as_ref().map(|_| log_to as unsafe extern "C" fn(*mut c_void, c_int, *const c_char)),
-            log_user: log.as_ref().map_or(null_mut(), |l| &**l as *const Log as *mut c_void),
+            log_fn: if log.0.is_null() { None } else { Some(log_to) },
+            log_user: log.0 as *mut c_void,
             log_level: config.log_level,
             compile_wait_ms: config.compile_wait_ms,
             record_path: address(&record),

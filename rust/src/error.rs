@@ -3,6 +3,9 @@
 use crate::sys;
 use std::{ffi::CStr, fmt};
 
+/// Below 1.0 a minor version may change the interface.
+const COMPATIBLE: u32 = 100;
+
 /// A status, and the sentence that names the field, its value and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -47,6 +50,22 @@ pub(crate) fn check(status: sys::gdn_status) -> Result<(), Error> {
     // SAFETY: this thread's own, until its next call.
     let sentence = unsafe { CStr::from_ptr(sys::gdn_last_error()) }.to_string_lossy().into_owned();
     Err(Error { status, sentence })
+}
+
+/// Whether the library that the loader found is of the header that [`sys`] was written from. By what is called first.
+pub(crate) fn check_version() -> Result<(), Error> {
+    // SAFETY: takes nothing, and every version has it.
+    let found = unsafe { sys::gdn_version() };
+    if found / COMPATIBLE == sys::GDN_VERSION / COMPATIBLE {
+        return Ok(());
+    }
+    let (major, minor, patch) = (found / 10000, found / 100 % 100, found % 100);
+    let sentence = format!(
+        "libgdnjit is version {major}.{minor}.{patch}, this crate is written for {}.{}: build the two of one source",
+        sys::GDN_VERSION_MAJOR,
+        sys::GDN_VERSION_MINOR
+    );
+    Err(Error { status: sys::GDN_E_VERSION, sentence })
 }
 
 /// The library reads as many bytes of a struct as that says it has: no more than there are.

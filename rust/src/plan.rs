@@ -1,7 +1,7 @@
 //! Plans, and the calls that they serve.
 
 use crate::{
-    error::{check, check_size},
+    error::{check, check_size, check_version},
     sys, Context, Error,
 };
 use std::{
@@ -18,7 +18,10 @@ pub enum Operator {
     Conv1dQkv,
 }
 
-/// `gdn_plan`: everything that calls within a descriptor's bounds need, compiled.
+/// `gdn_plan`: everything that calls within a descriptor's bounds need, compiled. Dropping it unloads its kernels, which must
+/// not run or wait then, in a graph neither: an early return or a panic between a call and a wait for the stream drops what
+/// stands in a function. Keep plans where they live as long as the engine, or in a `ManuallyDrop`. After `cudaDeviceReset()`
+/// and in a child of `fork()` a plan must not be used, nor dropped.
 #[derive(Debug)]
 pub struct Plan {
     raw: NonNull<sys::gdn_plan>,
@@ -80,7 +83,7 @@ impl Context {
     /// One call: plans and loads on first use, for the current CUDA context's device.
     ///
     /// # Safety
-    /// As of [`Plan::execute_prefill`], with this context in the plan's place; of `desc.struct_size` the same as of `args`'s.
+    /// As of [`Plan::execute_prefill`], with this context in the plan's place.
     pub unsafe fn prefill(
         &self,
         desc: &sys::gdn_prefill_desc,
@@ -89,18 +92,21 @@ impl Context {
         workspace_size: usize,
         stream: sys::gdn_stream,
     ) -> Result<(), Error> {
+        check_size("gdn_prefill_desc", desc.struct_size, desc)?;
+        check_size("gdn_prefill_args", args.struct_size, args)?;
         check(sys::gdn_prefill(self.as_ptr(), desc, args, workspace, workspace_size, stream))
     }
 
     /// What workspace [`Context::prefill`] wants, in bytes. Plans and loads if need be: call it at start.
     ///
     /// # Safety
-    /// `stream` is a stream of the current CUDA context, or null; `desc.struct_size` is what its `default()` has.
+    /// `stream` is a stream of the current CUDA context, or null.
     pub unsafe fn prefill_workspace_size(
         &self,
         desc: &sys::gdn_prefill_desc,
         stream: sys::gdn_stream,
     ) -> Result<usize, Error> {
+        check_size("gdn_prefill_desc", desc.struct_size, desc)?;
         let mut size = 0;
         check(sys::gdn_prefill_workspace_size(self.as_ptr(), desc, stream, &mut size))?;
         Ok(size)
@@ -116,6 +122,8 @@ impl Context {
         args: &sys::gdn_conv1d_args,
         stream: sys::gdn_stream,
     ) -> Result<(), Error> {
+        check_size("gdn_conv1d_desc", desc.struct_size, desc)?;
+        check_size("gdn_conv1d_args", args.struct_size, args)?;
         check(sys::gdn_conv1d_qkv(self.as_ptr(), desc, args, stream))
     }
 }
@@ -123,7 +131,13 @@ impl Context {
 unsafe extern "C" fn append(user: *mut c_void, data: *const c_void, size: usize) -> sys::gdn_status {
     let out = &mut *(user as *mut Vec<u8>);
     let more = slice::from_raw_parts(data as *const u8, size);
-    catch_unwind(AssertUnwindSafe(|| out.extend_from_slice(more))).map_or(sys::GDN_E_NOMEM, |()| sys::GDN_OK)
+    match catch_unwind(AssertUnwindSafe(|| out.extend_from_slice(more))) {
+        Ok(()) => sys::GDN_OK,
+        Err(carried) => {
+            std::mem::forget(carried); // whose drop may panic
+            sys::GDN_E_NOMEM
+        }
+    }
 }
 
 impl Plan {
@@ -174,11 +188,13 @@ impl Plan {
     /// Enqueues a call on a stream of the current CUDA context: allocates nothing, waits for nothing, may be captured.
     ///
     /// # Safety
-    /// * Every address of `args`, and `workspace`, is one of device memory that is laid out as the descriptor and `args` say,
-    ///   until the stream has run the call, or a graph that captured it is gone.
-    /// * `args.struct_size` is what its `default()` has.
+    /// * Every address of `args`, and `workspace`, of `workspace_size` bytes, is one of device memory that is laid out as the
+    ///   descriptor and `args` say, until the stream has run the call, or a graph that captured it is gone. Nothing else
+    ///   writes there meanwhile, or reads what the call writes, and what it writes overlaps nothing else.
+    /// * `cu_seqlens`, slots and checkpoints say what the header allows: a slot is a line of the pool, -1 or below none.
+    /// * `stream` is a stream of the current CUDA context, or null.
     /// * No other call that may run at a time has this workspace.
-    /// * The plan is dropped when no kernel of it runs or waits, in a graph neither.
+    /// * The plan is dropped when no kernel of it runs or waits.
     pub unsafe fn execute_prefill(
         &self,
         args: &sys::gdn_prefill_args,
@@ -186,6 +202,7 @@ impl Plan {
         workspace_size: usize,
         stream: sys::gdn_stream,
     ) -> Result<(), Error> {
+        check_size("gdn_prefill_args", args.struct_size, args)?;
         check(sys::gdn_execute_prefill(self.as_ptr(), args, workspace, workspace_size, stream))
     }
 
@@ -194,6 +211,7 @@ impl Plan {
     /// # Safety
     /// As of [`Plan::execute_prefill`].
     pub unsafe fn execute_conv1d_qkv(&self, args: &sys::gdn_conv1d_args, stream: sys::gdn_stream) -> Result<(), Error> {
+        check_size("gdn_conv1d_args", args.struct_size, args)?;
         check(sys::gdn_execute_conv1d_qkv(self.as_ptr(), args, stream))
     }
 }
@@ -204,6 +222,7 @@ pub fn prefill_support(
     desc: &sys::gdn_prefill_desc,
     flags: u32,
 ) -> Result<sys::gdn_support, Error> {
+    check_version()?;
     check_size("gdn_target", target.struct_size, target)?;
     check_size("gdn_prefill_desc", desc.struct_size, desc)?;
     let mut said = sys::gdn_support::default();
@@ -218,6 +237,7 @@ pub fn conv1d_qkv_support(
     desc: &sys::gdn_conv1d_desc,
     flags: u32,
 ) -> Result<sys::gdn_support, Error> {
+    check_version()?;
     check_size("gdn_target", target.struct_size, target)?;
     check_size("gdn_conv1d_desc", desc.struct_size, desc)?;
     let mut said = sys::gdn_support::default();

@@ -1,5 +1,8 @@
 //! The public header, `gdn_jit.h`, in Rust: its names, numbers and types. What they mean it says itself.
 //!
+//! What a callback is given may be an older library's, and shorter: look at `struct_size` through the pointer before
+//! making a reference of it.
+//!
 //! Written by rust/make_sys.py: do not edit, run it again.
 
 use std::os::raw::{c_char, c_int, c_uint, c_void};
@@ -7,6 +10,7 @@ use std::os::raw::{c_char, c_int, c_uint, c_void};
 pub const GDN_VERSION_MAJOR: u32 = 0;
 pub const GDN_VERSION_MINOR: u32 = 1;
 pub const GDN_VERSION_PATCH: u32 = 0;
+pub const GDN_VERSION: u32 = 100;
 pub const GDN_LOG_ERROR: c_int = 1;
 pub const GDN_LOG_WARN: c_int = 2;
 pub const GDN_LOG_INFO: c_int = 3;
@@ -680,39 +684,39 @@ impl Default for gdn_tune_result {
 
 extern "C" {
     pub fn gdn_version() -> u32;
-    pub fn gdn_status_name(_: gdn_status) -> *const c_char;
+    pub fn gdn_status_name(status: gdn_status) -> *const c_char;
     pub fn gdn_last_error() -> *const c_char;
-    pub fn gdn_ctx_create(_: *mut *mut gdn_ctx, _: *const gdn_config) -> gdn_status;
-    pub fn gdn_ctx_destroy(_: *mut gdn_ctx);
-    pub fn gdn_target_from_name(_: *mut gdn_ctx, _: *const c_char, _: *mut gdn_target) -> gdn_status;
-    pub fn gdn_target_from_device(_: *mut gdn_ctx, _: c_int, _: *mut gdn_target) -> gdn_status;
-    pub fn gdn_target_names(_: Option<unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char)>, _: *mut c_void);
-    pub fn gdn_plan_prefill(_: *mut gdn_ctx, _: *const gdn_target, _: *const gdn_prefill_desc, _: u32, _: *mut *mut gdn_plan) -> gdn_status;
-    pub fn gdn_plan_conv1d_qkv(_: *mut gdn_ctx, _: *const gdn_target, _: *const gdn_conv1d_desc, _: u32, _: *mut *mut gdn_plan) -> gdn_status;
-    pub fn gdn_prefill_support(_: *const gdn_target, _: *const gdn_prefill_desc, _: u32, _: *mut gdn_support) -> gdn_status;
-    pub fn gdn_conv1d_support(_: *const gdn_target, _: *const gdn_conv1d_desc, _: u32, _: *mut gdn_support) -> gdn_status;
-    pub fn gdn_plan_destroy(_: *mut gdn_plan);
-    pub fn gdn_plan_load(_: *mut gdn_plan, _: c_int) -> gdn_status;
-    pub fn gdn_plan_workspace_size(_: *const gdn_plan) -> usize;
-    pub fn gdn_plan_dump(_: *const gdn_plan, _: gdn_dump_kind, _: gdn_write_fn, _: *mut c_void) -> gdn_status;
-    pub fn gdn_plan_cost(_: *const gdn_plan, _: i64, _: i64, _: *mut gdn_cost) -> gdn_status;
-    pub fn gdn_execute_prefill(_: *const gdn_plan, _: *const gdn_prefill_args, _: gdn_devptr, _: usize, _: gdn_stream) -> gdn_status;
-    pub fn gdn_execute_conv1d_qkv(_: *const gdn_plan, _: *const gdn_conv1d_args, _: gdn_stream) -> gdn_status;
-    pub fn gdn_prefill(_: *mut gdn_ctx, _: *const gdn_prefill_desc, _: *const gdn_prefill_args, _: gdn_devptr, _: usize, _: gdn_stream) -> gdn_status;
-    pub fn gdn_prefill_workspace_size(_: *mut gdn_ctx, _: *const gdn_prefill_desc, _: gdn_stream, _: *mut usize) -> gdn_status;
-    pub fn gdn_conv1d_qkv(_: *mut gdn_ctx, _: *const gdn_conv1d_desc, _: *const gdn_conv1d_args, _: gdn_stream) -> gdn_status;
-    pub fn gdn_cache_stat(_: *mut gdn_ctx, _: *mut gdn_cache_stats) -> gdn_status;
-    pub fn gdn_cache_dir(_: *const gdn_ctx) -> *const c_char;
-    pub fn gdn_cache_list(_: *mut gdn_ctx, _: gdn_cache_entry_fn, _: *mut c_void) -> gdn_status;
-    pub fn gdn_cache_verify(_: *mut gdn_ctx, _: *const c_char, _: u32, _: gdn_cache_entry_fn, _: *mut c_void, _: *mut gdn_cache_report) -> gdn_status;
-    pub fn gdn_cache_prune(_: *mut gdn_ctx, _: *const gdn_prune_options, _: gdn_cache_entry_fn, _: *mut c_void, _: *mut gdn_cache_report) -> gdn_status;
-    pub fn gdn_cache_pack(_: *mut gdn_ctx, _: *const gdn_pack_options, _: *mut gdn_cache_report) -> gdn_status;
-    pub fn gdn_examine(_: *mut gdn_ctx, _: *mut gdn_doctor) -> gdn_status;
-    pub fn gdn_tuning_load(_: *mut gdn_ctx, _: *const c_char, _: u32, _: gdn_tuning_entry_fn, _: *mut c_void, _: *mut gdn_tuning_report) -> gdn_status;
-    pub fn gdn_tuning_save(_: *mut gdn_ctx, _: *const gdn_target, _: *const c_char) -> gdn_status;
-    pub fn gdn_tuning_list(_: *mut gdn_ctx, _: gdn_tuning_entry_fn, _: *mut c_void) -> gdn_status;
-    pub fn gdn_tune_prefill(_: *mut gdn_ctx, _: *const gdn_prefill_desc, _: *const gdn_tune_options, _: *mut gdn_tune_result) -> gdn_status;
-    pub fn gdn_tune_conv1d_qkv(_: *mut gdn_ctx, _: *const gdn_conv1d_desc, _: *const gdn_tune_options, _: *mut gdn_tune_result) -> gdn_status;
-    pub fn gdn_reference_prefill(_: *const gdn_prefill_desc, _: *const gdn_prefill_args) -> gdn_status;
-    pub fn gdn_reference_conv1d_qkv(_: *const gdn_conv1d_desc, _: *const gdn_conv1d_args) -> gdn_status;
+    pub fn gdn_ctx_create(out: *mut *mut gdn_ctx, cfg: *const gdn_config) -> gdn_status;
+    pub fn gdn_ctx_destroy(ctx: *mut gdn_ctx);
+    pub fn gdn_target_from_name(ctx: *mut gdn_ctx, name: *const c_char, out: *mut gdn_target) -> gdn_status;
+    pub fn gdn_target_from_device(ctx: *mut gdn_ctx, device: c_int, out: *mut gdn_target) -> gdn_status;
+    pub fn gdn_target_names(function: Option<unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char)>, user: *mut c_void);
+    pub fn gdn_plan_prefill(ctx: *mut gdn_ctx, target: *const gdn_target, desc: *const gdn_prefill_desc, flags: u32, out: *mut *mut gdn_plan) -> gdn_status;
+    pub fn gdn_plan_conv1d_qkv(ctx: *mut gdn_ctx, target: *const gdn_target, desc: *const gdn_conv1d_desc, flags: u32, out: *mut *mut gdn_plan) -> gdn_status;
+    pub fn gdn_prefill_support(target: *const gdn_target, desc: *const gdn_prefill_desc, flags: u32, out: *mut gdn_support) -> gdn_status;
+    pub fn gdn_conv1d_support(target: *const gdn_target, desc: *const gdn_conv1d_desc, flags: u32, out: *mut gdn_support) -> gdn_status;
+    pub fn gdn_plan_destroy(plan: *mut gdn_plan);
+    pub fn gdn_plan_load(plan: *mut gdn_plan, device: c_int) -> gdn_status;
+    pub fn gdn_plan_workspace_size(plan: *const gdn_plan) -> usize;
+    pub fn gdn_plan_dump(plan: *const gdn_plan, kind: gdn_dump_kind, write: gdn_write_fn, user: *mut c_void) -> gdn_status;
+    pub fn gdn_plan_cost(plan: *const gdn_plan, num_tokens: i64, num_seqs: i64, out: *mut gdn_cost) -> gdn_status;
+    pub fn gdn_execute_prefill(plan: *const gdn_plan, args: *const gdn_prefill_args, workspace: gdn_devptr, workspace_size: usize, stream: gdn_stream) -> gdn_status;
+    pub fn gdn_execute_conv1d_qkv(plan: *const gdn_plan, args: *const gdn_conv1d_args, stream: gdn_stream) -> gdn_status;
+    pub fn gdn_prefill(ctx: *mut gdn_ctx, desc: *const gdn_prefill_desc, args: *const gdn_prefill_args, workspace: gdn_devptr, workspace_size: usize, stream: gdn_stream) -> gdn_status;
+    pub fn gdn_prefill_workspace_size(ctx: *mut gdn_ctx, desc: *const gdn_prefill_desc, stream: gdn_stream, out: *mut usize) -> gdn_status;
+    pub fn gdn_conv1d_qkv(ctx: *mut gdn_ctx, desc: *const gdn_conv1d_desc, args: *const gdn_conv1d_args, stream: gdn_stream) -> gdn_status;
+    pub fn gdn_cache_stat(ctx: *mut gdn_ctx, out: *mut gdn_cache_stats) -> gdn_status;
+    pub fn gdn_cache_dir(ctx: *const gdn_ctx) -> *const c_char;
+    pub fn gdn_cache_list(ctx: *mut gdn_ctx, function: gdn_cache_entry_fn, user: *mut c_void) -> gdn_status;
+    pub fn gdn_cache_verify(ctx: *mut gdn_ctx, bundle: *const c_char, flags: u32, function: gdn_cache_entry_fn, user: *mut c_void, out: *mut gdn_cache_report) -> gdn_status;
+    pub fn gdn_cache_prune(ctx: *mut gdn_ctx, options: *const gdn_prune_options, function: gdn_cache_entry_fn, user: *mut c_void, out: *mut gdn_cache_report) -> gdn_status;
+    pub fn gdn_cache_pack(ctx: *mut gdn_ctx, options: *const gdn_pack_options, out: *mut gdn_cache_report) -> gdn_status;
+    pub fn gdn_examine(ctx: *mut gdn_ctx, out: *mut gdn_doctor) -> gdn_status;
+    pub fn gdn_tuning_load(ctx: *mut gdn_ctx, path: *const c_char, flags: u32, function: gdn_tuning_entry_fn, user: *mut c_void, out: *mut gdn_tuning_report) -> gdn_status;
+    pub fn gdn_tuning_save(ctx: *mut gdn_ctx, target: *const gdn_target, path: *const c_char) -> gdn_status;
+    pub fn gdn_tuning_list(ctx: *mut gdn_ctx, function: gdn_tuning_entry_fn, user: *mut c_void) -> gdn_status;
+    pub fn gdn_tune_prefill(ctx: *mut gdn_ctx, desc: *const gdn_prefill_desc, options: *const gdn_tune_options, out: *mut gdn_tune_result) -> gdn_status;
+    pub fn gdn_tune_conv1d_qkv(ctx: *mut gdn_ctx, desc: *const gdn_conv1d_desc, options: *const gdn_tune_options, out: *mut gdn_tune_result) -> gdn_status;
+    pub fn gdn_reference_prefill(desc: *const gdn_prefill_desc, args: *const gdn_prefill_args) -> gdn_status;
+    pub fn gdn_reference_conv1d_qkv(desc: *const gdn_conv1d_desc, args: *const gdn_conv1d_args) -> gdn_status;
 }

@@ -7,10 +7,15 @@ use gdn_jit::{conv1d_qkv_support, prefill_support, reference, sys, text, Config,
 use std::{
     env,
     ffi::CString,
+    mem::size_of_val,
     os::raw::{c_char, c_int, c_void},
+    panic,
     path::PathBuf,
     ptr::null_mut,
-    sync::{Arc, Mutex},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+    },
     thread,
 };
 
@@ -144,6 +149,30 @@ fn contexts_and_plans_are_shared_by_threads() {
     is_shared_by_threads::<gdn_jit::Error>();
 }
 
+/// A thing that a panic carries, and that panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[test]
+fn a_panic_in_a_log_goes_no_further() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let log = |_: c_int, _: &str| {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        panic::panic_any(Bomb);
+    };
+    let config = Config { cache_dir: Some("/proc/no such place".into()), log: Some(Box::new(log)), ..in_memory() };
+    let context = panic::catch_unwind(panic::AssertUnwindSafe(|| Context::new(config)))
+        .expect("nothing comes through the library")
+        .unwrap();
+    assert_eq!((CALLS.load(Ordering::SeqCst), context.cache_dir()), (1, None), "it warned of the folder");
+    panic::catch_unwind(|| context.target("sm_90a")).unwrap().unwrap();
+}
+
 // ---- On a GPU, or what the tests' stand-in for one runs on the host ----
 
 extern "C" {
@@ -207,7 +236,7 @@ impl Driver {
 
     fn memory<T>(&self, x: &[T]) -> sys::gdn_devptr {
         let mut p = 0;
-        let bytes = std::mem::size_of_val(x);
+        let bytes = size_of_val(x);
         // SAFETY: `x` has so many bytes, and so has what is allocated.
         assert_eq!(
             unsafe { ((self.alloc)(&mut p, bytes), (self.upload)(p, x.as_ptr() as *const c_void, bytes)) },
@@ -218,9 +247,7 @@ impl Driver {
 
     fn read<T>(&self, x: &mut [T], p: sys::gdn_devptr) {
         // SAFETY: memory() made it of as many.
-        let done = unsafe {
-            ((self.synchronize)(), (self.download)(x.as_mut_ptr() as *mut c_void, p, std::mem::size_of_val(x)))
-        };
+        let done = unsafe { ((self.synchronize)(), (self.download)(x.as_mut_ptr() as *mut c_void, p, size_of_val(x))) };
         assert_eq!(done, (0, 0));
     }
 }
@@ -266,16 +293,15 @@ impl Call {
         }
     }
 
-    fn args(&self, at: impl Fn(*const c_void, usize) -> sys::gdn_devptr) -> sys::gdn_prefill_args {
+    fn args(&mut self, at: impl Fn(*const c_void, usize) -> sys::gdn_devptr) -> sys::gdn_prefill_args {
         let tokens = (self.g.len() / 2) as i64;
-        let bytes = |x: &[u16]| at(x.as_ptr() as *const c_void, std::mem::size_of_val(x));
         sys::gdn_prefill_args {
-            q: bytes(&self.q),
-            k: bytes(&self.k),
-            v: bytes(&self.v),
-            g: at(self.g.as_ptr() as *const c_void, 4 * self.g.len()),
-            o: bytes(&self.o),
-            final_state: at(self.state.as_ptr() as *const c_void, 4 * self.state.len()),
+            q: at(self.q.as_ptr().cast(), size_of_val(&self.q[..])),
+            k: at(self.k.as_ptr().cast(), size_of_val(&self.k[..])),
+            v: at(self.v.as_ptr().cast(), size_of_val(&self.v[..])),
+            g: at(self.g.as_ptr().cast(), size_of_val(&self.g[..])),
+            o: at(self.o.as_mut_ptr().cast(), size_of_val(&self.o[..])),
+            final_state: at(self.state.as_mut_ptr().cast(), size_of_val(&self.state[..])),
             num_tokens: tokens,
             num_seqs: 1,
             ..Default::default()
@@ -334,8 +360,8 @@ fn a_plan_is_made_loaded_and_computes_what_the_reference_does() {
                 let (mut o, mut state) = (vec![0u16; x.o.len()], vec![0f32; x.state.len()]);
                 driver.read(&mut o, args.o);
                 driver.read(&mut state, args.final_state);
-                let host = x.args(|at, _| at as sys::gdn_devptr);
                 x.o.fill(0);
+                let host = x.args(|at, _| at as sys::gdn_devptr);
                 // SAFETY: arrays of the call's own, of the sizes that it says.
                 unsafe { reference::prefill(&shape(), &host) }.unwrap();
                 let of_state = |s: &[f32]| s.iter().map(|v| f64::from(*v)).collect::<Vec<_>>();

@@ -18,10 +18,7 @@ quiet wheel "${pip[@]}" wheel --no-deps -w "$room" "$source"
 wheel=$(find "$room" -maxdepth 1 -name "gdn_jit-$version-py3-none-linux_*.whl")
 [ -n "$wheel" ] || fail "no wheel of any Python 3 for this machine: $(ls "$room")"
 
-quiet venv "$python" -m venv "$room/use"
-quiet install "$room/use/bin/python" -m pip --disable-pip-version-check install --no-index "$wheel"
-cd "$room"
-quiet use "$room/use/bin/python" -I - "$version" "$soname" <<'EOF'
+cat >"$room/use.py" <<'EOF'
 import importlib.metadata
 import pathlib
 import sys
@@ -30,9 +27,8 @@ import gdn_jit
 from gdn_jit import library
 
 version, soname = sys.argv[1:]
-package = pathlib.Path(gdn_jit.__file__).parent
-assert package.is_relative_to(sys.prefix), package
-assert library.candidates()[0] == str(package / soname), library.candidates()
+own = pathlib.Path(library.candidates()[0])
+assert own.name == soname and own.is_relative_to(sys.prefix), library.candidates()
 number = library.load().gdn_version()
 assert f"{number // 10000}.{number // 100 % 100}.{number % 100}" == version, number
 assert importlib.metadata.version("gdn-jit") == version
@@ -42,6 +38,15 @@ with gdn_jit.Context(cache_dir="", flags="no_env") as ctx:
     shape = dict(num_q_heads=1, num_k_heads=1, num_v_heads=2, head_dim_qk=128, head_dim_v=128, max_tokens=64, max_seqs=1)
     said = gdn_jit.prefill_support(ctx.target("NVIDIA H200"), **shape)
 assert said["kernel"] == "gdn_prefill_hopper", said
-print("used from", package)
 EOF
-echo "built as a wheel, installed and used: $(basename "$wheel")"
+# used KIND PIP-ARGUMENT... : installed so, in an environment of its own, and used
+used() {
+    local kind=$1
+    shift
+    quiet "venv_$kind" "$python" -m venv "$room/$kind"
+    quiet "install_$kind" "$room/$kind/bin/python" -m pip --disable-pip-version-check install "$@"
+    (cd "$room" && quiet "use_$kind" "$room/$kind/bin/python" -I use.py "$version" "$soname")
+}
+used wheel_alone --no-index "$wheel"
+used editable -e "$source"
+echo "built as a wheel, installed and used, from the source too: $(basename "$wheel")"

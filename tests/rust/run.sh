@@ -20,6 +20,7 @@ export RUSTFLAGS="-D warnings"
 gpu=$build/tests/host_gpu
 [ ! -e "$gpu/libcuda.so.1" ] || export GDN_TEST_DRIVER=$gpu/libcuda.so.1 GDN_TEST_NVRTC=$gpu/libhost_gpu_nvrtc.so
 GDN_JIT_LIB_DIR=$build quiet tests "$cargo" test --lib --tests
+GDN_JIT_LIB_DIR=$build quiet doc "$cargo" test --doc
 grep -q 'a_plan_is_made_loaded_and_computes_what_the_reference_does ... ok' "$room/tests.log" || fail "tests did not run"
 GDN_JIT_LIB_DIR=$build "$cargo" run --quiet --example layout | sort >"$room/rust.txt"
 "$python" -B "$source/tests/python/abi_layout.py" --c "$cc" "$source/include" | sort >"$room/c.txt"
@@ -33,4 +34,10 @@ PKG_CONFIG_PATH=$(dirname "$pc") quiet build "$cargo" build --example plan
 export GDN_JIT_CACHE_DIR=
 LD_LIBRARY_PATH=$prefix "$room/target/debug/examples/plan" "NVIDIA Nothing" >"$room/said.txt" 2>&1 && fail "planned for no GPU"
 grep -q 'NVIDIA Nothing' "$room/said.txt" || fail "no sentence: $(cat "$room/said.txt")"
+
+# ---- a library of another version is refused before it is used ----
+echo 'unsigned gdn_version(void); unsigned gdn_version(void) { return 200; }' >"$room/other.c"
+"$cc" -shared -fPIC "$room/other.c" -o "$room/other.so"
+LD_PRELOAD=$room/other.so LD_LIBRARY_PATH=$prefix "$room/target/debug/examples/plan" >"$room/said.txt" 2>&1 && fail "used version 0.2"
+grep -q 'libgdnjit is version 0.2.0, this crate is written for 0.1' "$room/said.txt" || fail "no sentence: $(cat "$room/said.txt")"
 echo "$(wc -l <"$room/c.txt") sizes, offsets, numbers and initial values agree; $(grep -c '\.\.\. ok' "$room/tests.log") tests passed"
