@@ -147,13 +147,16 @@ static gdn_status set_rows(struct gdni_conv1d_params *out, uint32_t grid[3], con
     return GDN_OK;
 }
 
-/* Tiles of the last wave, where q and k are normalised and v, in warps of its own, is not. */
+/*
+ * Tiles of the last one and a half waves, where q and k are normalised and v, in warps of its own, is not. SMs are out of
+ * step by then: one wave gains less, and so do two and more (docs/notebook/conv1d_qkv.md, "The last wave").
+ */
 static void set_late_tiles(struct gdni_conv1d_params *out, const struct gdni_spec *spec, int num_sms)
 {
     const int64_t lanes = (int64_t)num_sms * gdni_spec_ctas_per_sm(spec) * spec->threads;
     const int32_t normed = (out->channels[0] + out->channels[1]) / LANE_CHANNELS;
     if (!spec->norm_lanes || normed % WARP || normed == 0 || normed >= out->row_lanes) return;
-    const int64_t late = divide_up(lanes, out->row_lanes);
+    const int64_t late = divide_up(lanes * 3 / 2, out->row_lanes);
     out->late_tiles = late < out->num_tiles ? (int32_t)late : out->num_tiles;
 }
 
