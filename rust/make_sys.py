@@ -104,7 +104,8 @@ def render_struct(abi, types, struct):
     plain = all("*" not in kind for _, kind in abi["STRUCTS"][struct]) and struct not in abi["INITS"]
     if struct in abi["INITS"]:
         lines += ["", f"/// {struct.upper()}_INIT.", f"impl Default for {struct} {{", "    fn default() -> Self {"]
-        lines += ["        // SAFETY: numbers, arrays of them, pointers and optional functions: all may be zero.", f"        let mut x: {struct} = unsafe {{ std::mem::zeroed() }};"]
+        lines += ["        // SAFETY: numbers, arrays of them, pointers and optional functions: all may be zero."]
+        lines += [f"        let mut x: {struct} = unsafe {{ std::mem::zeroed() }};"]
         lines += [f"        {line}" for line in initial(abi, struct)]
         lines += ["        x", "    }", "}"]
     elif plain:
@@ -117,8 +118,8 @@ def render(abi):
     lines = [
         "//! The public header, `gdn_jit.h`, in Rust: its names, numbers and types. What they mean it says itself.",
         "//!",
-        "//! What a callback is given may be an older library's, and shorter: look at `struct_size` through the pointer before",
-        "//! making a reference of it.",
+        "//! What a callback is given may be an older library's, and shorter: look at `struct_size` through the pointer",
+        "//! before making a reference of it.",
         "//!",
         "//! Written by rust/make_sys.py: do not edit, run it again.",
         "",
@@ -142,7 +143,8 @@ def render(abi):
         lines += render_struct(abi, types, struct)
     lines += ["", 'extern "C" {']
     for name, form in abi["FUNCTIONS"].items():
-        args = ", ".join(f"{types.parameter(given)}: {types.of(a)}" for given, a in zip(abi["NAMES"][name], form["args"]))
+        given = zip(abi["NAMES"][name], form["args"])
+        args = ", ".join(f"{types.parameter(called)}: {types.of(kind)}" for called, kind in given)
         lines.append(f"    pub fn {name}({args}){types.returns(form['returns'])};")
     return "\n".join([*lines, "}", ""])
 
@@ -174,7 +176,8 @@ def render_layout(abi):
                 "    unsafe {",
                 f"        let x = MaybeUninit::<{struct}>::uninit();",
                 f"        let at = addr_of!((*x.as_ptr()).{member});",
-                f'        println!("{struct}.{member} {{}}+{{}}", at as usize - x.as_ptr() as usize, size_of_pointed(at));',
+                "        let offset = at as usize - x.as_ptr() as usize;",
+                f'        println!("{struct}.{member} {{offset}}+{{}}", size_of_pointed(at));',
                 "    }",
             ]
     for struct in abi["INITS"]:

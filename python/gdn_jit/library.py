@@ -1,7 +1,8 @@
 """library.py - finds and opens libgdnjit, and turns a status into an exception. One library a process.
 
-Looked for in this order: GDN_JIT_LIBRARY (a file), the package's own folders (of an editable installation there is one
-beside the source), the build folders of a source tree around it (build, build/release), then the loader (libgdnjit.so.<major>.<minor>, from 1.0 on libgdnjit.so.<major>).
+Looked for in this order: GDN_JIT_LIBRARY (a file), the package's own folders (an editable installation has one
+beside the source), the build folders of a source tree around it (build, build/release), then the loader
+(libgdnjit.so.<major>.<minor>, from 1.0 on libgdnjit.so.<major>).
 """
 
 import ctypes

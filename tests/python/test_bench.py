@@ -19,7 +19,7 @@ from core import rows, schema
 from impls import registry
 
 RECORDED = pathlib.Path(__file__).resolve().parent / "data" / "results.jsonl"
-FOLDERS = ("python", "bench", "tests/python")
+FOLDERS = ("python", "rust", "bench", "tests/python")
 LINE = dict(
     op="gdn_prefill",
     impl="fla",

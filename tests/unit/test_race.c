@@ -198,6 +198,15 @@ Test(race, a_single_candidate_is_timed_too)
     cr_expect_eq(d.time.count, 50);
 }
 
+Test(race, whose_only_rival_fails_is_alone)
+{
+    const struct field f = { .count = 2, .ns = { 10000, 8000 }, .noise = 0.005, .fails = 1 };
+    const struct gdni_decision d = decide(&f, 1, false);
+    cr_expect_eq(d.winner, 0);
+    cr_expect_eq(d.verdict, GDNI_VERDICT_ALONE, "%s", gdni_verdict_text(d.verdict));
+    cr_expect_eq(d.fastest.median, d.time.median, "what failed is not the fastest");
+}
+
 Test(race, a_gain_that_does_not_come_again_is_none)
 {
     struct gdni_race *race = malloc(sizeof *race);
