@@ -118,7 +118,7 @@ def render(abi):
     lines = [
         "//! The public header, `gdn_jit.h`, in Rust: its names, numbers and types. What they mean it says itself.",
         "//!",
-        "//! What a callback is given may be an older library's, and shorter: look at `struct_size` through the pointer",
+        "//! What a callback is given may be an older library's, and shorter: look at `struct_size` by the pointer",
         "//! before making a reference of it.",
         "//!",
         "//! Written by rust/make_sys.py: do not edit, run it again.",
