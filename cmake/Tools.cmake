@@ -32,8 +32,15 @@ endif()
 
 add_executable(gdn-jit-cache ${sources})
 target_include_directories(gdn-jit-cache PRIVATE src)
-target_link_libraries(gdn-jit-cache PRIVATE gdnjit PkgConfig::CJSON PkgConfig::SMARTCOLS
-                      PkgConfig::ARCHIVE Threads::Threads)
+# In a wheel it stands among Python's scripts, from where the way to the package's library is another in each Python.
+set(tool_library gdnjit)
+if(SKBUILD)
+    set(tool_library gdnjit_static)
+    install(TARGETS gdn-jit-cache DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python EXCLUDE_FROM_ALL)
+    install(FILES ${presets} DESTINATION ${SKBUILD_DATA_DIR}/share/gdn-jit/presets COMPONENT python EXCLUDE_FROM_ALL)
+endif()
+target_link_libraries(gdn-jit-cache PRIVATE ${tool_library} PkgConfig::CJSON PkgConfig::SMARTCOLS PkgConfig::ARCHIVE
+                                            Threads::Threads)
 target_compile_options(gdn-jit-cache PRIVATE ${GDN_C_WARNINGS})
 target_compile_definitions(gdn-jit-cache PRIVATE GDN_JIT_PRESET_DIR="${CMAKE_INSTALL_FULL_DATADIR}/gdn-jit/presets")
 file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the Python package as a wheel, as python/README.md says, installs it where nothing else is, and uses it from there: it
-# finds the library that came with it. Skipped where pip or its index cannot be reached.
+# Builds the Python package as a wheel, as python/README.md says, with the tool, installs it where nothing else is, and uses it
+# from there: it finds the library that came with it, and the tool its presets. From the source too. Skipped where pip or its
+# index cannot be reached.
 #
 #   wheel.sh SOURCE_DIR VERSION SONAME PYTHON
 set -euo pipefail
@@ -14,7 +15,7 @@ unset GDN_JIT_LIBRARY PYTHONPATH
 pip=("$room/build/bin/python" -m pip --disable-pip-version-check)
 "${pip[@]}" download --quiet --no-deps -d "$room/backend" scikit-build-core >/dev/null 2>&1 ||
     { echo "skipped: no scikit-build-core to be had"; exit 77; }
-quiet wheel "${pip[@]}" wheel --no-deps -w "$room" "$source"
+quiet wheel "${pip[@]}" wheel --no-deps -w "$room" --config-settings cmake.define.GDN_BUILD_TOOLS=ON "$source"
 wheel=$(find "$room" -maxdepth 1 -name "gdn_jit-$version-py3-none-linux_*.whl")
 [ -n "$wheel" ] || fail "no wheel of any Python 3 for this machine: $(ls "$room")"
 
@@ -48,5 +49,9 @@ used() {
     (cd "$room" && quiet "use_$kind" "$room/$kind/bin/python" -I use.py "$version" "$soname")
 }
 used wheel_alone --no-index "$wheel"
+"$room/wheel_alone/bin/gdn-jit-cache" show --model qwen3-next-80b-a3b --op gdn_prefill --gpu "NVIDIA H200" --what spec \
+    >"$room/spec.txt" 2>&1 || fail "the tool in the wheel: $(cat "$room/spec.txt")"
+grep -q gdn_prefill_hopper "$room/spec.txt" || fail "the tool says: $(cat "$room/spec.txt")"
 used editable -e "$source"
+[ ! -e "$room/editable/bin/gdn-jit-cache" ] || fail "a tool that nobody asked for"
 echo "built as a wheel, installed and used, from the source too: $(basename "$wheel")"
