@@ -1,7 +1,7 @@
 # Installation in three components: runtime (shared library, licences), dev (headers, static library, CMake and pkg-config
 # files, the man page of the interface), tools (gdn-jit-cache, presets, the other man pages: cmake/Tools.cmake,
 # cmake/ManPages.cmake). A fourth, python, is what a wheel takes (pyproject.toml) and nobody else: the library under the name
-# by which the package looks for it in its own folder, since a wheel holds no links.
+# by which the package looks for it in its own folder, since a wheel holds no links; and the tool (cmake/Tools.cmake).
 include_guard()
 include(CMakePackageConfigHelpers)
 

@@ -81,26 +81,23 @@ def read_member(line, names):
     return found
 
 
-def read_args(text):
-    """Types of a parameter list; names are dropped."""
+def read_parameters(text):
+    """[(name, type)] of a parameter list; None for one without a name."""
     if words(text) in ("void", ""):
         return []
-    types = []
+    found = []
     for arg in split(text):
-        pointer = re.fullmatch(r"(.*?)\(\s*\*\s*\w+\s*\)\s*\((.*)\)", arg, re.S)
+        pointer = re.fullmatch(r"(.*?)\(\s*\*\s*(\w+)\s*\)\s*\((.*)\)", arg, re.S)
         if pointer:
-            types.append({"returns": words(pointer.group(1)), "args": read_args(pointer.group(2))})
+            found.append((pointer.group(2), {"returns": words(pointer.group(1)), "args": read_args(pointer.group(3))}))
             continue
         m = re.fullmatch(r"(.*?[\s*])(\w+)", arg, re.S)
-        types.append(words(m.group(1)) if m else words(arg))
-    return types
+        found.append((m.group(2), words(m.group(1))) if m else (None, words(arg)))
+    return found
 
 
-def read_names(text):
-    """Names of a parameter list."""
-    if words(text) in ("void", ""):
-        return []
-    return [re.search(r"\(\s*\*\s*(\w+)|(\w+)\s*$", arg).group(1, 2) for arg in split(text)]
+def read_args(text):
+    return [kind for _, kind in read_parameters(text)]
 
 
 def read_init(text, names):
@@ -158,7 +155,7 @@ def read_header(text):
         abi["CALLBACKS"][m.group(2)] = {"returns": words(m.group(1)), "args": read_args(m.group(3))}
     for m in re.finditer(r"GDN_API\s+([\w\s*]+?)\b(gdn_\w+)\s*\(((?:[^()]|\([^()]*\))*)\)\s*;", text, re.S):
         abi["FUNCTIONS"][m.group(2)] = {"returns": words(m.group(1)), "args": read_args(m.group(3))}
-        abi["NAMES"][m.group(2)] = [a or b for a, b in read_names(m.group(3))]
+        abi["NAMES"][m.group(2)] = [name for name, _ in read_parameters(m.group(3))]
     if len(abi["FUNCTIONS"]) != len(re.findall(r"\bGDN_API\b", text)):
         raise Unreadable("a GDN_API declaration of a form that is not known")
     for name, init in macros.items():
@@ -185,9 +182,8 @@ def render(abi):
     return "\n".join(lines) + "\n"
 
 
-def generate():
-    text = "\n".join(strip((HEADERS / name).read_text()) for name in ("version.h", "gdn_jit.h"))
-    return render(read_header(text))
+def read():
+    return read_header("\n".join(strip((HEADERS / name).read_text()) for name in ("version.h", "gdn_jit.h")))
 
 
 def data(text):
@@ -198,7 +194,7 @@ def data(text):
 
 
 def main():
-    text = generate()
+    text = render(read())
     if "--check" not in sys.argv[1:]:
         OUT.write_text(text)
         return 0

@@ -33,11 +33,6 @@ PLAIN = {
 }
 
 
-def read():
-    texts = [make_abi.strip((make_abi.HEADERS / name).read_text()) for name in ("version.h", "gdn_jit.h")]
-    return make_abi.read_header("\n".join(texts))
-
-
 class Types:
     """The header's types in Rust."""
 
@@ -186,7 +181,7 @@ def render_layout(abi):
 
 
 def main():
-    abi = read()
+    abi = make_abi.read()
     if "--layout" in sys.argv[1:]:
         print(render_layout(abi), end="")
         return 0

@@ -36,8 +36,7 @@ def candidates():
     named = os.environ.get("GDN_JIT_LIBRARY")
     if named:
         return [named]
-    package = pathlib.Path(__file__).resolve().parent
-    tree = package.parent.parent
+    tree = pathlib.Path(__file__).resolve().parents[2]
     own = [pathlib.Path(folder) for folder in sys.modules[__package__].__path__]
     folders = [*own, tree / "build", tree / "build" / "release"]
     return [str(f / SONAME) for f in folders if (f / SONAME).is_file()] + [SONAME]

@@ -1,15 +1,15 @@
 //! A context: cache, compiler, driver, tables; and the targets that it knows.
 
 use crate::{
-    error::{check, check_version},
+    error::{caught, check, check_version},
     sys, Error,
 };
 use std::{
     ffi::{CStr, CString, OsStr, OsString},
     fmt,
     os::raw::{c_char, c_int, c_void},
-    os::unix::ffi::{OsStrExt, OsStringExt},
-    panic::{catch_unwind, AssertUnwindSafe, RefUnwindSafe, UnwindSafe},
+    os::unix::ffi::OsStrExt,
+    panic::{RefUnwindSafe, UnwindSafe},
     path::PathBuf,
     ptr::{null, null_mut, NonNull},
     sync::Arc,
@@ -39,13 +39,13 @@ pub struct Config {
     pub tuning_path: Option<OsString>,
 }
 
-fn c_string(name: &str, text: &OsStr) -> Result<CString, Error> {
-    CString::new(text.as_bytes())
+fn c_string(name: &str, text: impl AsRef<OsStr>) -> Result<CString, Error> {
+    CString::new(text.as_ref().as_bytes())
         .map_err(|e| Error::invalid(format!("{name} has a NUL at byte {}: give it without one", e.nul_position())))
 }
 
-fn c_strings(name: &str, text: Option<&OsStr>) -> Result<Option<CString>, Error> {
-    text.map(|t| c_string(name, t)).transpose()
+fn c_option(name: &str, text: &Option<impl AsRef<OsStr>>) -> Result<Option<CString>, Error> {
+    text.as_ref().map(|t| c_string(name, t)).transpose()
 }
 
 fn address(text: &Option<CString>) -> *const c_char {
@@ -55,9 +55,7 @@ fn address(text: &Option<CString>) -> *const c_char {
 unsafe extern "C" fn log_to(user: *mut c_void, level: c_int, message: *const c_char) {
     let log = &*(user as *const Log);
     let message = CStr::from_ptr(message).to_string_lossy();
-    if let Err(carried) = catch_unwind(AssertUnwindSafe(|| log(level, &message))) {
-        std::mem::forget(carried); // whose drop may panic
-    }
+    caught(|| log(level, &message));
 }
 
 /// What the library has the address of.
@@ -112,13 +110,12 @@ impl Context {
     /// Opens neither the driver nor NVRTC: they are looked for when first needed.
     pub fn new(config: Config) -> Result<Context, Error> {
         check_version()?;
-        let cache_dir = c_strings("cache_dir", config.cache_dir.as_deref().map(|p| p.as_os_str()))?;
-        let nvrtc = c_strings("nvrtc_path", config.nvrtc_path.as_deref().map(|p| p.as_os_str()))?;
-        let driver = c_strings("driver_path", config.driver_path.as_deref().map(|p| p.as_os_str()))?;
-        let record = c_strings("record_path", config.record_path.as_deref().map(|p| p.as_os_str()))?;
-        let tuning = c_strings("tuning_path", config.tuning_path.as_deref())?;
-        let dirs =
-            config.bundle_dirs.iter().map(|p| c_string("bundle_dirs", p.as_os_str())).collect::<Result<Vec<_>, _>>()?;
+        let cache_dir = c_option("cache_dir", &config.cache_dir)?;
+        let nvrtc = c_option("nvrtc_path", &config.nvrtc_path)?;
+        let driver = c_option("driver_path", &config.driver_path)?;
+        let record = c_option("record_path", &config.record_path)?;
+        let tuning = c_option("tuning_path", &config.tuning_path)?;
+        let dirs = config.bundle_dirs.iter().map(|d| c_string("bundle_dirs", d)).collect::<Result<Vec<_>, _>>()?;
         let dirs: Vec<*const c_char> = dirs.iter().map(|d| d.as_ptr()).collect();
         let log = LogPlace::new(config.log);
         let given = sys::gdn_config {
@@ -151,7 +148,7 @@ impl Context {
 
     /// A GPU as the driver prints it, `"NVIDIA H200"`, or an arch, `"sm_90a"`; needs no GPU.
     pub fn target(&self, name: &str) -> Result<sys::gdn_target, Error> {
-        let name = c_string("name", OsStr::new(name))?;
+        let name = c_string("name", name)?;
         let mut target = sys::gdn_target::default();
         // SAFETY: both are this function's own.
         check(unsafe { sys::gdn_target_from_name(self.as_ptr(), name.as_ptr(), &mut target) })?;
@@ -176,10 +173,13 @@ impl Context {
 
     /// The cache directory in use; `None` where cubins are kept in memory only.
     pub fn cache_dir(&self) -> Option<PathBuf> {
-        // SAFETY: the text lives as long as the context.
+        // SAFETY: the context is there.
         let dir = unsafe { sys::gdn_cache_dir(self.as_ptr()) };
-        let bytes = NonNull::new(dir as *mut c_char).map(|d| unsafe { CStr::from_ptr(d.as_ptr()) }.to_bytes().to_vec());
-        bytes.map(|b| OsString::from_vec(b).into())
+        if dir.is_null() {
+            return None;
+        }
+        // SAFETY: a text that lives as long as the context.
+        Some(OsStr::from_bytes(unsafe { CStr::from_ptr(dir) }.to_bytes()).into())
     }
 }
 

@@ -1,7 +1,11 @@
 //! A call that failed.
 
 use crate::sys;
-use std::{ffi::CStr, fmt};
+use std::{
+    ffi::CStr,
+    fmt,
+    panic::{catch_unwind, AssertUnwindSafe},
+};
 
 /// Below 1.0 a minor version may change the interface.
 const COMPATIBLE: u32 = 100;
@@ -68,13 +72,35 @@ pub(crate) fn check_version() -> Result<(), Error> {
     Err(Error { status: sys::GDN_E_VERSION, sentence })
 }
 
+/// A struct that begins with its size.
+pub(crate) trait SizeFirst {
+    const NAME: &'static str;
+    fn struct_size(&self) -> usize;
+}
+
+macro_rules! size_first {
+    ($($name:ident)*) => {
+        $(impl SizeFirst for sys::$name {
+            const NAME: &'static str = stringify!($name);
+            fn struct_size(&self) -> usize {
+                self.struct_size
+            }
+        })*
+    };
+}
+
+size_first!(gdn_target gdn_prefill_desc gdn_prefill_args gdn_conv1d_desc gdn_conv1d_args);
+
 /// The library reads as many bytes of a struct as that says it has: no more than there are.
-pub(crate) fn check_size<T>(name: &str, struct_size: usize, _: &T) -> Result<(), Error> {
-    let size = std::mem::size_of::<T>();
-    if struct_size <= size {
+pub(crate) fn check_size<T: SizeFirst>(given: &T) -> Result<(), Error> {
+    let (name, says, size) = (T::NAME, given.struct_size(), std::mem::size_of::<T>());
+    if says <= size {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "{name}.struct_size is {struct_size}: the struct has {size} bytes; begin with its default()"
-    )))
+    Err(Error::invalid(format!("{name}.struct_size is {says}: the struct has {size} bytes; begin with its default()")))
+}
+
+/// What a callback does; `None` where it panicked, which goes no further. What the panic carried is leaked: its drop may panic.
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(std::mem::forget).ok()
 }

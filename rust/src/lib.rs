@@ -57,8 +57,8 @@ pub mod reference {
     /// `as_mut_ptr()`, and nobody has a reference to it meanwhile.
     pub unsafe fn prefill(desc: &sys::gdn_prefill_desc, args: &sys::gdn_prefill_args) -> Result<(), Error> {
         check_version()?;
-        check_size("gdn_prefill_desc", desc.struct_size, desc)?;
-        check_size("gdn_prefill_args", args.struct_size, args)?;
+        check_size(desc)?;
+        check_size(args)?;
         check(sys::gdn_reference_prefill(desc, args))
     }
 
@@ -66,8 +66,8 @@ pub mod reference {
     /// As of [`prefill`].
     pub unsafe fn conv1d_qkv(desc: &sys::gdn_conv1d_desc, args: &sys::gdn_conv1d_args) -> Result<(), Error> {
         check_version()?;
-        check_size("gdn_conv1d_desc", desc.struct_size, desc)?;
-        check_size("gdn_conv1d_args", args.struct_size, args)?;
+        check_size(desc)?;
+        check_size(args)?;
         check(sys::gdn_reference_conv1d_qkv(desc, args))
     }
 }

@@ -1,12 +1,11 @@
 //! Plans, and the calls that they serve.
 
 use crate::{
-    error::{check, check_size, check_version},
+    error::{caught, check, check_size, check_version, SizeFirst},
     sys, Context, Error,
 };
 use std::{
     os::raw::{c_int, c_void},
-    panic::{catch_unwind, AssertUnwindSafe},
     ptr::{null_mut, NonNull},
     slice,
 };
@@ -40,14 +39,30 @@ impl Drop for Plan {
     }
 }
 
+type MakePlan<Desc> = unsafe extern "C" fn(
+    *mut sys::gdn_ctx,
+    *const sys::gdn_target,
+    *const Desc,
+    u32,
+    *mut *mut sys::gdn_plan,
+) -> sys::gdn_status;
+type AskSupport<Desc> =
+    unsafe extern "C" fn(*const sys::gdn_target, *const Desc, u32, *mut sys::gdn_support) -> sys::gdn_status;
+
 impl Context {
-    fn plan_of(
+    fn plan_of<Desc: SizeFirst>(
         &self,
         operator: Operator,
-        made: impl FnOnce(*mut *mut sys::gdn_plan) -> sys::gdn_status,
+        make: MakePlan<Desc>,
+        target: &sys::gdn_target,
+        desc: &Desc,
+        flags: u32,
     ) -> Result<Plan, Error> {
+        check_size(target)?;
+        check_size(desc)?;
         let mut raw = null_mut();
-        check(made(&mut raw))?;
+        // SAFETY: references are valid, and the structs as long as they say.
+        check(unsafe { make(self.as_ptr(), target, desc, flags, &mut raw) })?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::invalid("the library gave no plan".into()))?;
         Ok(Plan { raw, operator, context: self.clone() })
     }
@@ -59,10 +74,7 @@ impl Context {
         desc: &sys::gdn_prefill_desc,
         flags: u32,
     ) -> Result<Plan, Error> {
-        check_size("gdn_target", target.struct_size, target)?;
-        check_size("gdn_prefill_desc", desc.struct_size, desc)?;
-        // SAFETY: references are valid, and the structs as long as they say.
-        self.plan_of(Operator::Prefill, |out| unsafe { sys::gdn_plan_prefill(self.as_ptr(), target, desc, flags, out) })
+        self.plan_of(Operator::Prefill, sys::gdn_plan_prefill, target, desc, flags)
     }
 
     /// As [`Context::plan_prefill`].
@@ -72,12 +84,7 @@ impl Context {
         desc: &sys::gdn_conv1d_desc,
         flags: u32,
     ) -> Result<Plan, Error> {
-        check_size("gdn_target", target.struct_size, target)?;
-        check_size("gdn_conv1d_desc", desc.struct_size, desc)?;
-        // SAFETY: references are valid, and the structs as long as they say.
-        self.plan_of(Operator::Conv1dQkv, |out| unsafe {
-            sys::gdn_plan_conv1d_qkv(self.as_ptr(), target, desc, flags, out)
-        })
+        self.plan_of(Operator::Conv1dQkv, sys::gdn_plan_conv1d_qkv, target, desc, flags)
     }
 
     /// One call: plans and loads on first use, for the current CUDA context's device.
@@ -92,8 +99,8 @@ impl Context {
         workspace_size: usize,
         stream: sys::gdn_stream,
     ) -> Result<(), Error> {
-        check_size("gdn_prefill_desc", desc.struct_size, desc)?;
-        check_size("gdn_prefill_args", args.struct_size, args)?;
+        check_size(desc)?;
+        check_size(args)?;
         check(sys::gdn_prefill(self.as_ptr(), desc, args, workspace, workspace_size, stream))
     }
 
@@ -106,7 +113,7 @@ impl Context {
         desc: &sys::gdn_prefill_desc,
         stream: sys::gdn_stream,
     ) -> Result<usize, Error> {
-        check_size("gdn_prefill_desc", desc.struct_size, desc)?;
+        check_size(desc)?;
         let mut size = 0;
         check(sys::gdn_prefill_workspace_size(self.as_ptr(), desc, stream, &mut size))?;
         Ok(size)
@@ -122,8 +129,8 @@ impl Context {
         args: &sys::gdn_conv1d_args,
         stream: sys::gdn_stream,
     ) -> Result<(), Error> {
-        check_size("gdn_conv1d_desc", desc.struct_size, desc)?;
-        check_size("gdn_conv1d_args", args.struct_size, args)?;
+        check_size(desc)?;
+        check_size(args)?;
         check(sys::gdn_conv1d_qkv(self.as_ptr(), desc, args, stream))
     }
 }
@@ -131,13 +138,7 @@ impl Context {
 unsafe extern "C" fn append(user: *mut c_void, data: *const c_void, size: usize) -> sys::gdn_status {
     let out = &mut *(user as *mut Vec<u8>);
     let more = slice::from_raw_parts(data as *const u8, size);
-    match catch_unwind(AssertUnwindSafe(|| out.extend_from_slice(more))) {
-        Ok(()) => sys::GDN_OK,
-        Err(carried) => {
-            std::mem::forget(carried); // whose drop may panic
-            sys::GDN_E_NOMEM
-        }
-    }
+    caught(|| out.extend_from_slice(more)).map_or(sys::GDN_E_NOMEM, |()| sys::GDN_OK)
 }
 
 impl Plan {
@@ -202,7 +203,7 @@ impl Plan {
         workspace_size: usize,
         stream: sys::gdn_stream,
     ) -> Result<(), Error> {
-        check_size("gdn_prefill_args", args.struct_size, args)?;
+        check_size(args)?;
         check(sys::gdn_execute_prefill(self.as_ptr(), args, workspace, workspace_size, stream))
     }
 
@@ -211,9 +212,24 @@ impl Plan {
     /// # Safety
     /// As of [`Plan::execute_prefill`].
     pub unsafe fn execute_conv1d_qkv(&self, args: &sys::gdn_conv1d_args, stream: sys::gdn_stream) -> Result<(), Error> {
-        check_size("gdn_conv1d_args", args.struct_size, args)?;
+        check_size(args)?;
         check(sys::gdn_execute_conv1d_qkv(self.as_ptr(), args, stream))
     }
+}
+
+fn support_of<Desc: SizeFirst>(
+    ask: AskSupport<Desc>,
+    target: &sys::gdn_target,
+    desc: &Desc,
+    flags: u32,
+) -> Result<sys::gdn_support, Error> {
+    check_version()?;
+    check_size(target)?;
+    check_size(desc)?;
+    let mut said = sys::gdn_support::default();
+    // SAFETY: references are valid, and the structs as long as they say.
+    check(unsafe { ask(target, desc, flags, &mut said) })?;
+    Ok(said)
 }
 
 /// Which kernel a plan would have, and why, before any compile; an error where there is none.
@@ -222,13 +238,7 @@ pub fn prefill_support(
     desc: &sys::gdn_prefill_desc,
     flags: u32,
 ) -> Result<sys::gdn_support, Error> {
-    check_version()?;
-    check_size("gdn_target", target.struct_size, target)?;
-    check_size("gdn_prefill_desc", desc.struct_size, desc)?;
-    let mut said = sys::gdn_support::default();
-    // SAFETY: references are valid, and the structs as long as they say.
-    check(unsafe { sys::gdn_prefill_support(target, desc, flags, &mut said) })?;
-    Ok(said)
+    support_of(sys::gdn_prefill_support, target, desc, flags)
 }
 
 /// As [`prefill_support`].
@@ -237,11 +247,5 @@ pub fn conv1d_qkv_support(
     desc: &sys::gdn_conv1d_desc,
     flags: u32,
 ) -> Result<sys::gdn_support, Error> {
-    check_version()?;
-    check_size("gdn_target", target.struct_size, target)?;
-    check_size("gdn_conv1d_desc", desc.struct_size, desc)?;
-    let mut said = sys::gdn_support::default();
-    // SAFETY: references are valid, and the structs as long as they say.
-    check(unsafe { sys::gdn_conv1d_support(target, desc, flags, &mut said) })?;
-    Ok(said)
+    support_of(sys::gdn_conv1d_support, target, desc, flags)
 }

@@ -19,10 +19,8 @@ use std::{
     thread,
 };
 
-const NO_ENV: u32 = sys::GDN_CTX_NO_ENV;
-
 fn in_memory() -> Config {
-    Config { cache_dir: Some(PathBuf::new()), flags: NO_ENV, ..Config::default() }
+    Config { cache_dir: Some(PathBuf::new()), flags: sys::GDN_CTX_NO_ENV, ..Config::default() }
 }
 
 fn shape() -> sys::gdn_prefill_desc {
@@ -50,10 +48,10 @@ fn address<T>(x: &[T]) -> sys::gdn_devptr {
 
 #[test]
 fn the_library_is_of_the_headers_version() {
-    let header = sys::GDN_VERSION_MAJOR * 10000 + sys::GDN_VERSION_MINOR * 100 + sys::GDN_VERSION_PATCH;
     // SAFETY: takes nothing.
-    assert_eq!(unsafe { sys::gdn_version() }, header);
-    assert_eq!(env!("CARGO_PKG_VERSION"), format!("{}.{}.{}", header / 10000, header / 100 % 100, header % 100));
+    assert_eq!(unsafe { sys::gdn_version() }, sys::GDN_VERSION);
+    let (major, minor, patch) = (sys::GDN_VERSION_MAJOR, sys::GDN_VERSION_MINOR, sys::GDN_VERSION_PATCH);
+    assert_eq!(env!("CARGO_PKG_VERSION"), format!("{major}.{minor}.{patch}"));
 }
 
 /// One token, S = 0: u = beta v, S = k^T u, o = scale (q k) u. q and k have one entry each, so that nothing is rounded.

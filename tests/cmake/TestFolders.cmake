@@ -450,9 +450,9 @@ function(gdn_example_tests)
     endforeach()
 endfunction()
 
-# python/test_*.py: the binding and what of bench/ needs neither torch nor a GPU; Python's own library is enough. The package as a
-# wheel, and the Rust crate, whose numbers Python reads from the header, where there is a cargo. The binding
-# opens the shared library, so not in a sanitized build, whose runtime must be in the process from its start.
+# python/test_*.py: the binding and what of bench/ needs neither torch nor a GPU; Python's own library is enough. The package
+# as a wheel; and, where there is a cargo, the Rust crate, whose numbers Python reads from the header. Bindings open the shared
+# library, so not in a sanitized build, whose runtime must be in the process from its start.
 function(gdn_python_tests)
     find_package(Python3 3.9 COMPONENTS Interpreter)
     if(NOT Python3_FOUND OR GDN_SANITIZE OR GDN_FUZZ)

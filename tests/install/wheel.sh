@@ -10,12 +10,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/install/common.sh
 . "$here/common.sh"
 unset GDN_JIT_LIBRARY PYTHONPATH
+export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 "$python" -m venv "$room/build" >/dev/null 2>&1 || { echo "skipped: $python has no venv"; exit 77; }
-pip=("$room/build/bin/python" -m pip --disable-pip-version-check)
-"${pip[@]}" download --quiet --no-deps -d "$room/backend" scikit-build-core >/dev/null 2>&1 ||
+pip=$room/build/bin/pip
+"$pip" download --quiet --no-deps -d "$room/backend" scikit-build-core >/dev/null 2>&1 ||
     { echo "skipped: no scikit-build-core to be had"; exit 77; }
-quiet wheel "${pip[@]}" wheel --no-deps -w "$room" --config-settings cmake.define.GDN_BUILD_TOOLS=ON "$source"
+quiet wheel "$pip" wheel --no-deps -w "$room" --config-settings cmake.define.GDN_BUILD_TOOLS=ON "$source"
 wheel=$(find "$room" -maxdepth 1 -name "gdn_jit-$version-py3-none-linux_*.whl")
 [ -n "$wheel" ] || fail "no wheel of any Python 3 for this machine: $(ls "$room")"
 
@@ -45,7 +46,7 @@ used() {
     local kind=$1
     shift
     quiet "venv_$kind" "$python" -m venv "$room/$kind"
-    quiet "install_$kind" "$room/$kind/bin/python" -m pip --disable-pip-version-check install "$@"
+    quiet "install_$kind" "$room/$kind/bin/pip" install "$@"
     (cd "$room" && quiet "use_$kind" "$room/$kind/bin/python" -I use.py "$version" "$soname")
 }
 used wheel_alone --no-index "$wheel"

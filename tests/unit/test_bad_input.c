@@ -482,6 +482,16 @@ static gdn_conv1d_args gated_args(void)
     return a;
 }
 
+/* Of a call that would do, each row alone. */
+static void expect_conv_spoiled(const gdn_conv1d_desc *desc, const struct spoiled *rows, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        gdn_conv1d_args args = gated_args();
+        spoil(&args, &rows[i]);
+        expect_spoiled(&rows[i], gdn_conv1d_qkv(host.ctx, desc, &args, NULL));
+    }
+}
+
 Test(bad_input, gates_and_checkpoints_of_conv_args)
 {
 #define M(member) MEMBER(gdn_conv1d_args, member)
@@ -507,11 +517,7 @@ Test(bad_input, gates_and_checkpoints_of_conv_args)
     };
 #undef M
     const gdn_conv1d_desc desc = gated_desc();
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
-        gdn_conv1d_args args = gated_args();
-        spoil(&args, &rows[i]);
-        expect_spoiled(&rows[i], gdn_conv1d_qkv(host.ctx, &desc, &args, NULL));
-    }
+    expect_conv_spoiled(&desc, rows, sizeof rows / sizeof rows[0]);
     gdn_conv1d_args args = gated_args();
     args.g = args.beta = 0;
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_E_INVALID, "g and beta are both null");
@@ -543,80 +549,71 @@ Test(bad_input, a_conv_call_without_rows_needs_no_gates)
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &args, NULL), GDN_E_INVALID, "state is", "as slot_in is");
 }
 
-struct named {
-    const char *name;
-    size_t offset;
-};
+static gdn_prefill_desc logits_desc(void)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.gate = GDN_GATE_LOGITS, desc.flags = GDN_PREFILL_CHECKPOINTS;
+    return desc;
+}
+
+static gdn_prefill_args logits_args(void)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    a.a_log = 0xa0000, a.dt_bias = 0xb0000, a.checkpoints = 0xc0000, a.num_checkpoints = 1;
+    return a;
+}
+
+/* As of conv1d-QKV, above. */
+static void expect_prefill_spoiled(const gdn_prefill_desc *desc, const struct spoiled *rows, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        gdn_prefill_args args = logits_args();
+        spoil(&args, &rows[i]);
+        expect_spoiled(&rows[i], gdn_prefill(host.ctx, desc, &args, 0, 0, NULL));
+    }
+}
 
 /* Each address that is read, given where the first output begins. */
 Test(bad_input, no_address_that_is_read_may_be_an_outputs)
 {
-#define P(member) { #member, offsetof(gdn_prefill_args, member) }
-#define C(member) { #member, offsetof(gdn_conv1d_args, member) }
-    static const struct named of_prefill[] = { P(q), P(k), P(v), P(g), P(beta), P(a_log), P(dt_bias), P(initial_state),
-                                               P(slot_in), P(slot_out), P(has_initial_state), P(cu_seqlens), P(checkpoints) };
-    static const struct named of_conv[] = { C(x), C(weight), C(bias), C(a), C(b), C(a_log), C(dt_bias), C(slot_in),
-                                            C(slot_out), C(has_initial_state), C(cu_seqlens), C(checkpoints) };
+#define P(member) { MEMBER(gdn_prefill_args, member), 0x60000, GDN_E_INVALID, { "o is 0x60000, as " #member " is" } }
+#define C(member) { MEMBER(gdn_conv1d_args, member), 0x40000, GDN_E_INVALID, { "q is 0x40000, as " #member " is" } }
+    static const struct spoiled of_prefill[] = { P(q), P(k), P(v), P(g), P(beta), P(a_log), P(dt_bias), P(initial_state),
+                                                 P(slot_in), P(slot_out), P(has_initial_state), P(cu_seqlens), P(checkpoints) };
+    static const struct spoiled of_conv[] = { C(x), C(weight), C(bias), C(a), C(b), C(a_log), C(dt_bias), C(slot_in),
+                                              C(slot_out), C(has_initial_state), C(cu_seqlens), C(checkpoints) };
 #undef P
 #undef C
-    char words[64];
-    gdn_prefill_desc prefill = fake_prefill_desc();
-    gdn_conv1d_desc conv = gated_desc();
-    prefill.gate = GDN_GATE_LOGITS, prefill.flags = GDN_PREFILL_CHECKPOINTS;
-    for (size_t i = 0; i < sizeof of_prefill / sizeof of_prefill[0]; ++i) {
-        gdn_prefill_args args = fake_prefill_args();
-        args.a_log = 0xa0000, args.dt_bias = 0xb0000, args.checkpoints = 0xc0000, args.num_checkpoints = 1;
-        *(gdn_devptr *)(void *)((char *)&args + of_prefill[i].offset) = args.o;
-        snprintf(words, sizeof words, "o is 0x60000, as %s is", of_prefill[i].name);
-        EXPECT(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_E_INVALID, words);
-    }
-    for (size_t i = 0; i < sizeof of_conv / sizeof of_conv[0]; ++i) {
-        gdn_conv1d_args args = gated_args();
-        *(gdn_devptr *)(void *)((char *)&args + of_conv[i].offset) = args.q;
-        snprintf(words, sizeof words, "q is 0x40000, as %s is", of_conv[i].name);
-        EXPECT(gdn_conv1d_qkv(host.ctx, &conv, &args, NULL), GDN_E_INVALID, words);
-    }
+    const gdn_prefill_desc prefill = logits_desc();
+    const gdn_conv1d_desc conv = gated_desc();
+    expect_prefill_spoiled(&prefill, of_prefill, sizeof of_prefill / sizeof of_prefill[0]);
+    expect_conv_spoiled(&conv, of_conv, sizeof of_conv / sizeof of_conv[0]);
     cr_expect_eq(host.cuda->num_launches(), 0);
 }
 
-/* 64-bit indices, and what logits need beside them, four bytes from where they may lie. */
+/* 64-bit indices, and what logits need beside them, half of that from where they may lie. */
 Test(bad_input, wider_indices_are_aligned_to_themselves)
 {
-#define P(member) { #member, offsetof(gdn_prefill_args, member) }
-#define C(member) { #member, offsetof(gdn_conv1d_args, member) }
-    static const struct named of_prefill[] = { P(slot_in), P(slot_out), P(cu_seqlens), P(checkpoints) };
-    static const struct named of_conv[] = { C(slot_in), C(slot_out), C(cu_seqlens), C(checkpoints) };
-    static const struct named of_logits[] = { P(a_log), P(dt_bias) };
+#define ALIGNED(type, member, at, bytes)                                                                               \
+    { MEMBER(type, member), at, GDN_E_INVALID, { #member " is " #at ": must be aligned to " #bytes " bytes" } }
+#define P(member, at, bytes) ALIGNED(gdn_prefill_args, member, at, bytes)
+#define C(member, at, bytes) ALIGNED(gdn_conv1d_args, member, at, bytes)
+    static const struct spoiled of_prefill[] = { P(slot_in, 0xd0004, 8),     P(slot_out, 0xd0004, 8), P(cu_seqlens, 0xd0004, 8),
+                                                 P(checkpoints, 0xd0004, 8), P(a_log, 0xd0002, 4),    P(dt_bias, 0xd0002, 4) };
+    static const struct spoiled of_conv[] = { C(slot_in, 0xd0004, 8), C(slot_out, 0xd0004, 8), C(cu_seqlens, 0xd0004, 8),
+                                              C(checkpoints, 0xd0004, 8) };
 #undef P
 #undef C
-    char words[64];
-    gdn_prefill_desc prefill = fake_prefill_desc();
+#undef ALIGNED
+    gdn_prefill_desc prefill = logits_desc();
     gdn_conv1d_desc conv = gated_desc();
-    prefill.gate = GDN_GATE_LOGITS, prefill.flags = GDN_PREFILL_CHECKPOINTS;
     prefill.cu_seqlens_type = prefill.slot_type = conv.cu_seqlens_type = conv.slot_type = GDN_INDEX_I64;
-    gdn_prefill_args logits = fake_prefill_args();
-    logits.a_log = 0xa0000, logits.dt_bias = 0xb0000, logits.checkpoints = 0xc0000, logits.num_checkpoints = 1;
+    const gdn_prefill_args logits = logits_args();
+    const gdn_conv1d_args gated = gated_args();
     cr_expect_eq(gdn_prefill(host.ctx, &prefill, &logits, 0, 0, NULL), GDN_OK, "%s", gdn_last_error());
-    for (size_t i = 0; i < sizeof of_prefill / sizeof of_prefill[0]; ++i) {
-        gdn_prefill_args args = logits;
-        *(gdn_devptr *)(void *)((char *)&args + of_prefill[i].offset) = 0xd0004;
-        snprintf(words, sizeof words, "%s is 0xd0004: must be aligned to 8 bytes", of_prefill[i].name);
-        EXPECT(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_E_INVALID, words);
-    }
-    for (size_t i = 0; i < sizeof of_logits / sizeof of_logits[0]; ++i) {
-        gdn_prefill_args args = logits;
-        *(gdn_devptr *)(void *)((char *)&args + of_logits[i].offset) = 0xd0002;
-        snprintf(words, sizeof words, "%s is 0xd0002: must be aligned to 4 bytes", of_logits[i].name);
-        EXPECT(gdn_prefill(host.ctx, &prefill, &args, 0, 0, NULL), GDN_E_INVALID, words);
-    }
-    gdn_conv1d_args gated = gated_args();
     cr_expect_eq(gdn_conv1d_qkv(host.ctx, &conv, &gated, NULL), GDN_OK, "%s", gdn_last_error());
-    for (size_t i = 0; i < sizeof of_conv / sizeof of_conv[0]; ++i) {
-        gdn_conv1d_args args = gated;
-        *(gdn_devptr *)(void *)((char *)&args + of_conv[i].offset) = 0xd0004;
-        snprintf(words, sizeof words, "%s is 0xd0004: must be aligned to 8 bytes", of_conv[i].name);
-        EXPECT(gdn_conv1d_qkv(host.ctx, &conv, &args, NULL), GDN_E_INVALID, words);
-    }
+    expect_prefill_spoiled(&prefill, of_prefill, sizeof of_prefill / sizeof of_prefill[0]);
+    expect_conv_spoiled(&conv, of_conv, sizeof of_conv / sizeof of_conv[0]);
     cr_expect_eq(host.cuda->num_launches(), 2);
 }
 
