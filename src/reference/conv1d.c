@@ -52,10 +52,16 @@ struct lane {
     int64_t channel, column; /* of [q | k | v]; of a row of x */
 };
 
+/* Elements from line to line of the states. */
+static int64_t line_stride(const struct gdni_conv1d_run *r)
+{
+    return r->a.state_slot_stride ? r->a.state_slot_stride : gdni_conv1d_line_size(&r->p, &r->a);
+}
+
 static int64_t state_index(const struct gdni_conv1d_run *r, int64_t line, int64_t channel, int64_t column)
 {
     const int64_t size = gdni_conv1d_line_size(&r->p, &r->a), channels = gdni_problem_channels(&r->p);
-    const int64_t at = line * (r->a.state_slot_stride ? r->a.state_slot_stride : size);
+    const int64_t at = line * line_stride(r);
     return at + (r->p.state_layout == GDN_CONV_STATE_WC ? column * channels + channel
                                                         : channel * (size / channels) + column);
 }
@@ -238,12 +244,8 @@ static gdn_status take_desc(struct gdni_conv1d_run *r, const gdn_conv1d_desc *de
 
 static gdn_status check_slots(const struct gdni_conv1d_run *r, const char *name, gdn_devptr slots, int64_t stride)
 {
-    for (int64_t n = 0; slots && n < r->a.num_seqs; ++n) {
-        const int64_t slot = slot_of(r, slots, stride, n);
-        if (slot < -1)
-            return GDN_FAIL(GDN_E_INVALID, "%s[%lld] is %lld: must be a state line, or -1 for an inert row", name,
-                            (long long)n, (long long)slot);
-    }
+    for (int64_t n = 0; slots && n < r->a.num_seqs; ++n)
+        GDN_TRY(gdni_line_check(name, n, slot_of(r, slots, stride, n), r->a.state ? line_stride(r) : 1));
     return GDN_OK;
 }
 
@@ -269,7 +271,7 @@ static void add_lines(struct gdni_lines *lines, const void *call)
 static gdn_status check_lines(const struct gdni_conv1d_run *r)
 {
     if (!r->a.state) return GDN_OK;
-    return gdni_lines_check(add_lines, r, 2 * r->a.num_seqs + r->a.num_checkpoints);
+    return gdni_lines_check(add_lines, r, 2 * r->a.num_seqs + r->a.num_checkpoints, line_stride(r));
 }
 
 static gdn_status take_args(struct gdni_conv1d_run *r, const gdn_conv1d_args *args)

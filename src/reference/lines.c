@@ -14,6 +14,20 @@ void gdni_lines_add(struct gdni_lines *lines, enum gdni_line_access access, int6
     lines->uses[lines->count++] = (struct gdni_line_use){ line, by, access };
 }
 
+gdn_status gdni_line_check(const char *array, int64_t index, int64_t line, int64_t stride)
+{
+    enum { MOST = 47 }; /* bits: more elements than any address space has */
+    if (line < -1)
+        return GDN_FAIL(GDN_E_INVALID, "%s[%lld] is %lld: must be a line of the states, or -1 for an inert row", array,
+                        (long long)index, (long long)line);
+    if (line >= ((int64_t)1 << MOST) / stride)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "%s[%lld] is %lld: that many lines of %lld elements pass 2^%d elements, which no address space has; "
+                        "pass a line of the states",
+                        array, (long long)index, (long long)line, (long long)stride, MOST);
+    return GDN_OK;
+}
+
 static int in_order(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
@@ -47,8 +61,11 @@ static gdn_status check_two(const struct gdni_line_use *a, const struct gdni_lin
 }
 
 /* Who reads a line is there once a sequence: if another one than its writer does, the first or the last of them is such. */
-static gdn_status check(struct gdni_lines *lines)
+static gdn_status check(struct gdni_lines *lines, int64_t stride)
 {
+    for (const struct gdni_line_use *use = lines->uses; use < lines->uses + lines->count; ++use)
+        if (use->access == GDNI_LINE_CHECKPOINT)
+            GDN_TRY(gdni_line_check("the slot of checkpoints", use->by, use->line, stride));
     const struct gdni_line_use *first = lines->uses;
     qsort(lines->uses, lines->count, sizeof *lines->uses, compare);
     for (const struct gdni_line_use *use = lines->uses; use < lines->uses + lines->count; ++use) {
@@ -60,12 +77,12 @@ static gdn_status check(struct gdni_lines *lines)
     return GDN_OK;
 }
 
-gdn_status gdni_lines_check(gdni_lines_of *add, const void *call, int64_t most)
+gdn_status gdni_lines_check(gdni_lines_of *add, const void *call, int64_t most, int64_t stride)
 {
     struct gdni_lines lines = { gdni_calloc(most > 0 ? (size_t)most : 1, sizeof *lines.uses), 0 };
     if (!lines.uses) return GDN_FAIL(GDN_E_NOMEM, "out of memory: to look through %lld lines of states", (long long)most);
     add(&lines, call);
-    const gdn_status status = check(&lines);
+    const gdn_status status = check(&lines, stride);
     gdni_free(lines.uses);
     return status;
 }

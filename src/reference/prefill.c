@@ -37,11 +37,17 @@ struct sequence {
 
 /* ---- states ---- */
 
+/* Elements from line to line of a pool; 0 of the args: packed. */
+static int64_t line_stride(const struct run *r, int64_t given)
+{
+    return given ? given : gdni_problem_state_size(&r->p);
+}
+
 /* Where element (i, j) of head h of a line lies. stride: elements from line to line; 0: packed. */
 static int64_t state_index(const struct run *r, int64_t line, int64_t stride, int64_t h, int64_t i, int64_t j)
 {
     const int64_t dk = r->p.head_dim_qk, dv = r->p.head_dim_v;
-    const int64_t base = line * (stride ? stride : gdni_problem_state_size(&r->p)) + h * dk * dv;
+    const int64_t base = line * line_stride(r, stride) + h * dk * dv;
     return base + (r->p.state_layout == GDN_STATE_KV ? i * dv + j : j * dk + i);
 }
 
@@ -217,10 +223,9 @@ static gdn_status check_slots(const struct run *r)
 {
     for (int64_t n = 0; n < r->a.num_seqs; ++n) {
         const struct sequence s = sequence_at(r, n);
-        if (s.from < -1 || s.to < -1)
-            return GDN_FAIL(GDN_E_INVALID, "%s[%lld] is %lld: must be a line, or -1 for an inert row",
-                            s.from < -1 ? "slot_in" : "slot_out", (long long)n,
-                            (long long)(s.from < -1 ? s.from : s.to));
+        GDN_TRY(gdni_line_check("slot_in", n, s.from, r->a.initial_state ? line_stride(r, r->a.initial_slot_stride) : 1));
+        GDN_TRY(gdni_line_check(r->a.slot_out ? "slot_out" : "slot_in", n, s.to,
+                                r->a.final_state ? line_stride(r, r->a.final_slot_stride) : 1));
     }
     return GDN_OK;
 }
@@ -272,7 +277,8 @@ static void add_lines(struct gdni_lines *lines, const void *call)
 static gdn_status check_lines(const struct run *r)
 {
     if (!r->a.final_state) return GDN_OK;
-    return gdni_lines_check(add_lines, r, 2 * r->a.num_seqs + r->a.num_checkpoints);
+    return gdni_lines_check(add_lines, r, 2 * r->a.num_seqs + r->a.num_checkpoints,
+                            line_stride(r, r->a.final_slot_stride));
 }
 
 /* Rows past the last sequence. */

@@ -4,6 +4,7 @@
  */
 #include <criterion/criterion.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,11 +145,26 @@ Test(lines, are_refused_exactly_where_two_of_them_race)
         bool race = false;
         for (size_t i = 0; i < drawn.count; ++i)
             for (size_t j = 0; j < i; ++j) race = race || is_race(&uses[i], &uses[j]);
-        cr_assert_eq(gdni_lines_check(add_drawn, &drawn, (int64_t)drawn.count), race ? GDN_E_INVALID : GDN_OK,
+        cr_assert_eq(gdni_lines_check(add_drawn, &drawn, (int64_t)drawn.count, 1), race ? GDN_E_INVALID : GDN_OK,
                      "seed %d, round %d", SEED, round);
         races += race;
     }
     cr_expect(races > ROUNDS / 10 && races < ROUNDS - ROUNDS / 10, "%d of %d", races, ROUNDS);
+}
+
+/* A line's place in elements stays below 2^47, and so do what is made of it. */
+Test(lines, no_line_is_beyond_what_an_address_space_has)
+{
+    const int64_t stride = 3 << 14, most = ((int64_t)1 << 47) / stride;
+    cr_expect_eq(gdni_line_check("slot_in", 2, -1, stride), GDN_OK);
+    cr_expect_eq(gdni_line_check("slot_in", 2, most - 1, stride), GDN_OK);
+    const int64_t wrong[] = { -2, INT64_MIN, most, INT64_MAX / stride, INT64_MAX / stride + 1, INT64_MAX };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+        char words[64];
+        snprintf(words, sizeof words, "slot_in[2] is %lld", (long long)wrong[i]);
+        cr_expect_eq(gdni_line_check("slot_in", 2, wrong[i], stride), GDN_E_INVALID);
+        cr_expect(strstr(gdn_last_error(), words), "%s", gdn_last_error());
+    }
 }
 
 Test(lines, out_of_memory_is_a_status)

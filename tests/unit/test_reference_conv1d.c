@@ -396,6 +396,11 @@ static void expect_refusal(const struct tiny *t, gdn_status status, const char *
 Test(reference_conv1d, refuses_with_a_sentence_and_writes_nothing)
 {
     const int32_t below = -2;
+    const int64_t beyond = INT64_MAX, rows[1][3] = { { 0, 1, INT64_MAX / DIM } };
+    REFUSE((t.desc.slot_type = GDN_INDEX_I64, t.args.slot_in = address(&beyond)), GDN_E_INVALID,
+           "slot_in[0] is 9223372036854775807");
+    REFUSE((t.desc.flags = GDN_CONV_CHECKPOINTS, t.args.checkpoints = address(rows), t.args.num_checkpoints = 1), GDN_E_INVALID,
+           "the slot of checkpoints[0] is");
     REFUSE(t.args.x = 0, GDN_E_INVALID, "x is null");
     REFUSE(t.args.weight = 0, GDN_E_INVALID, "weight is null");
     REFUSE(t.args.v = 0, GDN_E_INVALID, "v is null");

@@ -929,6 +929,11 @@ Test(reference_prefill, refuses_with_a_sentence_and_writes_nothing)
     REFUSE(t.args.slot_out = address(&slot), GDN_E_INVALID, "slot_out[0] is -2");
     REFUSE((t.desc.flags = GDN_PREFILL_CHECKPOINTS, t.args.checkpoints = address(rows), t.args.num_checkpoints = 2),
            GDN_E_INVALID, "sort rows");
+    const int64_t beyond = INT64_MAX; /* times a line's size before it */
+    REFUSE((t.desc.slot_type = GDN_INDEX_I64, t.args.slot_in = address(&beyond)), GDN_E_INVALID,
+           "slot_in[0] is 9223372036854775807");
+    REFUSE((t.desc.slot_type = GDN_INDEX_I64, t.args.slot_out = address(&beyond)), GDN_E_INVALID,
+           "slot_out[0] is 9223372036854775807");
     REFUSE(t.args.has_scale = 7, GDN_E_INVALID, "has_scale is 7");
     REFUSE(t.args.struct_size = 8, GDN_E_VERSION, "struct_size is 8");
     REFUSE(t.desc.struct_size = 0, GDN_E_VERSION, "struct_size is 0");
