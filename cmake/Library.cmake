@@ -43,6 +43,7 @@ add_library(gdnjit_objects OBJECT ${sources} ${embedded_templates} ${embedded_ta
 target_include_directories(gdnjit_objects PRIVATE src include)
 target_include_directories(gdnjit_objects SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR} ${CJSON_INCLUDE_DIR})
 target_compile_options(gdnjit_objects PRIVATE ${GDN_C_WARNINGS})
+set_target_properties(gdnjit_objects PROPERTIES UNITY_BUILD OFF) # a parent's: files have static functions of the same name
 target_compile_definitions(gdnjit_objects PRIVATE $<$<BOOL:${GDN_CHECKED_KERNELS}>:GDN_CHECKED_KERNELS>)
 
 if(GDN_FUZZ) # libFuzzer learns from comparisons, of which printing makes many, none of them with what an input holds
