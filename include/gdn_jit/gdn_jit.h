@@ -303,8 +303,8 @@ typedef struct gdn_strides {
  *   max_seq_tokens  decides how the work is shared out, nothing else: with a batch whose sequences are alike the Hopper kernel
  *              takes 1 to 5 % less time where it knows that. A sequence that is longer all the same gets the same results
  * An empty sequence copies its initial state to its final state and touches nothing else.
- * o and final_state overlap no other tensor of the call, nor its workspace (GDN_E_INVALID where one begins at the address of
- * another tensor; else the caller's to see to), but that initial_state and final_state may be equal.
+ * o and final_state overlap no other tensor of the call, and none overlaps the workspace (GDN_E_INVALID where two begin at one
+ * address; else the caller's to see to), but that initial_state and final_state may be equal.
  */
 typedef struct gdn_prefill_args {
     size_t struct_size;
@@ -319,7 +319,7 @@ typedef struct gdn_prefill_args {
     int64_t num_checkpoints;
     int64_t num_tokens; /* rows of q, k, v, o; under graph capture an upper bound for every replay */
     int64_t num_seqs;
-    float scale;       /* with has_scale, 0 included; else 0 */
+    float scale;       /* with has_scale, any finite number; else 0 */
     int32_t has_scale; /* 0: scale is head_dim_qk^-0.5 */
     int64_t max_seq_tokens; /* no sequence of cu_seqlens is longer; under graph capture, in no replay; 0: not known */
 } gdn_prefill_args;
@@ -442,7 +442,8 @@ typedef struct gdn_conv1d_args {
     int64_t x_group_stride;
     gdn_strides q_strides, k_strides, v_strides; /* token strides below 2^31 */
     int64_t a_stride, b_stride, gate_group_stride;
-    int64_t state_slot_stride, state_channel_stride;
+    int64_t state_slot_stride;
+    int64_t state_channel_stride; /* of GDN_CONV_STATE_CW_STRIDED, width - 1 to 65535; else 0 */
     int64_t slot_in_stride, slot_out_stride; /* 0: 1 */
 } gdn_conv1d_args;
 #define GDN_CONV1D_ARGS_INIT                                                                                          \

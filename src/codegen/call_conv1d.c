@@ -135,14 +135,33 @@ static gdn_status check_gate_strides(const struct gdni_problem *p, const gdn_con
     return GDN_OK;
 }
 
+static gdn_status check_no_gates(const gdn_conv1d_args *a)
+{
+    const struct gdni_address tensors[] = {
+        { "a", a->a }, { "b", a->b }, { "a_log", a->a_log }, { "dt_bias", a->dt_bias }, { "g", a->g }, { "beta", a->beta },
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; ++i)
+        if (tensors[i].value)
+            return GDN_FAIL(GDN_E_INVALID,
+                            "%s is 0x%llx but num_gate_heads of the desc is 0: pass 0, or a desc with gate heads",
+                            tensors[i].name, (unsigned long long)tensors[i].value);
+    const struct {
+        const char *name;
+        int64_t value;
+    } strides[] = { { "a_stride", a->a_stride },
+                    { "b_stride", a->b_stride },
+                    { "gate_group_stride", a->gate_group_stride } };
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; ++i)
+        if (strides[i].value)
+            return GDN_FAIL(GDN_E_INVALID,
+                            "%s is %lld but num_gate_heads of the desc is 0: pass 0, or a desc with gate heads",
+                            strides[i].name, (long long)strides[i].value);
+    return GDN_OK;
+}
+
 static gdn_status check_gates(const struct gdni_problem *p, const gdn_conv1d_args *a, bool rows)
 {
-    const bool gates = p->num_gate_heads > 0;
-    if (!gates && (a->a || a->b || a->g || a->beta || a->a_log || a->dt_bias))
-        return GDN_FAIL(GDN_E_INVALID,
-                        "a, b, a_log, dt_bias, g or beta is given but the plan's num_gate_heads is 0: plan "
-                        "with gate heads or pass 0");
-    if (!gates) return check_gate_strides(p, a);
+    if (p->num_gate_heads == 0) return check_no_gates(a);
     if (rows && !a->g && !a->beta)
         return GDN_FAIL(GDN_E_INVALID,
                         "g and beta are both null but the plan has %d gate heads: pass one of them, or plan "
@@ -226,7 +245,7 @@ static gdn_status check_checkpoints(const struct gdni_problem *p, const gdn_conv
     if (!(p->flags & GDN_CONV_CHECKPOINTS))
         return GDN_FAIL(
             GDN_E_INVALID,
-            "num_checkpoints is %lld but the plan's flags lack GDN_CONV_CHECKPOINTS: plan with it or pass 0",
+            "num_checkpoints is %lld but flags of the desc lack GDN_CONV_CHECKPOINTS: give it, or pass 0",
             (long long)a->num_checkpoints);
     if (!a->state)
         return GDN_FAIL(GDN_E_INVALID, "num_checkpoints is %lld but state is null: checkpoints are lines of it",
@@ -243,7 +262,7 @@ gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d
     const bool written = a->num_tokens > 0 && (a->num_seqs > 0 || p->flags & GDN_CONV_ZERO_PADDING);
     GDN_TRY(check_x(p, a, rows));
     if (a->bias && !biased)
-        return GDN_FAIL(GDN_E_INVALID, "bias is given but the plan's flags lack GDN_CONV_BIAS: plan with it or pass 0");
+        return GDN_FAIL(GDN_E_INVALID, "bias is given but flags of the desc lack GDN_CONV_BIAS: give it, or pass 0");
     const struct gdni_pointer pointers[] = {
         { "weight", a->weight, rows, TENSOR_ALIGNMENT },
         { "bias", a->bias, rows && biased, TENSOR_ALIGNMENT },

@@ -2,6 +2,8 @@
  * call_prefill.c - owns what a legal call of GDN prefill is: pointers, strides, slots, checkpoints of gdn_prefill_args against
  * a problem. Must not know: descriptors, contents of device memory, kernels, devices.
  */
+#include <math.h>
+
 #include "codegen/check.h"
 
 enum { TENSOR_ALIGNMENT = 16 };
@@ -65,10 +67,24 @@ static gdn_status check_strides(const gdn_prefill_args *a, const char *tensor, c
     return check_derived(a, tensor, s, dim);
 }
 
+static struct gdni_rows rows_of(const gdn_prefill_args *a, const char *name, const gdn_strides *s, int heads, int dim)
+{
+    return (struct gdni_rows){ name, *s, a->num_tokens, a->cu_seqlens ? 1 : a->num_seqs, heads, dim };
+}
+
 static gdn_status check_rows(const gdn_prefill_args *a, const char *name, const gdn_strides *s, int heads, int dim)
 {
-    const struct gdni_rows rows = { name, *s, a->num_tokens, a->cu_seqlens ? 1 : a->num_seqs, heads, dim };
+    const struct gdni_rows rows = rows_of(a, name, s, heads, dim);
     return gdni_check_rows_apart(&rows);
+}
+
+/* Gates may share elements. */
+static gdn_status check_gate_rows(const struct gdni_problem *p, const gdn_prefill_args *a)
+{
+    const struct gdni_rows g = rows_of(a, "g", &a->g_strides, p->num_heads, 1),
+                           beta = rows_of(a, "beta", &a->beta_strides, p->num_heads, 1);
+    if (a->g) GDN_TRY(gdni_check_rows_span(&g));
+    return a->beta ? gdni_check_rows_span(&beta) : GDN_OK;
 }
 
 /* Rows of o that share elements would be a race; those of q, k and v are strides that were meant otherwise. */
@@ -97,6 +113,7 @@ static gdn_status check_all_strides(const struct gdni_problem *p, const gdn_pref
     GDN_TRY(check_strides(a, "o", &a->o_strides, p->head_dim_v, unit));
     GDN_TRY(check_strides(a, "g", &a->g_strides, 1, 1));
     GDN_TRY(check_strides(a, "beta", &a->beta_strides, 1, 1));
+    GDN_TRY(check_gate_rows(p, a));
     return check_all_rows(p, a);
 }
 
@@ -125,6 +142,16 @@ static gdn_status check_slot_stride(const struct gdni_problem *p, const char *me
         member, (long long)stride, unit, (long long)size);
 }
 
+/* Without slots sequence n has line n. */
+static gdn_status check_pool(const char *pool, const char *member, gdn_devptr slots, int64_t stride, int64_t num_seqs)
+{
+    if (slots || num_seqs <= 1 || stride < GDNI_MAX_STRIDE / num_seqs) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID,
+                    "%s is %lld elements: %lld lines of %s that far apart pass 2^47 elements, which no address space has; pass "
+                    "the distance of two lines, or 0 (packed)",
+                    member, (long long)stride, (long long)num_seqs, pool);
+}
+
 static gdn_status check_states(const struct gdni_problem *p, const gdn_prefill_args *a)
 {
     GDN_TRY(check_slot_stride(p, "initial_slot_stride", a->initial_slot_stride));
@@ -135,6 +162,9 @@ static gdn_status check_states(const struct gdni_problem *p, const gdn_prefill_a
         return GDN_FAIL(GDN_E_INVALID,
                         "initial_slot_stride is %lld and final_slot_stride is %lld for one pool: pass the same",
                         (long long)a->initial_slot_stride, (long long)a->final_slot_stride);
+    if (a->initial_state) GDN_TRY(check_pool("initial_state", "initial_slot_stride", a->slot_in, from, a->num_seqs));
+    if (a->final_state)
+        GDN_TRY(check_pool("final_state", "final_slot_stride", a->slot_out ? a->slot_out : a->slot_in, to, a->num_seqs));
     if (a->has_initial_state && !a->initial_state)
         return GDN_FAIL(GDN_E_INVALID, "has_initial_state is given but initial_state is null: pass both or neither");
     GDN_TRY(gdni_check_count("slot_in_stride", a->slot_in_stride, 0, INT32_MAX));
@@ -148,7 +178,7 @@ static gdn_status check_checkpoints(const struct gdni_problem *p, const gdn_pref
     if (!(p->flags & GDN_PREFILL_CHECKPOINTS))
         return GDN_FAIL(
             GDN_E_INVALID,
-            "num_checkpoints is %lld but the plan's flags lack GDN_PREFILL_CHECKPOINTS: plan with it or pass 0",
+            "num_checkpoints is %lld but flags of the desc lack GDN_PREFILL_CHECKPOINTS: give it, or pass 0",
             (long long)a->num_checkpoints);
     if (!a->checkpoints || !a->final_state)
         return GDN_FAIL(GDN_E_INVALID, "num_checkpoints is %lld but %s is null: pass its address",
@@ -192,6 +222,8 @@ gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefi
     GDN_TRY(check_checkpoints(p, a));
     if (a->has_scale != 0 && a->has_scale != 1)
         return GDN_FAIL(GDN_E_INVALID, "has_scale is %d: must be 0 (default scale) or 1 (args.scale)", a->has_scale);
+    if (!isfinite(a->scale))
+        return GDN_FAIL(GDN_E_INVALID, "scale is %s: must be a number", isnan(a->scale) ? "NaN" : "infinite");
     if (a->scale != 0 && !a->has_scale)
         return GDN_FAIL(GDN_E_INVALID, "scale is given and has_scale is 0: set has_scale to 1, or leave scale 0");
     if (a->max_seq_tokens < 0)
@@ -200,14 +232,15 @@ gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefi
     return GDN_OK;
 }
 
-gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a)
+gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a, gdn_devptr workspace)
 {
-    enum { NUM_WRITTEN = 2 };
+    enum { NUM_WRITTEN = 3 };
     const bool in_place = a->initial_state == a->final_state;
     const bool rows = a->num_tokens > 0; /* tensors without rows may lie anywhere */
     const struct gdni_address addresses[] = {
         { "o", rows ? a->o : 0 },
         { "final_state", a->num_seqs > 0 ? a->final_state : 0 },
+        { "workspace", workspace },
         { "q", rows ? a->q : 0 },
         { "k", rows ? a->k : 0 },
         { "v", rows ? a->v : 0 },

@@ -116,24 +116,53 @@ static bool rows_meet(const struct axis axes[AXES], int64_t dim)
     return false;
 }
 
-gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
+/* By batch, token and head. */
+static gdn_strides take_axes(struct axis axes[AXES], const struct gdni_rows *r)
+{
+    const int64_t tokens = r->num_tokens / r->num_seqs;
+    const gdn_strides s = gdni_strides_filled(&r->strides, r->heads, r->dim, tokens);
+    axes[0] = (struct axis){ s.batch, r->num_seqs };
+    axes[1] = (struct axis){ s.token, tokens };
+    axes[2] = (struct axis){ s.head, r->heads };
+    return s;
+}
+
+gdn_status gdni_check_rows_span(const struct gdni_rows *r)
 {
     enum { MOST = 47 }; /* bits: more elements than any address space has */
     if (r->num_tokens == 0) return GDN_OK;
-    const int64_t tokens = r->num_tokens / r->num_seqs;
-    const gdn_strides s = gdni_strides_filled(&r->strides, r->heads, r->dim, tokens);
-    struct axis axes[AXES] = { { s.batch, r->num_seqs }, { s.token, tokens }, { s.head, r->heads } };
+    struct axis axes[AXES];
+    take_axes(axes, r);
     static const char *const names[AXES] = { "batch", "token", "head" };
-    for (int i = 0; i < AXES; ++i)
-        if (axes[i].count > 1 && axes[i].stride > ((int64_t)1 << MOST) / axes[i].count)
+    const int64_t given[AXES] = { r->strides.batch, r->strides.token, r->strides.head };
+    for (int i = 0; i < AXES; ++i) {
+        const long long stride = axes[i].stride, count = axes[i].count;
+        if (count <= 1 || stride <= ((int64_t)1 << MOST) / count) continue;
+        if (given[i] == 0)
             return GDN_FAIL(GDN_E_INVALID,
-                            "%s_strides.%s is %lld elements: %lld of them pass 2^%d elements, which no address space has; pass "
-                            "the distance of two, or 0 (packed)",
-                            r->name, names[i], (long long)axes[i].stride, (long long)axes[i].count, MOST);
+                            "num_tokens is %lld, of %lld heads of %lld: %s, packed, passes 2^%d elements, which no address "
+                            "space has; split the batch",
+                            (long long)r->num_tokens, (long long)r->heads, (long long)r->dim, r->name, MOST);
+        return GDN_FAIL(GDN_E_INVALID,
+                        "%s_strides.%s is %lld elements: %lld of them pass 2^%d elements, which no address space has; pass "
+                        "the distance of two, or 0 (packed)",
+                        r->name, names[i], stride, count, MOST);
+    }
+    return GDN_OK;
+}
+
+gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
+{
+    enum { MOST_LOOKS = 1 << 20 }; /* a few ms; layouts that somebody has are nested */
+    if (r->num_tokens == 0) return GDN_OK;
+    GDN_TRY(gdni_check_rows_span(r));
+    struct axis axes[AXES];
+    const gdn_strides s = take_axes(axes, r);
+    const int64_t tokens = axes[1].count;
     sort_axes(axes, false);
     if (are_nested(axes, r->dim)) return GDN_OK;
     sort_axes(axes, true);
-    if (!rows_meet(axes, r->dim)) return GDN_OK;
+    if (axes[0].count <= MOST_LOOKS / (2 * axes[1].count) && !rows_meet(axes, r->dim)) return GDN_OK;
     return GDN_FAIL(GDN_E_INVALID,
                     "%s_strides come to { batch %lld, token %lld, head %lld }: of %lld sequences, %lld tokens and %lld heads "
                     "two rows of %lld elements must not overlap; pass larger ones, or 0 (packed)",

@@ -51,7 +51,12 @@ struct gdni_rows {
     gdn_strides strides; /* 0: packed */
     int64_t num_tokens, num_seqs, heads, dim; /* num_seqs: of equal lengths; 1 with cu_seqlens */
 };
-/* No two rows share an element. Exact; at once where each stride passes all rows of the smaller ones, as in most layouts. */
+/* Rows by no stride pass what an address space has. */
+gdn_status gdni_check_rows_span(const struct gdni_rows *rows);
+/*
+ * The same, and no two rows share an element. Exact, but for strides of which none steps over the others' rows and which
+ * would take more than a million looks: those are refused. At once where each does, as in most layouts.
+ */
 gdn_status gdni_check_rows_apart(const struct gdni_rows *rows);
 
 /* Of a call: within the desc's bounds, and without cu_seqlens a uniform batch. */

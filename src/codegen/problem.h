@@ -52,7 +52,7 @@ void gdni_conv1d_fill_types(gdn_conv1d_desc *desc);
 gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a);
 gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a);
 /* And that no output begins where another tensor of the call does. */
-gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a);
+gdn_status gdni_check_prefill_apart(const gdn_prefill_args *a, gdn_devptr workspace); /* 0: of the host, none */
 gdn_status gdni_check_conv1d_apart(const gdn_conv1d_args *a);
 
 bool gdni_is_dtype(int32_t dtype);

@@ -335,7 +335,7 @@ static gdn_status take_args(struct run *r, const gdn_prefill_args *args)
                                      &checked.final_state };
     gdni_align_for_check(pointers, sizeof pointers / sizeof pointers[0]);
     GDN_TRY(gdni_check_prefill_args(&r->p, &checked));
-    GDN_TRY(gdni_check_prefill_apart(a));
+    GDN_TRY(gdni_check_prefill_apart(a, 0));
     r->scale = a->has_scale ? (double)a->scale : 1.0 / sqrt(r->p.head_dim_qk);
     GDN_TRY(gdni_seqlens_take(&r->seqs, a->cu_seqlens, r->p.cu_seqlens_type, a->num_tokens, a->num_seqs));
     fill_strides(r);

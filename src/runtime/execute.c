@@ -331,7 +331,7 @@ gdn_status gdn_execute_prefill(const gdn_plan *plan, const gdn_prefill_args *arg
     GDN_TRY(check_plan(plan, GDNI_OP_PREFILL));
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_args, &a, args));
     GDN_TRY(gdni_check_prefill_args(&plan->problem, &a));
-    GDN_TRY(gdni_check_prefill_apart(&a));
+    GDN_TRY(gdni_check_prefill_apart(&a, workspace_size ? workspace : 0));
     /* Sequences of no token still copy their states; rows of no sequence may still have to become zeros. */
     if (a.num_seqs == 0 && !(plan->problem.flags & GDN_PREFILL_ZERO_PADDING && a.num_tokens > 0)) return GDN_OK;
     GDN_TRY(check_workspace(plan, workspace, workspace_size));

@@ -257,7 +257,7 @@ gdn_status gdn_prefill(gdn_ctx *ctx, const gdn_prefill_desc *desc, const gdn_pre
     GDN_TRY(gdni_problem_from_prefill(&problem, desc));
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_prefill_args, &a, args));
     GDN_TRY(gdni_check_prefill_args(&problem, &a)); /* against desc's own bounds; the plan's may be wider */
-    GDN_TRY(gdni_check_prefill_apart(&a));
+    GDN_TRY(gdni_check_prefill_apart(&a, workspace_size ? workspace : 0));
     GDN_TRY(get_plan(ctx, &problem, stream, &plan));
     return gdn_execute_prefill(plan, args, workspace, workspace_size, stream);
 }

@@ -302,6 +302,8 @@ Test(bad_input, members_of_prefill_args)
         { M(num_seqs), -7, GDN_E_INVALID, { "num_seqs is -7" } },
         { M(num_seqs), 9, GDN_E_INVALID, { "num_seqs is 9", "max_seqs is 8" } },
         { M(has_scale), 2, GDN_E_INVALID, { "has_scale is 2" } },
+        { M(scale), 0x7fc00000, GDN_E_INVALID, { "scale is NaN", "a number" } }, /* bits of a float */
+        { M(scale), 0x7f800000, GDN_E_INVALID, { "scale is infinite", "a number" } },
         { M(max_seq_tokens), -1, GDN_E_INVALID, { "max_seq_tokens is -1" } },
     };
 #undef M
@@ -372,6 +374,18 @@ Test(bad_input, prefill_args_that_contradict_each_other)
     a.cu_seqlens = 0;
     a.v_strides.token = 1LL << 43; /* of 32 rows a batch stride is made */
     EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "v_strides.token is 8796093022208", "32 rows", "2^47");
+    for (int i = 0; i < 2; ++i) { /* of 3 sequences: what is less than 2^47 each */
+        a = fake_prefill_args();
+        a.cu_seqlens = 0;
+        (i ? &a.beta_strides : &a.g_strides)->batch = 1LL << 46;
+        EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID,
+               i ? "beta_strides.batch is 70368744177664" : "g_strides.batch is 70368744177664", "3 of them pass 2^47");
+        a = fake_prefill_args();
+        a.slot_in = a.slot_out = 0;
+        *(i ? &a.final_slot_stride : &a.initial_slot_stride) = 1LL << 46;
+        EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID,
+               i ? "final_slot_stride is 70368744177664" : "initial_slot_stride is 70368744177664", "3 lines of", "2^47");
+    }
     a = fake_prefill_args();
     a.scale = -0.5f;
     EXPECT(gdn_prefill(host.ctx, &desc, &a, 0, 0, NULL), GDN_E_INVALID, "has_scale is 0", "set has_scale to 1");
@@ -421,8 +435,10 @@ Test(bad_input, members_of_conv_args)
         { M(num_checkpoints), 1, GDN_E_INVALID, { "checkpoints is null" } },
         { M(num_checkpoints), -1, GDN_E_INVALID, { "num_checkpoints is -1" } },
         { M(x_group_stride), 64, GDN_E_INVALID, { "x_group_stride is 64", "GDN_CONV_X_INTERLEAVED" } },
-        { M(a), 0x1000, GDN_E_INVALID, { "num_gate_heads is 0" } },
-        { M(g), 0x1000, GDN_E_INVALID, { "num_gate_heads is 0" } },
+        { M(a), 0x1000, GDN_E_INVALID, { "a is 0x1000", "num_gate_heads of the desc is 0", "pass 0" } },
+        { M(g), 0x1000, GDN_E_INVALID, { "g is 0x1000", "num_gate_heads of the desc is 0" } },
+        { M(dt_bias), 0x1000, GDN_E_INVALID, { "dt_bias is 0x1000", "num_gate_heads of the desc is 0" } },
+        { M(gate_group_stride), 4, GDN_E_INVALID, { "gate_group_stride is 4", "num_gate_heads of the desc is 0" } },
         { M(q_strides.token), 100, GDN_E_INVALID, { "q_strides.token is 100", "128, a head's row" } },
         { M(k_strides.token), 260, GDN_E_INVALID, { "k_strides.token is 260", "multiple of 8" } },
         { M(k_strides.token), 1LL << 31, GDN_E_INVALID, { "k_strides.token is 2147483648", "below 2147483648" } },
@@ -662,7 +678,13 @@ Test(bad_input, strides_of_what_a_conv_call_does_not_have)
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "k_strides.token is 9223372036854775807");
     a.k_strides.token = 0;
     a.gate_group_stride = 64;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "gate_group_stride is 64",
+           "num_gate_heads of the desc is 0");
+    desc.num_gate_heads = 4;
+    a.a = 0xb0000, a.a_log = 0xb1000, a.g = 0xb2000;
     EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "gate_group_stride is 64", "0 k heads");
+    a.a = a.a_log = a.g = 0;
+    desc.num_gate_heads = 0;
     a.gate_group_stride = 0;
     desc = fake_conv1d_desc();
     a = fake_conv1d_args();

@@ -329,6 +329,24 @@ Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
     gdn_plan_destroy(plan);
 }
 
+Test(execute, no_tensor_begins_where_the_workspace_does)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.max_tokens = 65536, desc.max_seqs = 40;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    const size_t size = gdn_plan_workspace_size(plan);
+    gdn_prefill_args a = fake_prefill_args();
+    a.checkpoints = 0xc0000;
+    const gdn_devptr tensors[] = { a.q, a.k, a.v, a.o, a.initial_state, a.final_state, a.cu_seqlens, a.checkpoints };
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; ++i) {
+        cr_expect_eq(gdn_execute_prefill(plan, &a, tensors[i], size, NULL), GDN_E_INVALID, "tensor %zu", i);
+        cr_expect(strstr(gdn_last_error(), "workspace is 0x") || strstr(gdn_last_error(), "as workspace is"), "%s",
+                  gdn_last_error());
+    }
+    cr_expect_eq(gdn_execute_prefill(plan, &a, 0xf00000, size, NULL), GDN_OK, "%s", gdn_last_error());
+    gdn_plan_destroy(plan);
+}
+
 Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
 {
     gdn_prefill_desc desc = fake_prefill_desc();

@@ -144,7 +144,7 @@ Test(onecall, needs_what_a_plan_of_its_desc_needs)
         size_t one_call = 1;
         cr_expect_eq(gdn_prefill_workspace_size(host.ctx, &desc, NULL, &one_call), GDN_OK, "%s", gdn_last_error());
         cr_expect_eq(one_call, size, "max_tokens %lld: %zu, the plan's is %zu", (long long)tokens, one_call, size);
-        cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, size ? 0x10000 : 0, size, NULL), GDN_OK, "max_tokens %lld: %s",
+        cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, size ? 0xf00000 : 0, size, NULL), GDN_OK, "max_tokens %lld: %s",
                      (long long)tokens, gdn_last_error());
         cr_expect_eq(fake_compiles(host.ctx), compiles, "max_tokens %lld", (long long)tokens);
         gdn_plan_destroy(plan);
@@ -206,12 +206,12 @@ Test(onecall, says_what_workspace_the_plan_that_serves_a_desc_needs)
     for (desc.max_tokens = 300; desc.max_tokens < 310; ++desc.max_tokens) {
         cr_assert_eq(gdn_prefill_workspace_size(host.ctx, &desc, NULL, &size), GDN_OK, "%s", gdn_last_error());
         cr_assert_gt(size, 0);
-        cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, 0x10000, size, NULL), GDN_OK, "%lld: %s",
+        cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, 0xf00000, size, NULL), GDN_OK, "%lld: %s",
                      (long long)desc.max_tokens, gdn_last_error());
     }
     cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
     cr_assert_gt(size, gdn_plan_workspace_size(plan), "the shared plan is no larger: this test shows nothing");
-    cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, 0x10000, size - 1, NULL), GDN_E_WORKSPACE);
+    cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, 0xf00000, size - 1, NULL), GDN_E_WORKSPACE);
     cr_expect(fake_error_says("gdn_prefill_workspace_size"), "%s", gdn_last_error());
     gdn_plan_destroy(plan);
     cr_expect_eq(gdn_prefill_workspace_size(host.ctx, &desc, NULL, NULL), GDN_E_INVALID);

@@ -70,6 +70,24 @@ Test(rows_apart, what_no_address_space_has_is_refused_before_it_is_reckoned_with
     cr_expect(strstr(gdni_error_text(), "o_strides.batch is 140737488355328"), "%s", gdni_error_text());
 }
 
+Test(rows_apart, a_default_is_not_called_a_stride_that_was_given)
+{
+    const struct gdni_rows r = { "q", { 0, 0, 0 }, INT32_MAX, 1, 4096 * 16, 128 };
+    cr_expect_eq(gdni_check_rows_apart(&r), GDN_E_INVALID);
+    cr_expect(strstr(gdni_error_text(), "num_tokens is 2147483647, of 65536 heads of 128: q, packed, passes 2^47"), "%s",
+              gdni_error_text());
+    cr_expect(strstr(gdni_error_text(), "split the batch") && !strstr(gdni_error_text(), "or 0"), "%s", gdni_error_text());
+}
+
+/* No stride steps over another one's rows, and yet no two rows meet: 2^23 looks to know that. */
+Test(rows_apart, what_would_take_a_call_long_to_find_out_is_refused)
+{
+    const int64_t heads = 4096, seqs = 1024;
+    const struct gdni_rows r = { "o", { 1ll << 33, heads * 128, (heads + 1) * 128 }, seqs * 4096, seqs, heads, 128 };
+    cr_expect_eq(gdni_check_rows_apart(&r), GDN_E_INVALID);
+    cr_expect(strstr(gdni_error_text(), "o_strides come to"), "%s", gdni_error_text());
+}
+
 #define AT(array) ((gdn_devptr)(uintptr_t)(array))
 enum { TOKENS = 16, DIM = 64 };
 static uint16_t x[TOKENS * 2 * DIM], y[TOKENS * 2 * DIM * 2];
