@@ -71,14 +71,15 @@ def workspace_arguments(function, workspace, size):
     if not values.is_tensor(workspace):
         if size is None:
             raise TypeError("workspace is an address: give workspace_size, its bytes, too")
-        return int(workspace), size
+        room = values.integer("workspace", ctypes.c_uint64, workspace)
+        return room, values.integer("workspace_size", ctypes.c_size_t, size)
     if not getattr(workspace, "is_cuda", True):
         raise ValueError(f"workspace is on {workspace.device}: this call takes one on cuda")
     if not workspace.is_contiguous():
         raise ValueError(f"workspace has strides {tuple(workspace.stride())}: pass a contiguous tensor")
     held = workspace.numel() * workspace.element_size()
-    if size is not None and size > held:
-        raise ValueError(f"workspace_size is {size}, and workspace has {held} bytes")
+    if size is not None and not 0 <= size <= held:
+        raise ValueError(f"workspace_size is {size}, and workspace has {held} bytes: give 0 to {held}, or leave it out")
     return workspace.data_ptr(), held if size is None else size
 
 
@@ -161,7 +162,8 @@ class Context:
         if name is not None:
             self.lib.gdn_target_from_name(self.handle, values.c_text("name", name), ctypes.byref(out))
         else:
-            self.lib.gdn_target_from_device(self.handle, device, ctypes.byref(out))
+            ordinal = values.integer("device", ctypes.c_int, device)
+            self.lib.gdn_target_from_device(self.handle, ordinal, ctypes.byref(out))
         return Target(out)
 
     def plan_prefill(self, target, plan_flags=0, **desc):
@@ -248,7 +250,7 @@ class Plan:
             context.handle,
             ctypes.byref(target.struct),
             ctypes.byref(struct),
-            values.flags_value("gdn_plan", plan_flags),
+            values.flags_value("gdn_plan", plan_flags, "plan_flags"),
             ctypes.byref(self.handle),
         )
         self._layouts = {}  # what calls were checked by -> Checked
@@ -268,7 +270,7 @@ class Plan:
         warn_unclosed(self, "it stays loaded until its context is closed")
 
     def load(self, device=0):
-        self.lib.gdn_plan_load(self.handle, device)
+        self.lib.gdn_plan_load(self.handle, values.integer("device", ctypes.c_int, device))
         return self
 
     @property
@@ -296,8 +298,9 @@ class Plan:
         return variant_of(self.dump()["variants"], num_tokens, num_seqs)
 
     def cost(self, num_tokens, num_seqs):
-        out = ctypes_abi.new("gdn_cost")
-        self.lib.gdn_plan_cost(self.handle, num_tokens, num_seqs, ctypes.byref(out))
+        out, counts = ctypes_abi.new("gdn_cost"), dict(num_tokens=num_tokens, num_seqs=num_seqs)
+        counts = (values.integer(member, ctypes.c_int64, count) for member, count in counts.items())
+        self.lib.gdn_plan_cost(self.handle, *counts, ctypes.byref(out))
         return values.as_dict(out)
 
     def bind(self, workspace=None, workspace_size=None, **args):
@@ -349,7 +352,7 @@ class Checked:
         """
         struct = self._kind.from_buffer_copy(self._raw)
         for member in self._members:
-            setattr(struct, member, values.address_of(args[member]))
+            setattr(struct, member, values.address_of(member, args[member]))
         check_open(self._handle)
         room = (workspace, size) if self._takes_workspace else ()
         self._function(self._handle, ctypes.byref(struct), *room, stream)
@@ -400,7 +403,7 @@ class Call:
             tensors = (m for m in held if m == "workspace" or kinds.get(m) == "gdn_devptr")
             self._seen = {m: values.layout_of(held[m]) for m in tensors}
             return self
-        addresses = {m: values.address_of(value) for m, value in given.items() if m != "workspace"}
+        addresses = {m: values.address_of(m, value) for m, value in given.items() if m != "workspace"}
         if "workspace" in given:
             self._fixed = self._arguments(self._struct, held)
         for member, address in addresses.items():
@@ -436,7 +439,7 @@ def version():
 def _support(op, target, plan_flags, desc):
     out, struct = ctypes_abi.new("gdn_support"), make_desc(op, desc)
     ask = getattr(library.load(), OPERATORS[op][0] + "_support")
-    flags = values.flags_value("gdn_plan", plan_flags)
+    flags = values.flags_value("gdn_plan", plan_flags, "plan_flags")
     ask(ctypes.byref(target.struct), ctypes.byref(struct), flags, ctypes.byref(out))
     return values.as_dict(out)
 

@@ -30,6 +30,7 @@ SCALARS = {
 }
 STRUCTS = {}
 CALLBACKS = {}
+INTEGERS = {}  # struct -> {member: ctypes type} of its members that are integers, enums and addresses among them
 
 
 def type_of(text):
@@ -75,6 +76,9 @@ for _name, _form in abi.CALLBACKS.items():
     CALLBACKS[_name] = function_type(_form)
 for _name, _members in abi.STRUCTS.items():
     STRUCTS[_name]._fields_ = [(member, type_of(kind)) for member, kind in _members]
+_integers = {kind for word, kind in SCALARS.items() if word.startswith(("int", "uint", "size_t"))}
+for _name, _struct in STRUCTS.items():
+    INTEGERS[_name] = {member: kind for member, kind in _struct._fields_ if kind in _integers}
 
 
 @functools.lru_cache(maxsize=None)

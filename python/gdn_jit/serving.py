@@ -78,7 +78,7 @@ class Serving:
 
     def __init__(self, context, own, plan_flags, max_tokens, max_seqs, plan_on_call):
         self.context, self.own, self.pid = context, own, os.getpid()
-        self.plan_flags, self.plan_on_call = values.flags_value("gdn_plan", plan_flags), plan_on_call
+        self.plan_flags, self.plan_on_call = values.flags_value("gdn_plan", plan_flags, "plan_flags"), plan_on_call
         self.least = (max_tokens, max_seqs)
         self.plans = {}  # (op, device, plan flags, descriptor's bytes) -> Held, the largest
         self.made = []  # every plan, larger ones' predecessors too
@@ -228,7 +228,7 @@ def reserve(op, max_tokens, max_seqs, device=0, plan_flags=0, **desc):
     desc  members of its descriptor as the calls will have them: python/README.md has those of each drop-in
     Bounds are taken as they are. Returns the bytes of workspace that such a call takes from torch's allocator.
     """
-    flags = values.flags_value("gdn_plan", plan_flags)
+    flags = values.flags_value("gdn_plan", plan_flags, "plan_flags")
     return serving().reserve(op, tuple(desc.items()), device, max_tokens, max_seqs, flags).workspace_size
 
 

@@ -5,7 +5,9 @@ Never imports torch: a tensor is what has data_ptr(), stride() and is_contiguous
 made contiguous behind the caller's back: a tensor that the contract does not take is a ValueError.
 """
 
+import ctypes
 import functools
+import operator
 import os
 
 from . import abi, ctypes_abi
@@ -58,11 +60,30 @@ WITHOUT_DIM = ("g", "beta")
 MEMBERS = {struct: dict(members) for struct, members in abi.STRUCTS.items()}
 
 
+@functools.lru_cache(maxsize=None)
+def limits(kind):
+    bits = 8 * ctypes.sizeof(kind)
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind(-1).value < 0 else (0, (1 << bits) - 1)
+
+
+def integer(member, kind, value):
+    """An int that ctypes type `kind` holds: of one that does not fit ctypes would pass on the lower bits."""
+    if not isinstance(value, int):
+        if is_tensor(value) or not hasattr(value, "__index__"):
+            raise TypeError(f"{member} is {value!r}: give an int")
+        value = operator.index(value)
+    low, high = limits(kind)
+    if not low <= value <= high:
+        bits = 8 * ctypes.sizeof(kind)
+        raise ValueError(f"{member} is {value}, which C's {bits} bits do not hold: give {low} to {high}")
+    return value
+
+
 def enum_value(enum, value):
     """A number, "GDN_STATE_VK", its last word "vk", a torch dtype, or "fp16"."""
     values = abi.ENUMS[enum]
     if isinstance(value, int):
-        return value
+        return integer(enum, ctypes.c_int, value)
     text = WORDS.get(enum, {}).get(str(value).lower(), str(value)).upper()
     for name, number in values.items():
         if text == name or name.endswith("_" + text):
@@ -70,10 +91,10 @@ def enum_value(enum, value):
     raise ValueError(f"{value!r} is no {enum}: {', '.join(values)}")
 
 
-def flags_value(struct, value):
+def flags_value(struct, value, member="flags"):
     """A number, or names of the struct's flags, with or without their prefix: ("silu", "GDN_CONV_BIAS")."""
     if isinstance(value, int):
-        return value
+        return integer(member, ctypes.c_uint32, value)
     prefix, bits = PREFIXES[struct], 0
     known = [n for n in abi.CONSTANTS if n.startswith(prefix)]
     for word in [value] if isinstance(value, str) else value:
@@ -88,10 +109,10 @@ def is_tensor(value):
     return hasattr(value, "data_ptr")
 
 
-def address_of(value):
+def address_of(member, value):
     """Of a tensor or an address; None is 0."""
     data_ptr = getattr(value, "data_ptr", None)
-    return data_ptr() if data_ptr is not None else 0 if value is None else int(value)
+    return data_ptr() if data_ptr is not None else 0 if value is None else integer(member, ctypes.c_uint64, value)
 
 
 def rows_are_dense(tensor):
@@ -210,24 +231,36 @@ def scalar(name, member, kind, value):
     return c_text(member, value) if kind == "const char *" and value is not None else value
 
 
-def fill(name, given):
-    """Struct `name` from its _INIT and the members in `given`; a member that is a struct takes a tuple or a dict."""
-    struct, members = ctypes_abi.new(name), MEMBERS[name]
+def fill(name, given, within=""):
+    """Struct `name` from its _INIT and the members in `given`; a member that is a struct takes a tuple or a dict.
+    within: of a struct in a struct, what stands before its members' names in errors.
+    """
+    struct, members, integers = ctypes_abi.new(name), MEMBERS[name], ctypes_abi.INTEGERS[name]
     for member, value in given.items():
-        kind = members.get(member)
+        kind, said = members.get(member), within + member
         if kind == "gdn_devptr":
             if is_tensor(value):
                 set_layout(struct, name, member, value, given)
-            value = address_of(value)
+            value = address_of(said, value)
         elif kind is None or member == "struct_size":
             known = ", ".join(m for m in members if m != "struct_size")
             raise TypeError(f"{name} has no member {member!r}; it has {known}")
         elif kind in abi.STRUCTS:
-            value = ctypes_abi.STRUCTS[kind](**value) if isinstance(value, dict) else ctypes_abi.STRUCTS[kind](*value)
+            value = fill(kind, named(said, kind, value), f"{said}.")
         else:
             value = scalar(name, member, kind, value)
+            value = integer(said, integers[member], value) if member in integers else value
         setattr(struct, member, value)
     return struct
+
+
+def named(member, kind, value):
+    """A dict, or a tuple of the first members of struct `kind`, as a dict."""
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, (tuple, list)) or len(value) > len(MEMBERS[kind]):
+        raise TypeError(f"{member} is {value!r}: give a dict or a tuple of {', '.join(MEMBERS[kind])}")
+    return dict(zip(MEMBERS[kind], value))
 
 
 def wanted_dtype(name, desc, words):

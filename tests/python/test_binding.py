@@ -98,6 +98,35 @@ class Values(unittest.TestCase):
     def test_unknown_member_is_refused_with_the_known_ones(self):
         with self.assertRaisesRegex(TypeError, "no member 'num_heads'.*num_q_heads"):
             values.fill("gdn_prefill_desc", dict(num_heads=3))
+        with self.assertRaisesRegex(TypeError, "gdn_strides has no member 'tokens'.*token, head"):
+            values.fill("gdn_prefill_args", dict(q_strides=dict(tokens=64)))
+        for wrong in (64, (0, 64, 0, 1)):
+            with self.assertRaisesRegex(TypeError, "q_strides is .*: give a dict or a tuple of batch, token, head"):
+                values.fill("gdn_prefill_args", dict(q_strides=wrong))
+
+    def test_an_integer_that_its_member_does_not_hold_is_refused(self):
+        """ctypes would take its lower bits: 2^32 + 16 heads would be 16."""
+        for name, member, bits, signed in (
+            ("gdn_prefill_desc", "num_q_heads", 32, True),
+            ("gdn_prefill_desc", "flags", 32, False),
+            ("gdn_prefill_desc", "max_tokens", 64, True),
+            ("gdn_prefill_args", "q", 64, False),
+            ("gdn_config", "flags", 32, False),
+            ("gdn_config", "compile_wait_ms", 32, True),
+            ("gdn_config", "cache_max_bytes", 64, False),
+        ):
+            low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+            for right in (low, high):
+                self.assertEqual(getattr(values.fill(name, {member: right}), member), right)
+            for wrong in (low - 1, high + 1, 2**bits + 16):
+                with self.assertRaisesRegex(ValueError, f"^{member} is {wrong}, .*: give {low} to {high}$"):
+                    values.fill(name, {member: wrong})
+        for strides in ((0, 2**64 + 64), dict(token=2**64 + 64)):
+            with self.assertRaisesRegex(ValueError, f"^q_strides.token is {2**64 + 64}, "):
+                values.fill("gdn_prefill_args", dict(q_strides=strides))
+        for wrong in (None, 1.0, "1", support.HostTensor((1,), "i")):
+            with self.assertRaisesRegex(TypeError, "num_q_heads is .*: give an int"):
+                values.fill("gdn_prefill_desc", dict(num_q_heads=wrong))
 
     def test_a_tensor_with_strides_nobody_reads_is_refused(self):
         checkpoints = support.HostTensor((4, 3), "q", [0] * 16, stride=(4, 1))
@@ -333,8 +362,12 @@ class Shapes(unittest.TestCase):
         self.assertEqual(arguments(256, 0), (256, 0))
         with self.assertRaisesRegex(TypeError, "workspace_size"):
             arguments(256, None)
-        with self.assertRaisesRegex(ValueError, "workspace_size is 129.*128 bytes"):
-            arguments(room, 129)
+        for wrong in (129, -1):
+            with self.assertRaisesRegex(ValueError, f"workspace_size is {wrong}.*128 bytes: give 0 to 128"):
+                arguments(room, wrong)
+        for member, given in (("workspace_size", (256, -1)), ("workspace", (2**64 + 256, 0))):
+            with self.assertRaisesRegex(ValueError, f"^{member} is .*: give 0 to {2**64 - 1}"):
+                arguments(*given)
         room.is_cuda, room.device = False, "cpu"
         with self.assertRaisesRegex(ValueError, "workspace is on cpu"):
             arguments(room, None)
@@ -490,7 +523,7 @@ class Rebinding(unittest.TestCase):
             self.same(call, **self.held)
         with self.assertRaisesRegex(TypeError, "no member 'queue'"):
             call.rebind(queue=3)
-        with self.assertRaisesRegex(ValueError, "invalid literal"):
+        with self.assertRaisesRegex(TypeError, "q is 'near': give an int"):
             call.rebind(q=256, num_tokens=8).rebind(q="near")
         self.same(call, **{**self.held, "q": 256, "num_tokens": 8})
 
@@ -516,11 +549,14 @@ class Rebinding(unittest.TestCase):
         self.bound()
         with unittest.mock.patch.object(self.plan, "lib", mock_library()):
             self.plan.execute(**self.held)
+            self.plan.execute(**{**self.held, "k": 256})
             for wanted, given in (
                 ("k has shape", dict(k=tensor(7, 1, 64))),
                 ("q is torch.int8", dict(q=support.HostTensor((8, 1, 64), "H", dtype="torch.int8"))),
                 ("q on cuda:1 and workspace on cuda:0", dict(q=on(1, (8, 1, 64)), workspace=on(0, (64,)))),
                 ("workspace_size", dict(workspace=256)),
+                ("workspace_size", dict(workspace_size=-1)),
+                (f"k is {2**64 + 256}", dict(k=2**64 + 256)),  # the second time too, when others like it are known
             ):
                 for _ in range(2):
                     with self.subTest(wanted), self.assertRaisesRegex((ValueError, TypeError), wanted):
@@ -608,6 +644,21 @@ class Calls(unittest.TestCase):
             target = ctx.target("H200")
             self.assertEqual((target.gpu_name, target.arch, target.num_sms), ("NVIDIA H200", "sm_90a", 132))
         self.assertIn(("NVIDIA H200", "sm_90a"), gdn_jit.target_names())
+
+    def test_an_argument_that_its_function_does_not_take_is_refused(self):
+        """Of ctypes the lower bits would be device 0, or no flags."""
+        with context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"]) as ctx:
+            target = ctx.target("H200")
+            plan = ctx.plan_prefill(target, **DESC)
+            for member, call in (
+                ("device", lambda: ctx.target(device=2**32)),
+                ("device", lambda: plan.load(2**32)),
+                ("plan_flags", lambda: ctx.plan_prefill(target, plan_flags=2**32, **DESC)),
+                ("plan_flags", lambda: gdn_jit.prefill_support(target, plan_flags=2**32, **DESC)),
+                ("num_seqs", lambda: plan.cost(64, 2**64 + 1)),
+            ):
+                with self.subTest(member), self.assertRaisesRegex(ValueError, rf"^{member} is \d+, .*: give .* to \d+"):
+                    call()
 
     def test_log_reaches_python(self):
         said = []
