@@ -107,6 +107,12 @@ class Target:
         return f"Target({self.gpu_name or self.arch!r}, {self.arch}, {self.num_sms} SMs)"
 
 
+def check_target(target):
+    if not isinstance(target, Target):
+        named = repr(target) if isinstance(target, str) else "device=0"
+        raise TypeError(f"target is {target!r}: give a Target, as Context.target({named}) makes one")
+
+
 class Context:
     """gdn_ctx. Keywords are members of gdn_config; bundle_dirs is one path or several, log a function of (level,
     message). Paths are str, bytes or os.PathLike."""
@@ -243,6 +249,7 @@ class Plan:
     handle = None
 
     def __init__(self, context, op, target, plan_flags, desc):
+        check_target(target)
         self.context, self.op, self.lib = context, op, context.lib
         self.handle = ctypes.c_void_p()
         self.desc = struct = make_desc(op, desc)
@@ -285,7 +292,7 @@ class Plan:
             pieces.append(ctypes.string_at(data, size))
             return 0
 
-        number = values.enum_value("gdn_dump_kind", kind)
+        number = values.enum_value("gdn_dump_kind", kind, "kind")
         self.lib.gdn_plan_dump(self.handle, number, ctypes_abi.CALLBACKS["gdn_write_fn"](write), None)
         data = b"".join(pieces)
         if number == abi.ENUMS["gdn_dump_kind"]["GDN_DUMP_CUBIN"]:
@@ -437,6 +444,7 @@ def version():
 
 
 def _support(op, target, plan_flags, desc):
+    check_target(target)
     out, struct = ctypes_abi.new("gdn_support"), make_desc(op, desc)
     ask = getattr(library.load(), OPERATORS[op][0] + "_support")
     flags = values.flags_value("gdn_plan", plan_flags, "plan_flags")

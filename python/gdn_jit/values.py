@@ -56,6 +56,7 @@ ZERO_MEANS = {
     "gdn_prefill_desc": {},
 }
 DESC_OF = {"gdn_prefill_args": "gdn_prefill_desc", "gdn_conv1d_args": "gdn_conv1d_desc"}
+ARGS_OF = {desc: args for args, desc in DESC_OF.items()}
 WITHOUT_DIM = ("g", "beta")
 MEMBERS = {struct: dict(members) for struct, members in abi.STRUCTS.items()}
 
@@ -79,16 +80,16 @@ def integer(member, kind, value):
     return value
 
 
-def enum_value(enum, value):
+def enum_value(enum, value, member):
     """A number, "GDN_STATE_VK", its last word "vk", a torch dtype, or "fp16"."""
     values = abi.ENUMS[enum]
     if isinstance(value, int):
-        return integer(enum, ctypes.c_int, value)
+        return integer(member, ctypes.c_int, value)
     text = WORDS.get(enum, {}).get(str(value).lower(), str(value)).upper()
     for name, number in values.items():
         if text == name or name.endswith("_" + text):
             return number
-    raise ValueError(f"{value!r} is no {enum}: {', '.join(values)}")
+    raise ValueError(f"{member} is {value!r}, which is no {enum}: give one of {', '.join(values)}")
 
 
 def flags_value(struct, value, member="flags"):
@@ -222,10 +223,17 @@ def c_texts(member, given):
     return [c_text(member, p) for p in ([given] if isinstance(given, (str, bytes, os.PathLike)) else given or ())]
 
 
+def with_its_tensors(name, member, value):
+    """A member of a descriptor; where it is a torch dtype with the tensors that have it, which operators' callers know."""
+    dtypes = DTYPES[ARGS_OF[name]] if name in ARGS_OF and str(value).startswith("torch.") else {}
+    tensors = [t for t, words in dtypes.items() if next((w for w in words if w in MEMBERS[name]), None) == member]
+    return f"{member}, the dtype of {', '.join(tensors)}," if tensors else member
+
+
 def scalar(name, member, kind, value):
     """Value of a member that is no address and no struct."""
     if kind in abi.ENUMS:
-        return enum_value(kind, value)
+        return enum_value(kind, value, with_its_tensors(name, member, value))
     if member == "flags":
         return flags_value(name, value)
     return c_text(member, value) if kind == "const char *" and value is not None else value

@@ -77,13 +77,25 @@ class Header(unittest.TestCase):
 class Values(unittest.TestCase):
     def test_enums_take_numbers_names_and_torch_dtypes(self):
         for given in (2, "GDN_F16", "f16", "torch.float16", "fp16"):
-            self.assertEqual(values.enum_value("gdn_dtype", given), 2, given)
+            self.assertEqual(values.enum_value("gdn_dtype", given, "io_type"), 2, given)
         for given in (2, "i64", "torch.int64"):
-            self.assertEqual(values.enum_value("gdn_index_type", given), 2, given)
-        with self.assertRaisesRegex(ValueError, "no gdn_dtype"):
-            values.enum_value("gdn_dtype", "torch.int64")
-        with self.assertRaisesRegex(ValueError, "GDN_BF16"):
-            values.enum_value("gdn_dtype", "float8")
+            self.assertEqual(values.enum_value("gdn_index_type", given, "slot_type"), 2, given)
+
+    def test_what_is_no_enum_is_refused_by_the_member_and_the_tensors_whose_dtype_it_is(self):
+        for name, given, wanted in (
+            ("prefill", dict(io_type="float8"), r"io_type is 'float8', which is no gdn_dtype: give one of .*GDN_BF16"),
+            ("prefill", dict(gate_type="torch.int64"), "gate_type, the dtype of g, is .*no gdn_dtype"),
+            ("prefill", dict(cu_seqlens_type="torch.float32"), "cu_seqlens_type, the dtype of cu_seqlens, is .*_I64"),
+            ("prefill", dict(state_layout="cw"), "state_layout is 'cw'.*GDN_STATE_VK"),
+            ("conv1d", dict(gate_type="torch.int64"), "gate_type, the dtype of a, b, is .*no gdn_dtype"),
+            ("conv1d", dict(state_type="torch.int8"), "state_type, the dtype of state, is .*no gdn_dtype"),
+            ("conv1d", dict(io_type=2**32 + 1), "io_type is 4294967297"),
+        ):
+            with self.subTest(wanted), self.assertRaisesRegex(ValueError, f"^{wanted}"):
+                values.fill(f"gdn_{name}_desc", given)
+        with context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"]) as ctx:
+            with self.assertRaisesRegex(ValueError, "^kind is 'text'.*GDN_DUMP_JSON"):
+                ctx.plan_prefill(ctx.target("H200"), **DESC).dump("text")
 
     def test_flags_by_name(self):
         self.assertEqual(values.flags_value("gdn_conv1d_desc", ("silu", "GDN_CONV_BIAS")), 3)
@@ -643,6 +655,9 @@ class Calls(unittest.TestCase):
         with context() as ctx:
             target = ctx.target("H200")
             self.assertEqual((target.gpu_name, target.arch, target.num_sms), ("NVIDIA H200", "sm_90a", 132))
+            for call in (ctx.plan_prefill, ctx.plan_conv1d_qkv, gdn_jit.prefill_support, gdn_jit.conv1d_qkv_support):
+                with self.assertRaisesRegex(TypeError, r"target is 'H200': give a Target, as Context.target\('H200'\)"):
+                    call("H200", **DESC)
         self.assertIn(("NVIDIA H200", "sm_90a"), gdn_jit.target_names())
 
     def test_an_argument_that_its_function_does_not_take_is_refused(self):
