@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 
-from . import abi, ctypes_abi, library, nvrtc, shapes, values
+from . import abi, ctypes_abi, library, lines, nvrtc, shapes, values
 
 OPERATORS = {  # name -> struct prefix, plan and execute functions, whether execute takes a workspace
     "prefill": ("gdn_prefill", "gdn_plan_prefill", "gdn_execute_prefill"),
@@ -51,7 +51,10 @@ def make_args(op, given, desc, device="cuda"):
     name, args = OPERATORS[op][0] + "_args", dict(given)
     values.check_tensors(name, args, desc, device)
     SHAPES[op](args, desc)
-    return values.fill(name, args)
+    struct = values.fill(name, args)
+    if device == "cpu":
+        lines.check(name, given, struct, desc)
+    return struct
 
 
 def make_desc(op, given):

@@ -224,7 +224,7 @@ def c_texts(member, given):
 
 
 def with_its_tensors(name, member, value):
-    """A member of a descriptor; where it is a torch dtype with the tensors that have it, which operators' callers know."""
+    """The member; of a descriptor's torch dtype also the tensors that have it, which an operator's caller knows."""
     dtypes = DTYPES[ARGS_OF[name]] if name in ARGS_OF and str(value).startswith("torch.") else {}
     tensors = [t for t, words in dtypes.items() if next((w for w in words if w in MEMBERS[name]), None) == member]
     return f"{member}, the dtype of {', '.join(tensors)}," if tensors else member

@@ -911,6 +911,54 @@ class Reference(unittest.TestCase):
             self.assertEqual(found, wanted, n)
 
 
+    def test_a_line_that_a_pool_does_not_have_is_refused(self):
+        """The reference would read and write what lies behind the pool; lines that no sequence uses may be any."""
+        numbers = lambda *given: support.HostTensor((len(given),), "i", list(given))  # noqa: E731
+        flags = lambda *given: support.HostTensor((len(given),), "B", list(given))  # noqa: E731
+        rows = lambda *given: support.HostTensor((len(given), 3), "q", sum(given, []))  # noqa: E731
+        starts = numbers(0, 64, 128, 128)
+        shape = dict(io_type="f16", head_dim_v=64, num_v_heads=1)
+
+        def prefill(initial, final, **given):
+            half = lambda: support.HostTensor((128, 1, 64), "H")  # noqa: E731
+            state = lambda count: count and support.HostTensor((count, 1, 64, 64), "f")  # noqa: E731
+            desc = dict(shape, num_q_heads=1, num_k_heads=1, head_dim_qk=64)
+            desc["flags"] = ("checkpoints",) if "checkpoints" in given else ()
+            call = dict(q=half(), k=half(), v=half(), o=half(), initial_state=state(initial), final_state=state(final))
+            gdn_jit.reference_prefill(desc, cu_seqlens=starts, **{**call, **given})
+
+        def conv(count, **given):
+            x, y, weight = (support.HostTensor(s, "H") for s in ((128, 64), (128, 1, 64), (64, 2)))
+            desc = dict(shape, width=2, flags=("checkpoints",) if "checkpoints" in given else ())
+            state = support.HostTensor((count, 64, 1), "H")
+            gdn_jit.reference_conv1d_qkv(desc, x=x, weight=weight, v=y, state=state, cu_seqlens=starts, **given)
+
+        far = 1 << 24  # lines, so that what is not refused ends the process
+        pitched = support.HostTensor((3,), "i", [0, 9, far, 9, 1, 9], stride=(2,))
+        for wanted, call, counts, given in (
+            (rf"slot_in\[2\] is {far}, and initial_state has 4", prefill, (4, 5), dict(slot_in=numbers(0, 3, far))),
+            (r"slot_in\[1\] is 4, and final_state has 4 lines", prefill, (5, 4), dict(slot_in=numbers(0, 4, 1))),
+            (r"slot_out\[0\] is 3, and final_state has 3", prefill, (3, 3), dict(slot_out=numbers(3, 0, 1))),
+            (rf"slot_in\[1\] is {far}", prefill, (3, 3), dict(slot_in=pitched)),
+            ("sequence 2's line without slot_in is 2", prefill, (2, 3), dict(has_initial_state=flags(1, 1, 1))),
+            (rf"checkpoints\[1\] is {far}", prefill, (0, 4), dict(checkpoints=rows([0, 64, 3], [1, 64, far]))),
+            (rf"slot_in\[1\] is {far}, and state has 8 .* -1", conv, (8,), dict(slot_in=numbers(0, far, 1))),
+            (rf"slot_out\[1\] is {far}, and state has 8", conv, (8,), dict(slot_out=numbers(3, far, 4))),
+            ("sequence 1's line without slot_in is 1", conv, (1,), dict(slot_out=numbers(0, 0, -1))),
+            (r"slot_out\[2\] is 9", conv, (8,), dict(slot_in=numbers(0, 1, 2), slot_out=numbers(0, 1, 9))),
+            (r"the line of checkpoints\[0\] is 8", conv, (8,), dict(checkpoints=rows([1, 7, 8]))),
+        ):
+            with self.subTest(wanted), self.assertRaisesRegex(ValueError, wanted):
+                call(*counts, **given)
+        prefill(4, 4, slot_in=numbers(-1, 3, -1))
+        prefill(4, 4, slot_in=numbers(far, 3, -1), slot_out=numbers(-1, 2, far))
+        prefill(2, 3, has_initial_state=flags(1, 1, 0))
+        unused = [[0, 63, far], [0, 64, 3], [0, 128, far], [1, 64, -1], [2, 64, far], [3, 64, far], [-1, 64, far]]
+        prefill(0, 4, checkpoints=rows(*unused))
+        conv(8, slot_in=numbers(7, -1, far))  # an empty sequence's line stays as it is
+        conv(8, slot_in=numbers(7, 6, far), slot_out=numbers(7, 6, 5), has_initial_state=flags(1, 0, 0))
+
+
 class Finding(unittest.TestCase):
     def test_the_name_that_the_loader_is_asked_for_is_the_librarys(self):
         built = pathlib.Path(os.environ["GDN_JIT_LIBRARY"]).resolve()

@@ -141,6 +141,25 @@ class Operators(Case):
             self.assertEqual(ops.x_alignment(x), wanted)
         self.assertEqual([ops.x_alignment(rows, stride) for stride in (772, 384, 770, 1)], [8, 16, 4, 2])
 
+    def test_a_line_beyond_the_pool_is_refused(self):
+        """On the host, where what lies behind the pool would be read and written."""
+        x = recurrence.inputs(STARTS, 1, 2, DIM, BF16, 1)
+        qkv, o, states = [x[n] for n in "qkv"], torch.empty_like(x["v"]), torch.zeros(8, 2, DIM, DIM)
+        rows, weight, pool = torch.randn(70, 96).to(BF16), torch.randn(96, 4).to(BF16), torch.zeros(8, 96, 3).to(BF16)
+        for dtype in (torch.int32, torch.int64):
+            slots = torch.tensor([0, 1, 99], dtype=dtype)
+            kept = dict(state=pool, cu_seqlens=cu(), slot_in=slots)
+            shared = dict(initial_state=states, output_state=states, output_final_state=True)
+            for call in (
+                lambda: ops.prefill_into(*qkv, o, states, cu_seqlens=cu(), slot_in=slots, in_place=True),
+                lambda: ops.conv1d_qkv(rows, weight, **CONV_SHAPE, **kept),
+                lambda: ops.causal_conv1d(rows, weight, **kept),
+                lambda: vllm.causal_conv1d_fn(rows.t(), weight, None, pool, cu(), cache_indices=slots),
+                lambda: flashinfer.chunk_gated_delta_rule(*qkv, cu_seqlens=cu(), state_indices=slots, **shared),
+            ):
+                with self.assertRaisesRegex(ValueError, r"slot_in\[2\] is 99, and (final_|initial_)?state has 8 lines"):
+                    call()
+
     def test_another_device_is_refused(self):
         x = torch.zeros(4, 16, device="meta")
         with self.assertRaisesRegex(ValueError, "cuda and cpu"):
