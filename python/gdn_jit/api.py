@@ -215,6 +215,8 @@ class Context:
 
     def cache_dir(self):
         """The directory in use; None when cubins are kept in memory only."""
+        if not self.handle:
+            raise ValueError("the context is closed, and has no cache_dir: ask one that is not")
         found = self.lib.gdn_cache_dir(self.handle)
         return os.fsdecode(found) if found else None
 
@@ -285,6 +287,7 @@ class Plan:
 
     @property
     def workspace_size(self):
+        check_open(self.handle)  # C's answer of no plan is 0, as of one that needs none
         return self.lib.gdn_plan_workspace_size(self.handle)
 
     def dump(self, kind="json"):
@@ -377,7 +380,7 @@ def checked_by(is_address, member, value):
 
 def check_open(handle):
     if not handle:
-        raise ValueError("the plan of this call is closed: bind the arguments to a plan that is not")
+        raise ValueError("the plan is closed: make another, and bind the arguments of a call to that")
 
 
 class Call:
@@ -392,6 +395,7 @@ class Call:
 
     def _take(self, given):
         """Checks it all, then keeps it: where something is refused the call stays what it was."""
+        check_open(self._plan.handle)
         args = {m: value for m, value in given.items() if m not in ("workspace", "workspace_size")}
         struct, gpu = make_args(self._plan.op, args, self._plan.desc), values.one_gpu(given)
         fixed = self._arguments(struct, given)

@@ -727,9 +727,18 @@ class Calls(unittest.TestCase):
             closed, left = plan.bind(**tensors), ctx.plan_prefill(ctx.target("H200"), **DESC).bind(**tensors)
             plan.close()
             self.assertFalse(closed._fixed[0])
-            with self.assertRaisesRegex(ValueError, "the plan of this call is closed"):
-                closed(0)
-        with self.assertRaisesRegex(ValueError, "the plan of this call is closed"):
+            for use in (
+                lambda: closed(0),
+                lambda: closed.rebind(num_tokens=7),
+                lambda: plan.bind(**tensors),
+                lambda: plan.execute(stream=0, **tensors),
+                lambda: plan.workspace_size,
+            ):
+                with self.assertRaisesRegex(ValueError, "the plan is closed: make another"):
+                    use()
+        with self.assertRaisesRegex(ValueError, "the context is closed"):
+            ctx.cache_dir()
+        with self.assertRaisesRegex(ValueError, "the plan is closed"):
             left(0)
 
     def test_a_closed_plan_leaves_its_context(self):
