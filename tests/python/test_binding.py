@@ -844,6 +844,40 @@ class Calls(unittest.TestCase):
             with self.assertRaisesRegex(gdn_jit.GdnError, "flags is"):
                 gdn_jit.conv1d_qkv_support(ctx.target("H200"), plan_flags="generic", **conv)
 
+    def test_workspaces_are_those_of_the_documents(self):
+        """README.md, "Embedding", and docs/prefill.md, "Workspace": on an H200, in MB, and from which bounds on."""
+        with context(nvrtc_path=os.environ["GDN_FAKE_NVRTC_PATH"]) as ctx:
+
+            def room(heads, tokens, seqs, dim=128, **more):
+                members = dict.fromkeys(("num_q_heads", "num_k_heads", "num_v_heads"), heads)
+                members.update(head_dim_qk=dim, head_dim_v=dim, max_tokens=tokens, max_seqs=seqs)
+                with ctx.plan_prefill(ctx.target("NVIDIA H200"), **members, **more) as plan:
+                    return plan.workspace_size, any(v["cuts"] for v in plan.dump()["variants"])
+
+            whole = dict(plan_flags="whole_sequences")
+            for call, more, wanted, cuts in (
+                ((21, 4096, 1), {}, 36, False),
+                ((8, 131072, 1), {}, 91, True),
+                ((8, 131072, 1), whole, 428, False),
+                ((4, 131072, 1), {}, 92, True),
+                ((4, 131072, 1), whole, 214, False),
+                ((8, 131072, 1, 64), {}, 181, False),
+            ):
+                found = room(*call, **more)
+                self.assertEqual((round(found[0] / 1e6), found[1]), (wanted, cuts), (call, more))
+            for heads in (22, 32, 64, 96):
+                self.assertEqual((room(heads, 1536, 256), room(heads, 1536, 1)), ((5120, False), (0, False)), heads)
+            one = [(11, 2112), (12, 4160), (21, 4160), (22, 2112), (44, 2112), (45, 4160), (66, 4160), (67, 3456)]
+            one += [(88, 3456), (99, 6400), (105, 10240), (110, 15296), (165, 3072), (198, 3200), (220, 7808)]
+            several = [(1, 1600), (66, 1600), (126, 1600), (127, 1728), (131, 8448), *one[-3:]]
+            for seqs, table in ((1, one), (256, several)):
+                for heads, first in table:
+                    self.assertFalse(room(heads, first - 64, seqs)[1], (heads, seqs, first))
+                    self.assertTrue(room(heads, first, seqs)[1], (heads, seqs, first))
+            for heads, seqs in ((111, 1), (132, 1), (132, 256), (221, 1), (221, 256), (256, 256)):
+                self.assertFalse(room(heads, 16384, seqs)[1], (heads, seqs))
+            self.assertTrue(room(99, 6336, 2)[1])
+
     def test_nothing_imports_torch(self):
         code = "import sys, gdn_jit; gdn_jit.version(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
         env = {**os.environ, "PYTHONPATH": str(support.TOP / "python")}
