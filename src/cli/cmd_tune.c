@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
@@ -166,6 +167,12 @@ static bool leave_out(struct tune *t, struct cli_tune_job *job, const char *of, 
     return true;
 }
 
+/* Any candidate would have met it: the next run may find more. */
+static bool is_no_memory(const char *status)
+{
+    return strcmp(status, "GDN_E_NOMEM") == 0;
+}
+
 static void take_answer(struct asking *a, const cJSON *line)
 {
     gdn_tune_result *r = &a->job->result;
@@ -202,7 +209,8 @@ static int on_line(void *user, const cJSON *line)
         take_answer(a, line);
     }
     /* Of several that fail on the timed call each is left out when it does. */
-    if (*failed && a->of == a->job->name) leave_out(a->t, a->job, a->of, a->failed, a->why);
+    if (*failed && a->of == a->job->name && !is_no_memory(cli_json_text(line, "status")))
+        leave_out(a->t, a->job, a->of, a->failed, a->why);
     return CLI_OK;
 }
 
@@ -222,12 +230,24 @@ static cJSON *request_for(const struct tune *t, const char *step)
 static bool is_lost(const struct asking *a, enum cli_child_end end, const char **why)
 {
     *why = a->why[0] ? a->why : a->message;
-    if (end == CLI_CHILD_DIED) *why = "the process that tried it died";
+    if (end == CLI_CHILD_DIED)
+        *why = a->trying[0] ? "the process that tried it died"
+                            : "the process that was to try candidates ended before it tried one: standard error has "
+                              "its words";
     if (end == CLI_CHILD_SILENT) *why = "the process that tried it said nothing any more and was killed";
     return end != CLI_CHILD_ANSWERED || strcmp(a->status, "GDN_E_CUDA") == 0 || strcmp(a->status, "GDN_E_TIMEOUT") == 0;
 }
 
 /* ---- Checking ---- */
+
+/*
+ * What went wrong before a candidate was begun, or is not told of one, or is memory that there was not: in the journal it would
+ * leave out every candidate of every later run.
+ */
+static bool is_nobodys(const struct asking *a, enum cli_child_end end)
+{
+    return !a->trying[0] || (end == CLI_CHILD_ANSWERED && (!a->failed[0] || is_no_memory(a->status)));
+}
 
 /* What only a process that has tried nothing else can be believed: memory may have been spoilt by another candidate. */
 static int check_once(struct tune *t, struct cli_tune_job *job, struct cli_candidate *c, bool *again)
@@ -245,7 +265,9 @@ static int check_once(struct tune *t, struct cli_tune_job *job, struct cli_candi
     if (bad) cli_child_restart(t->child);
     *again = bad && !fresh;
     if (over || *again) return CLI_OK;
-    if (bad) {
+    if (bad && is_nobodys(&a, end)) {
+        fail_job(job, why);
+    } else if (bad) {
         leave_out(t, job, job->code, c->params, why);
     } else {
         c->checked = true;
@@ -268,7 +290,7 @@ static bool is_settled(struct tune *t, const struct cli_tune_job *job, struct cl
 
 static int check_candidates(struct tune *t, struct cli_tune_job *job)
 {
-    for (size_t i = 0; i < job->count && !t->over; ++i) {
+    for (size_t i = 0; i < job->count && !t->over && job->state == CLI_TUNE_COMPILED; ++i) {
         bool again = !is_settled(t, job, &job->candidates[i]);
         while (again && !t->over)
             CLI_TRY(check_once(t, job, &job->candidates[i], &again));
@@ -326,10 +348,10 @@ static int measure_once(struct tune *t, struct cli_tune_job *job, bool *again)
 
 static int run_job(struct tune *t, struct cli_tune_job *job)
 {
-    bool again = true;
     wait_for_kernels(t, job);
     if (job->state != CLI_TUNE_COMPILED) return CLI_OK;
     CLI_TRY(check_candidates(t, job));
+    bool again = job->state == CLI_TUNE_COMPILED;
     while (again && !t->over) {
         if (num_left(job) == 0) {
             fail_job(job, "every candidate failed");
@@ -472,6 +494,22 @@ static int find_target(struct tune *t)
     return cli_fail(CLI_FAILED, "--device %lld: %s", (long long)o->device, gdn_last_error());
 }
 
+/* What a pipe gives to one process is not there for the next. What is not there at all is told by who reads it. */
+static int check_list(const char *option, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return CLI_OK;
+    return cli_fail(CLI_USAGE, "%s %s is no regular file: tune reads it in several processes, name a file", option, path);
+}
+
+static int check_lists(const struct cli_options *o)
+{
+    if (o->shapes_file) CLI_TRY(check_list("--shapes", o->shapes_file));
+    for (size_t i = 0; i < o->models.count; ++i)
+        if (cli_preset_is_file(o->models.items[i])) CLI_TRY(check_list("--model", o->models.items[i]));
+    return CLI_OK;
+}
+
 /* What would do nothing is refused. */
 static int check_options(const struct cli_options *o)
 {
@@ -494,7 +532,7 @@ static int check_options(const struct cli_options *o)
                         o->gpus.count, o->gpus.items[0], o->gpus.items[1]);
     if (o->shapes_file && strcmp(o->shapes_file, "-") == 0)
         return cli_fail(CLI_USAGE, "--shapes is standard input: tune reads the list in several processes, name a file");
-    return CLI_OK;
+    return check_lists(o);
 }
 
 static int run(struct tune *t, int argc, char **argv)

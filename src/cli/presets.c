@@ -138,9 +138,14 @@ static int read_preset(struct cli_preset *out, const char *path)
     return code;
 }
 
+bool cli_preset_is_file(const char *model)
+{
+    return strchr(model, '/') || has_suffix(model, ".json");
+}
+
 int cli_preset_find(struct cli_preset *out, const struct cli_names *dirs, const char *model)
 {
-    if (strchr(model, '/') || has_suffix(model, ".json")) return read_preset(out, model);
+    if (cli_preset_is_file(model)) return read_preset(out, model);
     for (size_t i = 0; i < dirs->count; ++i) {
         char path[4400];
         const int n = snprintf(path, sizeof path, "%s/%s.json", dirs->items[i], model);

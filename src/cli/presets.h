@@ -20,7 +20,9 @@ struct cli_preset {
 /* name: for sentences. */
 int cli_preset_from_json(struct cli_preset *out, const char *name, const cJSON *root);
 
-/* model: a name of `dirs` or, with a '/' or ".json" in it, a file. */
+/* model is a file, by a '/' or ".json" in it. */
+bool cli_preset_is_file(const char *model);
+/* model: a name of `dirs`, or a file. */
 int cli_preset_find(struct cli_preset *out, const struct cli_names *dirs, const char *model);
 
 /* Folders that presets are looked for in: `given` alone, or where they are installed. */

@@ -40,9 +40,9 @@ struct cli_child *cli_child_new(int argc, char **argv, int64_t silence_s)
     int n = 0;
     c->argv[n++] = cli_strdup("gdn-jit-cache");
     c->argv[n++] = cli_strdup("tune");
+    c->argv[n++] = cli_strdup("--worker"); /* first: behind a "--" it would be no option */
     for (int i = 1; i < argc; ++i)
         c->argv[n++] = cli_strdup(argv[i]);
-    c->argv[n++] = cli_strdup("--worker");
     c->argv[n] = NULL;
     signal(SIGPIPE, SIG_IGN); /* a worker that died is an answer, not this process's end */
     return c;

@@ -115,6 +115,31 @@ json 'd["jobs"][0]["state"], d["jobs"][0]["message"], len(d["jobs"][0]["left_out
 has "$err" "1 of 1 are not tuned"
 [ ! -e "$f" ] || fail "wrote a file without a decision"
 
+# What is no candidate's fault leaves none out, neither in this run nor in the next: the driver's, the GPU's memory, the worker's.
+rm -f "$f" "$f.journal"
+nobodys() { # WORDS : what the last run says of its job
+    json 'd["jobs"][0]["state"], d["jobs"][0]["left_out"]' "('failed', [])"
+    has "$err" "not tuned: $1"
+    lacks "$(cat "$f.journal")" '"failed"'
+}
+for call in cuDevicePrimaryCtxRetain:2 cuDevicePrimaryCtxRetain:46 cuMemAlloc:2; do
+    GDN_FAKE_FAIL=$call run 1 tune $conv --tokens 300 --json
+    nobodys ''
+    has "$err" "1 of 1 are not tuned"
+done
+cp "$room/s.json" "$room/goes.json" && rm "$f.journal"
+GDN_FAKE_NVRTC_DELAY_MS=100 "$GDN_JIT_CACHE_TOOL" tune --shapes "$room/goes.json" -d "$room/slow" -f "$f" --tokens 300 --json \
+    >"$room/out" 2>"$room/err" </dev/null &
+pid=$!
+for _ in $(seq 600); do [ -e "$f.journal" ] && break; sleep 0.05; done
+rm "$room/goes.json" # before there is a worker, which reads it too
+wait $pid
+what="tune, whose worker lacks its list" out=$(cat "$room/out") err=$(cat "$room/err")
+nobodys 'the process that was to try candidates ended before it tried one'
+has "$err" "cannot open $room/goes.json"
+run 0 tune $conv --tokens 300 --json
+json 'd["jobs"][0]["state"], d["jobs"][0]["left_out"]' "('tuned', [])"
+
 # ---- Killed, again and again, it loses one candidate each time ----
 rm -f "$f" "$f.journal"
 lines() { if [ -e "$1" ]; then wc -l <"$1"; else echo 0; fi; }
@@ -252,6 +277,13 @@ run 2 tune --shapes "$room/s.json"
 has "$err" "no tuning file: name it with --file"
 run 2 tune --shapes - -f "$f"
 has "$err" "standard input"
+for list in "--shapes $room/list" "-m $room/list"; do
+    rm -f "$room/list" && mkfifo "$room/list"
+    run 2 tune $list -f "$f"
+    has "$err" " $room/list is no regular file: tune reads it in several processes, name a file"
+done
+rm -f "$f"
+run 0 tune $conv --tokens 300 --
 run 2 tune $conv --tokens 0
 has "$err" '--tokens has "0": must be a number from 1'
 run 2 tune $conv --tokens 100000

@@ -6,6 +6,7 @@
  *                                             hang, fault, wrong (the result), die (the process that launches it), or
  *                                             spoilt: wrong once, where another one was launched before in the process
  *   GDN_FAKE_SPOILT=FILE                      which is made when that happens
+ *   GDN_FAKE_FAIL=CALL:RESULT                 every such call of the driver returns RESULT
  *   GDN_FAKE_PAUSE_US=N                       a launch outside a graph also takes so long in earnest: a run can be killed in it
  */
 #include <fcntl.h>
@@ -76,16 +77,26 @@ static void take_row(const char *what, unsigned smem)
     if (kernels.num_rows < FAKE_KERNEL_ROWS) kernels.rows[kernels.num_rows++] = row;
 }
 
+static void fail_call(const char *text)
+{
+    char call[64];
+    int result = 0;
+    if (sscanf(text, "%63[^:]:%d", call, &result) != 2) abort();
+    fake_controls.fail(call, 0, result);
+}
+
 __attribute__((constructor)) static void plug_in(void)
 {
     const struct fake_device_code code = { duration, execute, &kernels };
     const char *times = getenv("GDN_FAKE_TIMES"), *pause_text = getenv("GDN_FAKE_PAUSE_US");
+    const char *failing = getenv("GDN_FAKE_FAIL");
     marker = getenv("GDN_FAKE_SPOILT");
     fake_controls.reset();
     for (const char *row = times; row && *row; row = strchr(row, ',') ? strchr(row, ',') + 1 : NULL) {
         const char *colon = strchr(row, ':');
         if (colon) take_row(colon + 1, (unsigned)atoi(row));
     }
+    if (failing) fail_call(failing);
     if (pause_text) pause_us = (useconds_t)atoi(pause_text);
     fake_controls.set_code(&code);
 }
