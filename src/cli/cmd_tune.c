@@ -5,6 +5,7 @@
  * Threads: some compile, one (main's) asks the worker. `lock` guards the jobs' state, message and candidates while they are
  * NEW; from COMPILED on a job is main's.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #include "cli/commands.h"
 #include "cli/json.h"
+#include "cli/place.h"
 #include "cli/say.h"
 #include "cli/targets.h"
 #include "cli/tune_journal.h"
@@ -390,7 +392,7 @@ static int note_entry(void *user, const gdn_tuning_entry *e)
 static int load_file(struct tune *t)
 {
     const char *path = t->options->output;
-    if (!path || access(path, F_OK) != 0) return CLI_OK;
+    if (!path || (access(path, F_OK) != 0 && errno == ENOENT)) return CLI_OK; /* any other error is told by who reads it */
     if (gdn_tuning_load(t->ctx, path, 0, note_entry, t, NULL) == GDN_OK) return CLI_OK;
     return cli_fail(CLI_USAGE, "--file: %s", gdn_last_error());
 }
@@ -459,11 +461,21 @@ static int run_with_threads(struct tune *t)
     return code;
 }
 
+/* What measuring took minutes for must find its place; a link or a device is not what the library would replace. */
+static int check_place(const char *path)
+{
+    struct stat st;
+    CLI_TRY(cli_place_check("--file", path));
+    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode)) return CLI_OK;
+    return cli_fail(CLI_USAGE, "--file %s: what has this name is no regular file: name another FILE", path);
+}
+
 static int tune_all(struct tune *t, int argc, char **argv)
 {
     enum { DEFAULT_TIMEOUT_S = 10, GRACE_S = 30 }; /* grace: the driver's start, and a host reference */
     const int64_t timeout = t->options->timeout_s ? t->options->timeout_s : DEFAULT_TIMEOUT_S;
     CLI_TRY(cli_require_cache(t->ctx)); /* workers find there what this process compiles */
+    CLI_TRY(check_place(t->options->output));
     CLI_TRY(cli_journal_open(&t->journal, t->options->output, t->target.gpu_name));
     mark_known(t);
     t->child = cli_child_new(argc, argv, timeout + GRACE_S);

@@ -107,15 +107,27 @@ static void warn(const struct cli_journal *j, const char *problem)
     cli_say("warning: %s cannot be written (%s): a run that is killed begins anew", j->path, problem);
 }
 
+/* What has the name may be somebody's: it is not followed, waited for or emptied. */
+static int check_file(const struct cli_journal *j, const char *tuning_file)
+{
+    struct stat st;
+    if ((j->fd < 0 ? lstat(j->path, &st) : fstat(j->fd, &st)) != 0 || S_ISREG(st.st_mode)) return CLI_OK;
+    return cli_fail(CLI_USAGE,
+                    "%s, where the journal of --file goes, is no regular file: take it away, or name another FILE than %s",
+                    j->path, tuning_file);
+}
+
 /* Two tuners of one file would each write it without what the other decided. */
 static int open_alone(struct cli_journal *j, const char *tuning_file)
 {
     int err;
     do {
         if (j->fd >= 0) close(j->fd);
-        j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644);
+        const int error = errno;
+        CLI_TRY(check_file(j, tuning_file));
         if (j->fd < 0) {
-            warn(j, strerror(errno));
+            warn(j, strerror(error));
             return CLI_OK;
         }
         err = lock(j);
@@ -131,13 +143,28 @@ static int open_alone(struct cli_journal *j, const char *tuning_file)
 
 /* ---- The file ---- */
 
-static int read_file(struct cli_journal *j)
+/* It begins as the first line of one does, of which a run that was killed may have written a part, or nothing. */
+static bool is_journal(const char *text, size_t len)
+{
+    static const char beginning[] = "{\"what\":\"run\",";
+    const size_t most = sizeof beginning - 1;
+    return memcmp(text, beginning, len < most ? len : most) == 0;
+}
+
+static int read_file(struct cli_journal *j, const char *tuning_file)
 {
     enum { MOST = 64 << 20 };
     char *text = NULL;
     size_t len = 0;
     if (access(j->path, F_OK) != 0) return CLI_OK;
     CLI_TRY(cli_file_read(j->path, MOST, &text, &len));
+    if (!is_journal(text, len)) {
+        cli_free(text);
+        return cli_fail(CLI_USAGE,
+                        "%s, where the journal of --file goes, is none and would be emptied: take it away, or name another "
+                        "FILE than %s",
+                        j->path, tuning_file);
+    }
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
         read_line(j, line);
@@ -171,7 +198,7 @@ int cli_journal_open(struct cli_journal **out, const char *tuning_file, const ch
     *j = (struct cli_journal){ .path = cli_alloc(strlen(tuning_file) + sizeof ".journal"), .fd = -1 };
     sprintf(j->path, "%s.journal", tuning_file);
     int code = open_alone(j, tuning_file);
-    if (code == CLI_OK) code = read_file(j);
+    if (code == CLI_OK) code = read_file(j, tuning_file);
     if (code == CLI_OK) begin(j, run);
     cli_free(run);
     if (code != CLI_OK) let_go(j);

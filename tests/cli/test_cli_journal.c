@@ -88,6 +88,26 @@ Test(cli_journal, suspects_what_runs_ended_with_and_nothing_that_got_further)
     cli_journal_close(j, true);
 }
 
+/* Of its first line a run that was killed, or found the disk full, has left a part. */
+Test(cli_journal, what_is_none_is_refused_and_the_beginning_of_one_is_not)
+{
+    static const struct {
+        const char *text;
+        int code;
+    } rows[] = { { "", CLI_OK }, { "{\"wh", CLI_OK }, { "{\"what\":\"run\",\"of\":\"on", CLI_OK },
+                 { "\n", CLI_USAGE }, { "{\"what\":\"ok\"}\n", CLI_USAGE }, { "{}", CLI_USAGE } };
+    char path[80];
+    snprintf(path, sizeof path, "%s.journal", file);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        struct cli_journal *j = NULL;
+        FILE *out = fopen(path, "w");
+        cr_assert(out && fputs(rows[i].text, out) >= 0 && fclose(out) == 0);
+        cr_expect_eq(cli_journal_open(&j, file, "one"), rows[i].code, "%s: %s", rows[i].text, cli_error());
+        cr_expect_eq(j != NULL, rows[i].code == CLI_OK);
+        cli_journal_close(j, false);
+    }
+}
+
 Test(cli_journal, is_one_tuners_at_a_time)
 {
     struct cli_journal *first = open_for("one"), *second = NULL;

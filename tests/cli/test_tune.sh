@@ -307,7 +307,37 @@ for other in 's/"gpu": "[^"]*"/"gpu": "NVIDIA H100 PCIe"/' 's/"num_sms": 132/"nu
     cmp "$room/other.json" "$room/other" || fail "wrote over the table of another GPU"
     [ ! -e "$room/other.json.journal" ] || fail "begins a journal"
 done
-run 1 tune --shapes "$room/s.json" -d "$d" -f "$room/nowhere/t.json" --tokens 300
-has "$err" "$room/nowhere/t.json"
+# Where nothing could be written nothing is measured.
+refuses() { # FILE WORDS
+    run 2 tune --shapes "$room/s.json" -d "$room/unused" -f "$1" --tokens 300
+    has "$err" "$2"
+    [ -z "$out" ] || fail "prints a result"
+    [ -z "$(find "$room/unused" -name '*.gdnk' 2>/dev/null)" ] || fail "compiled"
+}
+refuses "$room/nowhere/t.json" "--file $room/nowhere/t.json: its folder $room/nowhere/ cannot be used: No such file"
+refuses /proc/t.json "--file /proc/t.json: nothing can be made in /proc/"
+ln -s "$room/first" "$room/link.json"
+refuses "$room/link.json" "--file $room/link.json: what has this name is no regular file: name another FILE"
+[ ! -e "$room/link.json.journal" ] || fail "begins a journal"
+run 0 tune --shapes "$room/s.json" -f "$room/link.json" --tokens 300 --check # which only reads
+# What has the journal's name and is none stays as it is.
+echo "my diary" >"$room/diary"
+cp "$room/diary" "$room/t.json.journal"
+refuses "$room/t.json" "$room/t.json.journal, where the journal of --file goes, is none and would be emptied: take it away"
+cmp "$room/diary" "$room/t.json.journal" || fail "emptied it"
+ln -sf "$room/diary" "$room/t.json.journal"
+refuses "$room/t.json" "$room/t.json.journal, where the journal of --file goes, is no regular file: take it away"
+[ "$(cat "$room/diary")" = "my diary" ] || fail "emptied what a link leads to"
+rm "$room/t.json.journal" && mkfifo "$room/t.json.journal"
+refuses "$room/t.json" "$room/t.json.journal, where the journal of --file goes, is no regular file"
+rm "$room/t.json.journal" && : >"$room/t.json.journal"
+run 0 tune --shapes "$room/s.json" -d "$d" -f "$room/t.json" --tokens 300
+# --check: a file that cannot be read is not one that is not there.
+mkdir "$room/folder.json"
+ln -s loop.json "$room/loop.json"
+for file in "$room/first/t.json" "$room/loop.json" "$room/folder.json"; do
+    run 2 tune --shapes "$room/s.json" -f "$file" --tokens 300 --check
+    has "$err" "--file: tuning file $file cannot be read: "
+done
 
 finish
