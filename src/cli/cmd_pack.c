@@ -99,9 +99,8 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 /* Without --output the bundle is made beside the archive, and taken away again. */
 static int pack_for_tar(const struct pack *p, gdn_ctx *ctx, const char *tar, gdn_cache_report *report)
 {
-    char dir[4096];
-    if (snprintf(dir, sizeof dir, "%s.XXXXXX", tar) >= (int)sizeof dir)
-        return cli_fail(CLI_FAILED, "--tar %.64s...: the name is too long", tar);
+    char dir[CLI_PLACE_TEMPORARY];
+    CLI_TRY(cli_place_temporary(tar, dir));
     if (!mkdtemp(dir))
         return cli_fail(CLI_FAILED, "--tar %s: cannot make a folder beside it: %s", tar, strerror(errno));
     int code = pack_into(p, ctx, dir, report);
@@ -153,7 +152,11 @@ static int check_options(const struct cli_options *o, bool all)
         return cli_fail(CLI_USAGE, "--output and --tar are both %s: give the archive a name of its own", o->tar);
     if (o->output) CLI_TRY(cli_place_check_directory("--output", o->output));
     if (o->tar) CLI_TRY(cli_tar_check(o->tar));
-    return o->tar ? cli_place_check("--tar", o->tar) : CLI_OK;
+    if (o->tar) CLI_TRY(cli_place_check("--tar", o->tar));
+    if (!o->output || !o->tar || !cli_place_is_in(o->tar, o->output)) return CLI_OK;
+    return cli_fail(CLI_USAGE,
+                    "--tar %s is in --output %s, or is that: the archive is no part of the bundle, name another place",
+                    o->tar, o->output);
 }
 
 /* Of named kernels every one is there, whatever else lies damaged in the cache; of the whole cache these are not. */

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 enum { ROOM = 4096 };
+
+#define TEMPORARY ".gdnk-tmp-XXXXXX" /* as the library calls what is not whole yet */
 
 /* "a/b//" is b in "a/"; "b" is b in "./". */
 static int split(const char *option, const char *path, char folder[ROOM], char name[ROOM])
@@ -27,6 +30,8 @@ static int split(const char *option, const char *path, char folder[ROOM], char n
         --start;
     snprintf(folder, ROOM, "%.*s", start ? (int)start : 2, start ? path : "./");
     snprintf(name, ROOM, "%.*s", (int)(end - start), path + start);
+    if (end - start > NAME_MAX)
+        return cli_fail(CLI_USAGE, "%s %s: the name has %zu bytes: give it at most %d", option, path, end - start, NAME_MAX);
     if (name[0] && strcmp(name, "/") != 0 && strcmp(name, ".") != 0 && strcmp(name, "..") != 0) return CLI_OK;
     return cli_fail(CLI_USAGE, "%s %s: has no name of its own, under which something could be made: give it one",
                     option, path);
@@ -40,7 +45,7 @@ static int try_to_make(const char *option, const char *path, const char *folder)
     if (stat(folder, &st) != 0)
         return cli_fail(CLI_USAGE, "%s %s: its folder %s cannot be used: %s; %s", option, path, folder, strerror(errno),
                         errno == ENOENT ? "make it first" : "name another place");
-    snprintf(scratch, sizeof scratch, "%s.gdnk-tmp-XXXXXX", folder);
+    snprintf(scratch, sizeof scratch, "%s" TEMPORARY, folder);
     if (!mkdtemp(scratch))
         return cli_fail(CLI_USAGE, "%s %s: nothing can be made in %s: %s; name another place", option, path, folder,
                         strerror(errno));
@@ -54,6 +59,29 @@ int cli_place_check(const char *option, const char *path)
     CLI_TRY(split(option, path, folder, name));
     if (path[strlen(path) - 1] == '/') return cli_fail(CLI_USAGE, "%s %s: names a folder: name a file", option, path);
     return try_to_make(option, path, folder);
+}
+
+int cli_place_temporary(const char *path, char out[CLI_PLACE_TEMPORARY])
+{
+    char folder[ROOM], name[ROOM];
+    CLI_TRY(split("temporary file beside", path, folder, name));
+    snprintf(out, CLI_PLACE_TEMPORARY, "%s" TEMPORARY, folder);
+    return CLI_OK;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+bool cli_place_is_in(const char *file, const char *dir)
+{
+    char file_folder[ROOM], file_name[ROOM], folder[ROOM], name[ROOM];
+    struct stat of_file, around, st;
+    if (split("", file, file_folder, file_name) != CLI_OK || split("", dir, folder, name) != CLI_OK) return false;
+    if (stat(file_folder, &of_file) != 0) return false;
+    if (stat(dir, &st) == 0 && is_same(&of_file, &st)) return true;
+    return stat(folder, &around) == 0 && is_same(&of_file, &around) && strcmp(file_name, name) == 0;
 }
 
 /* 0, ENOTEMPTY, or why it cannot be told. */

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/place.h"
+
 /* ---- what goes in ---- */
 
 /* nftw() hands its caller's data to nobody. */
@@ -118,9 +120,8 @@ static bool set_mode(int fd)
 /* Beside its place, and moved there when it is whole and on the disk. */
 static int write_archive(const char *path, const char *dir, const struct cli_names *files)
 {
-    char temp[4096];
-    if (snprintf(temp, sizeof temp, "%s.XXXXXX", path) >= (int)sizeof temp)
-        return cli_fail(CLI_FAILED, "%.64s...: the name is too long", path);
+    char temp[CLI_PLACE_TEMPORARY];
+    CLI_TRY(cli_place_temporary(path, temp));
     const int fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0) return cli_fail(CLI_FAILED, "cannot make %s: %s", path, strerror(errno));
     int code = write_files(fd, path, dir, files);

@@ -35,6 +35,17 @@ there = sorted(os.path.relpath(os.path.join(at, n), folder) for at, ds, fs in os
 assert names == there, (names, there)
 E2
 
+# What a pack leaves that was killed says what it is: here by a signal, of the write that passes the most that a file may have.
+mkdir "$room/killed"
+most=$((($(find "$room/bundle" -name '*.gdnk' -printf '%s') + 1023) / 1024))
+what="pack that is killed as it writes the archive" got=0
+(ulimit -c 0; ulimit -f "$most"; exec "$GDN_JIT_CACHE_TOOL" pack $conv -d "$d" --tar "$room/killed/b.tar") >"$room/out" 2>"$room/err" ||
+    got=$?
+out=$(cat "$room/out") err=$(cat "$room/err")
+[ "$got" -gt 128 ] || fail "exit status $got: it was not killed"
+[ "$(ls -A "$room/killed" | sed 's/-tmp-.*/-tmp-/' | sort | uniq -c | xargs)" = "2 .gdnk-tmp-" ] ||
+    fail "left $(ls -A "$room/killed" | xargs)"
+
 # Slashes behind the directory's name are no part of the names in the archive.
 for slashes in / //; do
     rm -rf "$room/slashes"
@@ -103,6 +114,18 @@ refuses "--tar $room/no.tar/: names a folder: name a file" --tar "$room/no.tar/"
 refuses "--output and --tar are both $room/both" -o "$room/both" --tar "$room/both"
 refuses "--tar $room/no/b.tar: its folder" -o "$room/both" --tar "$room/no/b.tar"
 [ ! -e "$room/both" ] || fail "left a directory"
+mkdir "$room/both"
+ln -s both "$room/other name"
+for tar in "$room/both/b.tar" "$room/other name/b.tar"; do refuses "--tar $tar is in --output $room/both" -o "$room/both" --tar "$tar"; done
+rmdir "$room/both"
+refuses "--tar $room/./both is in --output $room/both, or is that" -o "$room/both" --tar "$room/./both"
+name() { printf "%0$1d" 0; }
+for option in --output --tar; do
+    refuses "$option $room/$(name 256): the name has 256 bytes: give it at most 255" $option "$room/$(name 256)"
+done
+run 0 pack $conv -d "$d" -o "$room/$(name 255)"
+run 0 pack $conv -d "$d" --tar "$room/1$(name 254)"
+cmp "$room/bundle.tar" "$room/1$(name 254)" || fail "a long name, another archive"
 [ -z "$(find "$room" -maxdepth 1 -name '.gdnk-tmp-*')" ] || fail "left what it tried with"
 mkdir "$room/mount"
 if unshare -rm mount -t tmpfs none "$room/mount" 2>/dev/null; then # it needs a mount, which not every container may make
