@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/compiler.h"
 #include "cli/entries.h"
+#include "cli/missing.h"
 #include "cli/place.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
@@ -39,7 +40,7 @@ struct pack {
     struct cli_jobs jobs;
     struct cli_build build;
     struct cli_names contents; /* a line for each job, sorted, once */
-    bool all;
+    bool all, shared_cache;
 };
 
 /* ---- what goes in ---- */
@@ -71,6 +72,18 @@ static int build_kernels(struct pack *p, gdn_ctx *ctx, const struct cli_options 
     return CLI_OK;
 }
 
+/* Of a kernel that was built just now the library knows no more than that it is not there. */
+static int fail_pack(const struct pack *p, gdn_ctx *ctx, gdn_status status)
+{
+    gdn_cache_stats stats = GDN_CACHE_STATS_INIT;
+    size_t missing = 0;
+    const int code = cli_fail(CLI_FAILED, "%s", gdn_last_error());
+    if (p->all || status != GDN_E_NOT_CACHED || gdn_cache_stat(ctx, &stats) != GDN_OK) return code;
+    if (!stats.evicted && !stats.publish_failures) return code;
+    CLI_TRY(cli_missing_count(&p->build, &missing));
+    return missing ? cli_missing_fail(&p->build, missing, &stats, p->shared_cache) : code;
+}
+
 static int pack_into(const struct pack *p, gdn_ctx *ctx, const char *dir, gdn_cache_report *report)
 {
     const size_t count = p->build.num_kernels;
@@ -85,7 +98,7 @@ static int pack_into(const struct pack *p, gdn_ctx *ctx, const char *dir, gdn_ca
     how.num_contents = p->contents.count;
     const gdn_status status = gdn_cache_pack(ctx, &how, report);
     cli_free(keys);
-    return status == GDN_OK ? CLI_OK : cli_fail(CLI_FAILED, "%s", gdn_last_error());
+    return status == GDN_OK ? CLI_OK : fail_pack(p, ctx, status);
 }
 
 /* ---- where it goes ---- */
@@ -171,6 +184,7 @@ static int run(struct pack *p, const struct cli_options *o, gdn_ctx **ctx)
 {
     gdn_cache_report report = GDN_CACHE_REPORT_INIT;
     p->all = !o->from && !cli_resolve_has_shapes(o);
+    p->shared_cache = o->shared_cache;
     CLI_TRY(check_options(o, p->all));
     if (!p->all) CLI_TRY(cli_jobs_read(&p->jobs, o));
     CLI_TRY((p->all ? cli_resolve_context_to_read : cli_resolve_context)(o, ctx));

@@ -74,6 +74,10 @@ key=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["shapes"]
 # What cannot be packed is not there.
 FAKE_NVRTC_RESULT=6 run 1 pack $conv -d "$room/none" --nvrtc "$GDN_FAKE_NVRTC" -o "$room/half" --tar "$room/half.tar"
 has "$err" "nothing was packed"
+# What it built itself and the size cap took again.
+GDN_JIT_CACHE_MAX_BYTES=30000 run 1 pack $conv --dtype bf16,fp16 -d "$room/capped" -o "$room/half"
+has "$err" " of 2 kernels are not in $room/capped: the size cap evicted them: raise GDN_JIT_CACHE_MAX_BYTES"
+lacks "$err" "gdn-jit-cache warm"
 # A compiler that is named and is none: other compilers' kernels do not pass for its.
 for what_of in "$conv" ""; do
     run 2 pack $what_of -d "$d" --nvrtc /nowhere/libnvrtc.so -o "$room/half" --tar "$room/half.tar"
