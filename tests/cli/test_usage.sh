@@ -107,6 +107,10 @@ usage "--output is empty" pack -o ""
 usage "--tar is empty" pack --tar ""
 usage "--from is given twice (a, b)" warm --from a --from b
 usage "cannot open r.jsonl: No such file" warm --from r.jsonl
+for command in "warm" "pack -o x"; do
+    # shellcheck disable=SC2086 # words
+    usage "--shapes and --from are both \"-\": standard input is read once, name a file for one" $command --shapes - --from -
+done
 
 usage "--budget with --check: nothing is measured" tune $m -f x.json --check --budget 5m
 usage "--jobs with --check: nothing is measured or compiled" tune $m -f x.json --check -j 2
