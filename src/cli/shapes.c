@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "json/value.h"
+
 const struct gdni_json_word cli_op_words[] = { { "gdn_prefill", CLI_PREFILL },
                                                { "conv1d_qkv", CLI_CONV1D },
                                                { NULL, 0 } };
@@ -253,12 +255,14 @@ static int read_conv1d(const char *where, const cJSON *object, struct cli_shape 
 
 static int read_op(const char *where, const cJSON *object, enum cli_op *op)
 {
-    char list[64];
+    char list[64], is[GDNI_JSON_QUOTED];
     gdni_json_list_words(cli_op_words, list, sizeof list);
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, "op");
     int value = 0;
     if (!cJSON_IsObject(object)) return cli_fail(CLI_USAGE, "%s: must be an object, in braces", where);
-    if (!cJSON_IsString(item)) return cli_fail(CLI_USAGE, "%s: member \"op\" is missing: must be %s", where, list);
+    if (!item) return cli_fail(CLI_USAGE, "%s: member \"op\" is missing: must be %s", where, list);
+    if (!cJSON_IsString(item))
+        return cli_fail(CLI_USAGE, "%s: \"op\" is %s: must be %s", where, gdni_json_quote(item, is), list);
     if (!cli_word_find(cli_op_words, item->valuestring, strlen(item->valuestring), &value))
         return cli_fail(CLI_USAGE, "%s: \"op\" is \"%.64s\": must be %s", where, item->valuestring, list);
     *op = (enum cli_op)value;
