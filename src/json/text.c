@@ -9,6 +9,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,8 +54,44 @@ static int scan_string(struct scan *s)
     return 0;
 }
 
+static bool is_digit(const struct scan *s)
+{
+    return s->at < s->end && *s->at >= '0' && *s->at <= '9';
+}
+
+static bool take_one_of(struct scan *s, const char *choice)
+{
+    const bool is = s->at < s->end && *s->at && strchr(choice, *s->at);
+    s->at += is;
+    return is;
+}
+
+/* At least one. */
+static bool take_digits(struct scan *s)
+{
+    const bool is = is_digit(s);
+    while (is_digit(s))
+        ++s->at;
+    return is;
+}
+
+/* cJSON reads as strtod() does, which takes more: 05, 5. and -.5 among it. What follows the number is cJSON's to refuse. */
+static int scan_number(struct scan *s)
+{
+    take_one_of(s, "-");
+    const bool zero = take_one_of(s, "0");
+    bool good = zero ? !is_digit(s) : take_digits(s);
+    if (good && take_one_of(s, ".")) good = take_digits(s);
+    if (good && take_one_of(s, "eE")) {
+        take_one_of(s, "+-");
+        good = take_digits(s);
+    }
+    return good ? 0 : refuse(s, "a number that is not valid JSON: leave out zeros before it, and put digits behind its point");
+}
+
 static int scan_byte(struct scan *s)
 {
+    if (is_digit(s) || *s->at == '-') return scan_number(s);
     const char c = *s->at++;
     s->line += c == '\n';
     if (c == '"') return scan_string(s);

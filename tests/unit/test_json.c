@@ -83,6 +83,18 @@ Test(json, refuses_what_is_not_json_and_names_the_line)
     expect_refused("[nan]", "not valid JSON");
 }
 
+Test(json, takes_every_number_of_json_and_no_other)
+{
+    static const char *const good[] = { "0", "-0", "7", "[10,-120]", "0.5", "-0.05", "1e5", "1E+05", "0e0", "12.50e-003" };
+    static const char *const bad[] = { "05", "-05", "00", "[1, 007]", "5.", "0132.", "-.5", "-", "1.e5", "1e", "1e+" };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; ++i)
+        cr_expect_eq(parse_bytes(good[i], strlen(good[i])), GDN_OK, "%s: %s", good[i], gdn_last_error());
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) expect_refused(bad[i], "a number that is not valid JSON");
+    expect_refused("{\n\"a\": 01}", "line 2");
+    expect_refused("[1.5.5]", "not valid JSON");
+    expect_refused("[1-5]", "not valid JSON");
+}
+
 Test(json, refuses_what_cjson_lets_through)
 {
     expect_refused("\"a\\u0000b\"", "\\u0000");
