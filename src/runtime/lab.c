@@ -104,7 +104,9 @@ gdn_status gdni_lab_take(struct gdni_lab *lab, size_t bytes, gdn_devptr *out)
     if (bytes == 0) bytes = 1;
     if (bytes > lab->limit - lab->taken || lab->num_blocks == GDNI_LAB_MAX_BLOCKS) return no_memory(lab, bytes);
     const gdni_curesult result = lab->cuda->cuMemAlloc(out, bytes);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) return no_memory(lab, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return GDN_FAIL(GDN_E_NOMEM, "the GPU has no %zu bytes free beyond the %zu that are in use here: end what else uses it",
+                        bytes, lab->taken);
     if (result != 0) return lose(lab, result, "cuMemAlloc");
     lab->blocks[lab->num_blocks].address = *out;
     lab->blocks[lab->num_blocks++].bytes = bytes;

@@ -122,9 +122,10 @@ nobodys() { # WORDS : what the last run says of its job
     has "$err" "not tuned: $1"
     lacks "$(cat "$f.journal")" '"failed"'
 }
-for call in cuDevicePrimaryCtxRetain:2 cuDevicePrimaryCtxRetain:46 cuMemAlloc:2; do
-    GDN_FAKE_FAIL=$call run 1 tune $conv --tokens 300 --json
-    nobodys ''
+for failing in "cuDevicePrimaryCtxRetain:2 cuDevicePrimaryCtxRetain failed" \
+    "cuDevicePrimaryCtxRetain:46 cuDevicePrimaryCtxRetain failed" "cuMemAlloc:2 the GPU has no "; do
+    GDN_FAKE_FAIL=${failing%% *} run 1 tune $conv --tokens 300 --json
+    nobodys "${failing#* }"
     has "$err" "1 of 1 are not tuned"
 done
 cp "$room/s.json" "$room/goes.json" && rm "$f.journal"

@@ -507,6 +507,11 @@ Test(tune, scratch_memory_has_a_limit_and_nothing_else_is_touched)
     host.cuda->set_free_memory(1 << 20); /* of the device */
     o.max_scratch_bytes = 0;
     cr_expect_eq(tune_conv(&o, &r), GDN_E_NOMEM);
+    host.cuda->set_free_memory((size_t)4 << 30);
+    host.cuda->fail("cuMemAlloc", 0, 2); /* another process was faster, or it is in pieces: no limit of the tuner's */
+    cr_expect_eq(tune_conv(&o, &r), GDN_E_NOMEM);
+    cr_expect(fake_error_says("bytes free") && fake_error_says("end what else uses it"), "%s", gdn_last_error());
+    cr_expect(!fake_error_says("max_scratch_bytes"), "%s", gdn_last_error());
 }
 
 Test(tune, what_is_asked_wrongly_is_refused_by_name)
