@@ -85,9 +85,18 @@ static gdn_status print_file(struct gdni_strbuf *sb, const struct gdni_tuning_ta
     return GDN_OK;
 }
 
+/* As an editor does: whom its owner has let in or kept out stays so. */
+static int publish(int dir, const char *name, const struct gdni_strbuf *sb)
+{
+    enum { MODE = 0666, PERMISSIONS = 0777 };
+    struct stat st;
+    const bool there = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    const mode_t mode = there ? st.st_mode & PERMISSIONS : MODE;
+    return gdni_fs_publish(dir, name, sb->text, sb->len, mode, GDNI_FS_REPLACE | (there ? 0 : GDNI_FS_UMASK));
+}
+
 gdn_status gdni_tuning_write(const struct gdni_tuning_table *table, const char *path)
 {
-    enum { MODE = 0666 };
     struct gdni_strbuf sb = { 0 };
     const char *name = NULL;
     const gdn_status status = print_file(&sb, table, path);
@@ -97,7 +106,7 @@ gdn_status gdni_tuning_write(const struct gdni_tuning_table *table, const char *
     }
     const int dir = open_folder(path, &name);
     int err = dir < 0 ? errno : *name ? 0 : EISDIR;
-    if (!err) err = gdni_fs_publish(dir, name, sb.text, sb.len, MODE, GDNI_FS_REPLACE | GDNI_FS_UMASK);
+    if (!err) err = publish(dir, name, &sb);
     if (dir >= 0) close(dir);
     gdni_sb_free(&sb);
     if (!err) return GDN_OK;

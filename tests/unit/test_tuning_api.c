@@ -382,9 +382,29 @@ Test(tuning_api, who_may_read_what_is_saved_is_what_the_umask_leaves)
     for (size_t i = 0; i < sizeof masks / sizeof masks[0]; ++i) {
         struct stat st;
         umask(masks[i]);
+        unlink(r.file);
         write_table(r.file, GPU, 132, NULL, 0);
         cr_assert_eq(stat(r.file, &st), 0);
         cr_expect_eq(st.st_mode & 0777, 0666u & ~masks[i], "umask %03o: %03o", masks[i], st.st_mode & 0777);
+    }
+    umask(before);
+    leave(&r);
+}
+
+Test(tuning_api, who_may_read_a_file_stays_as_it_is_when_another_takes_its_place)
+{
+    static const mode_t modes[] = { 0600, 0664, 0666, 0444, 0400 };
+    struct room r;
+    enter(&r);
+    const mode_t before = umask(0022);
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; ++i) {
+        struct stat old, st;
+        write_table(r.file, GPU, 132, NULL, 0);
+        cr_assert(chmod(r.file, modes[i]) == 0 && stat(r.file, &old) == 0);
+        write_table(r.file, GPU, 132, NULL, 0);
+        cr_assert_eq(stat(r.file, &st), 0);
+        cr_expect_neq(st.st_ino, old.st_ino, "the same file");
+        cr_expect_eq(st.st_mode & 07777, modes[i], "%03o became %03o", (unsigned)modes[i], st.st_mode & 07777);
     }
     umask(before);
     leave(&r);
