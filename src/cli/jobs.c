@@ -51,7 +51,7 @@ static int add_records(struct cli_jobs *jobs, gdn_ctx *ctx, const struct cli_opt
     for (size_t i = 0; i < jobs->records.count; ++i) {
         struct cli_record *r = &jobs->records.items[i];
         if (options->ops && !(options->ops >> r->shape.op & 1)) continue;
-        if (!named) CLI_TRY(cli_record_target(r, ctx));
+        if (!named) CLI_TRY(cli_record_target(r, cli_file_name(options->from), ctx));
         if (!named) add(jobs, &r->shape, &r->target, &r->keys);
         for (size_t j = 0; named && j < jobs->targets.count; ++j)
             add(jobs, &r->shape, &jobs->targets.items[j], NULL);

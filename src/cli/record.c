@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/text.h"
+#include "text/printable.h"
 
 enum { MAX_BYTES = 64 << 20, MAX_LINE = 64 << 10, MAX_RECORDS = 4096, MAX_TORN = 1024, MAX_KEYS = 256 };
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -32,6 +33,9 @@ static int take_text(char *out, size_t size, const char *where, const char *memb
         return cli_fail(CLI_USAGE, "%s: \"%s\" has %zu characters: must have at most %zu", where, member, strlen(text),
                         size - 1);
     CLI_TRY(cli_check_name(where, member, text));
+    if (!gdni_is_plain_line(text, strlen(text)))
+        return cli_fail(CLI_USAGE, "%s: \"%s\" is \"%s\": must be printable ASCII, as GDN_JIT_RECORD writes it", where, member,
+                        text);
     snprintf(out, size, "%s", text);
     return CLI_OK;
 }
@@ -166,14 +170,14 @@ void cli_records_free(struct cli_records *list)
  * The arch is what code is for, and the SMs choose parameters; a GPU's name adds its tuning table. A GPU that this library
  * does not know has its name kept, so that a table of the user's finds it.
  */
-int cli_record_target(struct cli_record *r, gdn_ctx *ctx)
+int cli_record_target(struct cli_record *r, const char *name, gdn_ctx *ctx)
 {
     r->target = (gdn_target)GDN_TARGET_INIT;
     const bool known = r->gpu[0] && gdn_target_from_name(ctx, r->gpu, &r->target) == GDN_OK;
     if (!known || strcmp(r->target.arch, r->arch) != 0) {
         r->target = (gdn_target)GDN_TARGET_INIT;
         if (gdn_target_from_name(ctx, r->arch, &r->target) != GDN_OK)
-            return cli_fail(CLI_USAGE, "%s: \"arch\": %s", r->shape.label, gdn_last_error());
+            return cli_fail(CLI_USAGE, "%s, %s: \"arch\": %s", name, r->shape.label, gdn_last_error());
         snprintf(r->target.gpu_name, sizeof r->target.gpu_name, "%s", r->gpu);
     }
     r->target.num_sms = (int32_t)r->num_sms;

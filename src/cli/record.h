@@ -28,7 +28,7 @@ int cli_records_read(struct cli_records *list, const char *path);
 int cli_records_parse(struct cli_records *list, const char *name, const char *text, size_t len);
 void cli_records_free(struct cli_records *list);
 
-/* The target that the line names: on this machine its GPU need not be known, its arch must be. */
-int cli_record_target(struct cli_record *record, gdn_ctx *ctx);
+/* The target that the line of the list `name` names: on this machine its GPU need not be known, its arch must be. */
+int cli_record_target(struct cli_record *record, const char *name, gdn_ctx *ctx);
 
 #endif

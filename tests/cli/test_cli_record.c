@@ -46,7 +46,7 @@ Test(cli_record, a_line_is_a_shape_a_target_and_keys)
     cr_expect_str_eq(r->shape.label, "line 1");
     cr_assert_eq(r->keys.count, 1);
     cr_expect_str_eq(r->keys.items[0], KEY);
-    cr_assert_eq(cli_record_target(r, ctx), CLI_OK, "%s", cli_error());
+    cr_assert_eq(cli_record_target(r, "r.jsonl", ctx), CLI_OK, "%s", cli_error());
     cr_expect_str_eq(r->target.gpu_name, "NVIDIA H200");
     cr_expect_str_eq(r->target.arch, "sm_90a");
     cr_expect_eq(r->target.num_sms, 132);
@@ -71,7 +71,7 @@ Test(cli_record, a_gpu_that_is_not_known_is_its_arch_with_its_sms)
     } rows[] = { { "NVIDIA H999", "sm_90a", 77 }, { "", "sm_80", 0 }, { "NVIDIA H200", "sm_80", 60 } };
     for (int i = 0; i < 3; ++i) {
         struct cli_record *r = &list.items[i];
-        cr_assert_eq(cli_record_target(r, ctx), CLI_OK, "%s", cli_error());
+        cr_assert_eq(cli_record_target(r, "r.jsonl", ctx), CLI_OK, "%s", cli_error());
         cr_expect_str_eq(r->target.gpu_name, rows[i].gpu);
         cr_expect_str_eq(r->target.arch, rows[i].arch);
         cr_expect_eq(r->target.num_sms, rows[i].sms);
@@ -86,8 +86,8 @@ Test(cli_record, an_arch_that_is_not_known_is_refused_with_the_known_ones)
     struct cli_records list = { 0 };
     gdn_ctx *ctx = context();
     cr_assert_eq(parse(&list, LINE_OF("1", "\"\"", "\"sm_75\"", "0", "0", SHAPE, "[]")), CLI_OK, "%s", cli_error());
-    cr_expect_eq(cli_record_target(&list.items[0], ctx), CLI_USAGE);
-    cr_expect(strstr(cli_error(), "line 1: \"arch\": ") && strstr(cli_error(), "sm_75"), "%s", cli_error());
+    cr_expect_eq(cli_record_target(&list.items[0], "r.jsonl", ctx), CLI_USAGE);
+    cr_expect(strstr(cli_error(), "r.jsonl, line 1: \"arch\": ") && strstr(cli_error(), "sm_75"), "%s", cli_error());
     cli_records_free(&list);
     gdn_ctx_destroy(ctx);
 }
@@ -163,6 +163,9 @@ Test(cli_record, a_line_that_says_something_else_is_refused_with_its_reason)
           "\"gpu\" has the control character U+001B" },
         { LINE_OF("1", "\"\"", "\"sm_80\\u009b\"", "0", "0", SHAPE, "[]"),
           "\"arch\" has the control character U+009B" },
+        { LINE_OF("1", "\"Gr\xc3\xbcn\"", "\"sm_90a\"", "0", "0", SHAPE, "[]"),
+          "line 1: \"gpu\" is \"Gr\xc3\xbcn\": must be printable ASCII" },
+        { LINE_OF("1", "\"\"", "\"sm_80\\u00e9\"", "0", "0", SHAPE, "[]"), "must be printable ASCII" },
         { LINE_OF("1", "\"\"", "\"sm_80\"", "-1", "0", SHAPE, "[]"), "\"num_sms\" is -1" },
         { LINE_OF("1", "\"\"", "\"sm_80\"", "0", "4294967296", SHAPE, "[]"), "\"plan_flags\" is 4294967296" },
         { LINE_OF("1", "\"\"", "\"sm_80\"", "0", "0", "{\"op\": \"gdn\"}", "[]"), "line 1: \"op\" is \"gdn\"" },
