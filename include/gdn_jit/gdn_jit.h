@@ -543,7 +543,7 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
  * Bytes of device memory, 256-byte aligned, any contents, with which every call within desc's bounds runs its fastest kernel; 0
  * when no kernel of the plan uses any. What uses it (docs/prefill.md, "Workspace"):
  *   kernels for few sequences and heads  11 KiB per 64 tokens and head, on Hopper with head dims of 128 26 KiB; up to 512 MiB
- *   the Hopper kernel, which may cut     on an H200 43 MB, with up to 32 heads up to 93 MB
+ *   the Hopper kernel, which may cut     on an H200 43 MB, with up to 32 heads up to 93 MB; where it may not at most 5 KiB
  *   GDN_PLAN_BATCH_INVARIANT on Hopper   grows with max_tokens; bounds that need more than 512 MiB are GDN_E_UNSUPPORTED
  */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
@@ -778,9 +778,10 @@ GDN_API gdn_status gdn_tuning_load(gdn_ctx *ctx, const char *path, uint32_t flag
                                    gdn_tuning_report *out);
 
 /*
- * Writes what ctx knows of target's GPU (by name and SM count). Whole or not at all, in place of a file of that name; who may
- * read and write it is what the umask leaves of 0666. Equal entries give equal bytes. GDN_E_NOT_TUNED: nothing is known of it.
- * GDN_E_INVALID: of more entries or runs than a file may have (gdn-jit-tuning(5)); the file that is there stays.
+ * Writes what ctx knows of target's GPU (by name and SM count). Whole or not at all, in place of a file of that name, whose
+ * permissions it takes; without one they are what the umask leaves of 0666. Equal entries give equal bytes. GDN_E_NOT_TUNED:
+ * nothing is known of it. GDN_E_INVALID: of more entries or runs than a file may have (gdn-jit-tuning(5)); the file that is
+ * there stays.
  */
 GDN_API gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const char *path);
 

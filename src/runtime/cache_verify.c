@@ -87,6 +87,8 @@ gdn_status gdn_cache_verify(gdn_ctx *ctx, const char *bundle, uint32_t flags, gd
                        .remove = flags & GDN_VERIFY_REMOVE,
                        .report = GDN_CACHE_REPORT_INIT };
     GDN_TRY(gdni_cache_check_call(ctx, flags, GDN_VERIFY_REMOVE, "GDN_VERIFY_REMOVE is", out));
+    if (bundle && !*bundle)
+        return GDN_FAIL(GDN_E_INVALID, "bundle is empty: pass a bundle's directory, or NULL for the cache directory");
     gdn_status status;
     if (bundle)
         status = gdni_bundle_verify(bundle, fn, user, &c.report);

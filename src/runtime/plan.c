@@ -276,6 +276,9 @@ gdn_status gdni_plan_create_with(gdn_ctx *ctx, const gdn_target *target, const s
 gdn_status gdni_take_target(gdn_target *out, const gdn_target *target)
 {
     *out = (gdn_target)GDN_TARGET_INIT;
+    if (!target)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "target is null: pass one that gdn_target_from_device() or gdn_target_from_name() filled");
     GDN_TRY(GDNI_TAKE_STRUCT(gdn_target, out, target));
     if (!memchr(out->arch, '\0', sizeof out->arch) || !memchr(out->gpu_name, '\0', sizeof out->gpu_name))
         return GDN_FAIL(GDN_E_INVALID, "target.arch or target.gpu_name has no terminating zero: fill target by "

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/first_size.h"
 #include "base/mem.h"
+#include "codegen/check.h"
 #include "runtime/clock.h"
 #include "runtime/context.h"
 #include "runtime/nvrtc.h"
@@ -302,12 +303,10 @@ static gdn_status check_options(const gdn_tune_options *o)
     if (o->plan_flags & ~(uint32_t)GDN_PLAN_GENERIC)
         return GDN_FAIL(GDN_E_INVALID, "options.plan_flags is 0x%x: only GDN_PLAN_GENERIC is known", o->plan_flags);
     if (o->reserved) return GDN_FAIL(GDN_E_INVALID, "options.reserved is %d: must be 0", o->reserved);
-    if (o->num_tokens < 0 || o->num_seqs < 0 || o->budget_ms < 0 || o->timeout_ms < 0)
-        return GDN_FAIL(GDN_E_INVALID,
-                        "options.num_tokens, num_seqs, budget_ms, timeout_ms are %lld, %lld, %lld, %lld: none may be "
-                        "negative",
-                        (long long)o->num_tokens, (long long)o->num_seqs, (long long)o->budget_ms,
-                        (long long)o->timeout_ms);
+    GDN_TRY(gdni_check_count("options.num_tokens", o->num_tokens, 0, INT32_MAX));
+    GDN_TRY(gdni_check_count("options.num_seqs", o->num_seqs, 0, INT32_MAX));
+    GDN_TRY(gdni_check_count("options.budget_ms", o->budget_ms, 0, INT64_MAX));
+    GDN_TRY(gdni_check_count("options.timeout_ms", o->timeout_ms, 0, INT64_MAX));
     if (o->num_skip && !o->skip)
         return GDN_FAIL(GDN_E_INVALID, "options.skip is null but num_skip is %zu: pass the list or 0", o->num_skip);
     for (size_t i = 0; i < o->num_skip; ++i)
@@ -366,10 +365,11 @@ static gdn_status take_size(struct gdni_tune *t)
 {
     struct gdni_problem *p = &t->problem;
     const gdn_tune_options *o = &t->options;
-    if (o->num_tokens > p->max_tokens || o->num_seqs > p->max_seqs)
-        return GDN_FAIL(GDN_E_INVALID, "options.num_tokens, num_seqs are %lld, %lld: desc's bounds are %lld and %lld",
-                        (long long)o->num_tokens, (long long)o->num_seqs, (long long)p->max_tokens,
-                        (long long)p->max_seqs);
+    const bool of_tokens = o->num_tokens > p->max_tokens;
+    if (of_tokens || o->num_seqs > p->max_seqs)
+        return GDN_FAIL(GDN_E_INVALID, "options.num_%s is %lld, and max_%s of the desc %lld: give it at most that, or 0",
+                        of_tokens ? "tokens" : "seqs", (long long)(of_tokens ? o->num_tokens : o->num_seqs),
+                        of_tokens ? "tokens" : "seqs", (long long)(of_tokens ? p->max_tokens : p->max_seqs));
     t->most_tokens = p->max_tokens;
     if (o->num_tokens) p->max_tokens = o->num_tokens;
     if (o->num_seqs) p->max_seqs = o->num_seqs;

@@ -764,7 +764,7 @@ Test(bad_input, targets_of_a_plan)
 {
     const gdn_target good = fake_h200(host.ctx);
     gdn_target t = good;
-    EXPECT(plan_for(NULL), GDN_E_INVALID, "gdn_target is null");
+    EXPECT(plan_for(NULL), GDN_E_INVALID, "target is null", "gdn_target_from_device()", "gdn_target_from_name()");
     t.struct_size = 1;
     EXPECT(plan_for(&t), GDN_E_VERSION, "gdn_target.struct_size is 1");
     t = good;

@@ -291,6 +291,8 @@ Test(cache_verify, refuses_bad_arguments_with_a_sentence)
     cr_assert_eq(gdn_cache_verify(ctx, NULL, 6, see, NULL, &report), GDN_E_INVALID);
     cr_assert(strstr(gdn_last_error(), "flags is 0x6"), "%s", gdn_last_error());
     cr_assert_eq(gdn_cache_verify(ctx, NULL, 0, see, NULL, NULL), GDN_E_INVALID);
+    cr_assert_eq(gdn_cache_verify(ctx, "", 0, see, NULL, &report), GDN_E_INVALID);
+    cr_assert(strstr(gdn_last_error(), "bundle is empty"), "%s", gdn_last_error());
     report.struct_size = 8;
     cr_assert_eq(gdn_cache_verify(ctx, NULL, 0, see, NULL, &report), GDN_E_VERSION);
     report.struct_size = sizeof report;

@@ -3,6 +3,7 @@
  * what is left out, what is touched, what a plan takes afterwards.
  */
 #include <criterion/criterion.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -526,7 +527,20 @@ Test(tune, what_is_asked_wrongly_is_refused_by_name)
     cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
     o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.num_tokens = 301;
     cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
-    cr_expect(fake_error_says("301") && fake_error_says("300"), "%s", gdn_last_error());
+    cr_expect(fake_error_says("options.num_tokens is 301, and max_tokens of the desc 300: give"), "%s", gdn_last_error());
+    static const struct {
+        size_t offset;
+        const char *words;
+    } negative[] = { { offsetof(gdn_tune_options, num_tokens), "options.num_tokens is -1: must be from 0" },
+                     { offsetof(gdn_tune_options, num_seqs), "options.num_seqs is -1: must be from 0" },
+                     { offsetof(gdn_tune_options, budget_ms), "options.budget_ms is -1: must be from 0" },
+                     { offsetof(gdn_tune_options, timeout_ms), "options.timeout_ms is -1: must be from 0" } };
+    for (size_t i = 0; i < sizeof negative / sizeof negative[0]; ++i) {
+        o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT;
+        memset((char *)&o + negative[i].offset, 0xff, sizeof(int64_t));
+        cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
+        cr_expect(fake_error_says(negative[i].words), "%s", gdn_last_error());
+    }
     o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.num_tokens = 2;
     cr_expect_eq(tune_conv(&o, &r), GDN_E_INVALID);
     o = (gdn_tune_options)GDN_TUNE_OPTIONS_INIT, o.num_skip = 1;

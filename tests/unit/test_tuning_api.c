@@ -444,7 +444,7 @@ Test(tuning_api, bad_arguments_are_named)
     cr_expect(gdn_tuning_list(NULL, count_entry, &count) == GDN_E_INVALID && fake_error_says("ctx is null"));
     cr_expect(gdn_tuning_list(ctx, NULL, NULL) == GDN_E_INVALID && fake_error_says("fn is null"));
     cr_expect(gdn_tuning_save(NULL, &target, r.other) == GDN_E_INVALID && fake_error_says("ctx is null"));
-    cr_expect(gdn_tuning_save(ctx, NULL, r.other) == GDN_E_INVALID && fake_error_says("gdn_target is null"));
+    cr_expect(gdn_tuning_save(ctx, NULL, r.other) == GDN_E_INVALID && fake_error_says("target is null"));
     cr_expect(gdn_tuning_save(ctx, &target, NULL) == GDN_E_INVALID && fake_error_says("path is null"));
     target.reserved = 1;
     cr_expect(gdn_tuning_save(ctx, &target, r.other) == GDN_E_INVALID && fake_error_says("target.reserved is 1"));
