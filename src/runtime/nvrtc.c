@@ -11,10 +11,12 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/mem.h"
 #include "codegen/key.h"
+#include "runtime/clock.h"
 
 static const char *const default_names[] = { "libnvrtc.so.13", "libnvrtc.so.12" };
 enum { NUM_DEFAULTS = sizeof default_names / sizeof default_names[0] };
@@ -170,7 +172,20 @@ static void tag_of(char tag[GDNI_COMPILER_TAG], const char *id)
     snprintf(tag, GDNI_COMPILER_TAG, "%.8s", hex);
 }
 
-/* The build id names the version too; a build without one is known by its version alone. */
+/*
+ * Two builds of one version make different code, so the version alone is never an identity. Of a library that no file can be
+ * read of any more nothing is known: then no other process shares its entries.
+ */
+static void id_without_note(const struct gdni_nvrtc *n, char id[GDNI_BUILD_ID])
+{
+    char hex[GDNI_CONTENT];
+    if (gdni_peek_content(n->api.path, hex))
+        snprintf(id, GDNI_BUILD_ID, "content %s", hex);
+    else
+        snprintf(id, GDNI_BUILD_ID, "unknown %d.%lld", (int)getpid(), (long long)gdni_now_us());
+}
+
+/* With api.path taken. The build id names the version too. The file is asked where the image has none: as peek() does. */
 static void take_identity(struct gdni_nvrtc *n)
 {
     char id[GDNI_BUILD_ID] = "";
@@ -178,9 +193,9 @@ static void take_identity(struct gdni_nvrtc *n)
     memcpy(&address, &n->api.nvrtcVersion, sizeof address);
     struct image image = { .address = address, .id = id };
     dl_iterate_phdr(look_at_image, &image);
-    snprintf(n->api.identity, sizeof n->api.identity, "nvrtc %d.%d %s", n->api.version / 100, n->api.version % 100,
-             image.found ? id : "without build id");
-    tag_of(n->api.tag, image.found ? id : n->api.identity);
+    if (!image.found && !gdni_peek_build_id(n->api.path, id)) id_without_note(n, id);
+    snprintf(n->api.identity, sizeof n->api.identity, "nvrtc %d.%d %s", n->api.version / 100, n->api.version % 100, id);
+    tag_of(n->api.tag, id);
 }
 
 static void take_path(struct gdni_nvrtc *n)

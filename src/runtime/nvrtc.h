@@ -35,7 +35,7 @@ struct gdni_nvrtc_api {
 #undef X
     const char *(*nvrtcGetErrorString)(gdni_nvrtcresult result);
     int version;                 /* major * 100 + minor */
-    char identity[64];           /* "nvrtc 13.0 <build id>" */
+    char identity[64];           /* "nvrtc 13.0 <build id>", "nvrtc 13.0 content <hash>" of a file without one */
     char tag[GDNI_COMPILER_TAG]; /* 8 hex digits: this build of the compiler, in names of cache entries */
     char path[1024];             /* of the library, as the loader has it */
 };
@@ -68,12 +68,17 @@ void gdni_nvrtc_leave(struct gdni_nvrtc *nvrtc);
 
 /* ---- nvrtc_peek.c: what can be told of a library without loading it ---- */
 
-enum { GDNI_BUILD_ID = 41, GDNI_PATH = 1024 }; /* 20 bytes in hex and a NUL */
+enum { GDNI_BUILD_ID = 41, GDNI_CONTENT = 33, GDNI_PATH = 1024 }; /* 20 and 16 bytes in hex, each with a NUL */
 
 /* The file that dlopen(name) would load, most likely; false when none is found. */
 bool gdni_peek_resolve(const char *name, char path[GDNI_PATH]);
-/* The build id of the library at path, read off its file; false when it has none or is no such file. */
+/*
+ * The build id of the library at path, read off its file: of the program headers' notes, else of the sections'. False when it
+ * has none or is no such file.
+ */
 bool gdni_peek_build_id(const char *path, char id[GDNI_BUILD_ID]);
+/* A hash of the whole file; false when it cannot be read. */
+bool gdni_peek_content(const char *path, char hex[GDNI_CONTENT]);
 /* The build id among the notes of an ELF file or image. */
 bool gdni_note_build_id(const void *notes, size_t size, char id[GDNI_BUILD_ID]);
 /* The path that ld.so.cache, whose bytes are given, has for name, in this machine's ABI; NULL: none. */

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "codegen/key.h"
 #include "runtime/nvrtc.h"
 
 /* ---- build id ---- */
@@ -47,28 +48,46 @@ bool gdni_note_build_id(const void *notes, size_t size, char id[GDNI_BUILD_ID])
     return false;
 }
 
-enum { MAX_PHDRS = 64, MAX_NOTES = 4096 };
+enum { MAX_PHDRS = 64, MAX_SHDRS = 1024, MAX_NOTES = 4096 };
 
 static bool read_at(int fd, void *bytes, size_t size, uint64_t offset)
 {
     return offset <= INT64_MAX && pread(fd, bytes, size, (off_t)offset) == (ssize_t)size;
 }
 
+static bool notes_have_id(int fd, uint64_t offset, uint64_t size, char id[GDNI_BUILD_ID])
+{
+    char notes[MAX_NOTES];
+    return size <= MAX_NOTES && read_at(fd, notes, size, offset) && gdni_note_build_id(notes, size, id);
+}
+
+static bool segments_have_id(int fd, const ElfW(Ehdr) *elf, char id[GDNI_BUILD_ID])
+{
+    ElfW(Phdr) headers[MAX_PHDRS];
+    if (elf->e_phentsize != sizeof headers[0] || elf->e_phnum > MAX_PHDRS) return false;
+    if (!read_at(fd, headers, elf->e_phnum * sizeof headers[0], elf->e_phoff)) return false;
+    for (int i = 0; i < elf->e_phnum; ++i)
+        if (headers[i].p_type == PT_NOTE && notes_have_id(fd, headers[i].p_offset, headers[i].p_filesz, id)) return true;
+    return false;
+}
+
+/* NVIDIA's wheels are edited after they were linked: the note has moved, and PT_NOTE points at what lies in its old place. */
+static bool sections_have_id(int fd, const ElfW(Ehdr) *elf, char id[GDNI_BUILD_ID])
+{
+    ElfW(Shdr) header;
+    if (elf->e_shentsize != sizeof header || elf->e_shnum > MAX_SHDRS || elf->e_shoff > INT64_MAX) return false;
+    for (uint64_t i = 0; i < elf->e_shnum; ++i) {
+        if (!read_at(fd, &header, sizeof header, elf->e_shoff + i * sizeof header)) return false;
+        if (header.sh_type == SHT_NOTE && notes_have_id(fd, header.sh_offset, header.sh_size, id)) return true;
+    }
+    return false;
+}
+
 static bool build_id_of(int fd, char id[GDNI_BUILD_ID])
 {
     ElfW(Ehdr) elf;
-    ElfW(Phdr) headers[MAX_PHDRS];
-    char notes[MAX_NOTES];
     if (!read_at(fd, &elf, sizeof elf, 0) || memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0) return false;
-    if (elf.e_phentsize != sizeof headers[0] || elf.e_phnum > MAX_PHDRS) return false;
-    if (!read_at(fd, headers, elf.e_phnum * sizeof headers[0], elf.e_phoff)) return false;
-    for (int i = 0; i < elf.e_phnum; ++i) {
-        const ElfW(Phdr) *h = &headers[i];
-        if (h->p_type == PT_NOTE && h->p_filesz <= MAX_NOTES && read_at(fd, notes, h->p_filesz, h->p_offset) &&
-            gdni_note_build_id(notes, h->p_filesz, id))
-            return true;
-    }
-    return false;
+    return segments_have_id(fd, &elf, id) || sections_have_id(fd, &elf, id);
 }
 
 bool gdni_peek_build_id(const char *path, char id[GDNI_BUILD_ID])
@@ -78,6 +97,23 @@ bool gdni_peek_build_id(const char *path, char id[GDNI_BUILD_ID])
     const bool found = build_id_of(fd, id);
     close(fd);
     return found;
+}
+
+_Static_assert((int)GDNI_CONTENT == (int)GDNI_KEY_HEX, "a hash fits");
+
+bool gdni_peek_content(const char *path, char hex[GDNI_CONTENT])
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false;
+    void *map = MAP_FAILED;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0); /* as the loader has mapped it */
+    close(fd);
+    if (map == MAP_FAILED) return false;
+    gdni_hash_hex(hex, map, (size_t)st.st_size);
+    munmap(map, (size_t)st.st_size);
+    return true;
 }
 
 /* ---- where ---- */

@@ -203,6 +203,133 @@ Test(nvrtc, what_is_no_elf_file_has_no_build_id)
     store_remove(dir);
 }
 
+/* The fake library in memory, as a file; free(). Its parts, which are in bounds: the linker made them. */
+struct library {
+    uint8_t *bytes;
+    size_t size;
+    Elf64_Ehdr *elf;
+    Elf64_Phdr *segments;
+    Elf64_Shdr *sections;
+};
+
+static struct library read_library(void)
+{
+    struct library l = { 0 };
+    l.bytes = store_read(GDN_FAKE_NVRTC_PATH, &l.size);
+    l.elf = (Elf64_Ehdr *)(void *)l.bytes;
+    l.segments = (Elf64_Phdr *)(void *)(l.bytes + l.elf->e_phoff);
+    l.sections = (Elf64_Shdr *)(void *)(l.bytes + l.elf->e_shoff);
+    return l;
+}
+
+/* As NVIDIA's wheels of 12.8 are: PT_NOTE points at bytes that are no note, and the sections alone know where the id is. */
+static struct library edited_library(void)
+{
+    struct library l = read_library();
+    for (int i = 0; i < l.elf->e_phnum; ++i)
+        if (l.segments[i].p_type == PT_NOTE) l.segments[i].p_vaddr = l.segments[i].p_paddr = l.segments[i].p_offset = 0;
+    return l;
+}
+
+/* The build id's last byte, where the sections say it is. */
+static uint8_t *last_of_id(const struct library *l)
+{
+    char id[GDNI_BUILD_ID];
+    for (int i = 0; i < l->elf->e_shnum; ++i) {
+        const Elf64_Shdr *s = &l->sections[i];
+        if (s->sh_type == SHT_NOTE && gdni_note_build_id(l->bytes + s->sh_offset, s->sh_size, id))
+            return l->bytes + s->sh_offset + s->sh_size - 1;
+    }
+    cr_assert_fail("the fake library has no build id");
+    return NULL;
+}
+
+/* Identity and tag of the compiler at path once it is loaded; the tag that was known before is no other. */
+static struct gdni_nvrtc_api load_as(const char *path, const struct library *l)
+{
+    const struct gdni_nvrtc_api *api;
+    char before[GDNI_COMPILER_TAG] = "";
+    store_write(path, l->bytes, l->size);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(path);
+    cr_assert(gdni_nvrtc_tag(nvrtc, before), "%s", gdni_error_text());
+    cr_assert_eq(gdni_nvrtc_get(nvrtc, &api), GDN_OK, "%s", gdni_error_text());
+    cr_assert_str_eq(before, api->tag, "%s", api->identity);
+    const struct gdni_nvrtc_api known = *api;
+    gdni_nvrtc_destroy(nvrtc);
+    return known;
+}
+
+/* Of two builds of one version the second must not find the first one's kernels. */
+Test(nvrtc, a_build_id_that_only_the_sections_know_tells_builds_apart)
+{
+    char *dir = store_scratch(), id[GDNI_BUILD_ID] = "", whole[GDNI_BUILD_ID] = "";
+    struct library l = edited_library();
+    const struct gdni_nvrtc_api one = load_as(store_path(dir, "one.so"), &l);
+    cr_assert(gdni_peek_build_id(GDN_FAKE_NVRTC_PATH, whole));
+    cr_assert(gdni_peek_build_id(store_path(dir, "one.so"), id));
+    cr_assert_str_eq(id, whole);
+    cr_assert(strstr(one.identity, id), "%s", one.identity);
+    *last_of_id(&l) ^= 1;
+    const struct gdni_nvrtc_api two = load_as(store_path(dir, "two.so"), &l);
+    cr_assert_str_neq(one.identity, two.identity);
+    cr_assert_str_neq(one.tag, two.tag);
+    free(l.bytes);
+    store_remove(dir);
+}
+
+Test(nvrtc, builds_without_a_build_id_are_told_apart_by_their_bytes)
+{
+    char *dir = store_scratch();
+    struct library l = edited_library();
+    l.elf->e_shnum = 0;
+    l.elf->e_shoff = 0;
+    const struct gdni_nvrtc_api one = load_as(store_path(dir, "one.so"), &l),
+                                same = load_as(store_path(dir, "same.so"), &l);
+    l.bytes[l.size - 1] ^= 1; /* of the sections' headers, which the loader does not read */
+    const struct gdni_nvrtc_api two = load_as(store_path(dir, "two.so"), &l);
+    cr_assert(strstr(one.identity, "nvrtc 13.0 content "), "%s", one.identity);
+    cr_assert_str_eq(one.identity, same.identity);
+    cr_assert_str_neq(one.identity, two.identity);
+    cr_assert_str_neq(one.tag, two.tag);
+    free(l.bytes);
+    store_remove(dir);
+}
+
+Test(nvrtc, headers_of_sections_that_lie_are_not_followed)
+{
+    char *dir = store_scratch(), id[GDNI_BUILD_ID];
+    const char *path = store_path(dir, "file");
+    struct library l = edited_library();
+    const Elf64_Ehdr elf = *l.elf;
+    const struct {
+        uint64_t at;
+        uint16_t count, size;
+    } lies[] = { { UINT64_MAX, elf.e_shnum, elf.e_shentsize },   { UINT64_MAX - 63, elf.e_shnum, elf.e_shentsize },
+                 { INT64_MAX, elf.e_shnum, elf.e_shentsize },    { l.size - 32, elf.e_shnum, elf.e_shentsize },
+                 { elf.e_shoff, UINT16_MAX, elf.e_shentsize },   { elf.e_shoff, elf.e_shnum, 1 },
+                 { elf.e_shoff, 0, elf.e_shentsize } };
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; ++i) {
+        l.elf->e_shoff = lies[i].at;
+        l.elf->e_shnum = lies[i].count;
+        l.elf->e_shentsize = lies[i].size;
+        store_write(path, l.bytes, l.size);
+        cr_assert(!gdni_peek_build_id(path, id), "case %zu", i);
+    }
+    *l.elf = elf;
+    for (int way = 0; way < 3; ++way) { /* each note is at no place of the file, or longer than any */
+        for (int i = 0; i < elf.e_shnum; ++i) {
+            Elf64_Shdr *s = &l.sections[i];
+            if (s->sh_type != SHT_NOTE) continue;
+            s->sh_offset = way == 0 ? UINT64_MAX : way == 1 ? l.size - 1 : s->sh_offset;
+            s->sh_size = way == 2 ? UINT64_MAX : s->sh_size;
+        }
+        store_write(path, l.bytes, l.size);
+        cr_assert(!gdni_peek_build_id(path, id), "way %d", way);
+    }
+    free(l.bytes);
+    store_remove(dir);
+}
+
 /* A cache file of one library, as ldconfig writes it. */
 struct ld_cache {
     char magic[20];
