@@ -138,6 +138,7 @@ struct query {
     size_t number; /* of dir, in the order of search */
     int folder;    /* v2/<arch>/<2 hex> of dir */
     bool writable;
+    bool again; /* a bad entry was counted by the look before */
 };
 
 /* Directory `number` in that order: the user's comes behind all bundles. */
@@ -158,7 +159,7 @@ static void entry_name(char name[GDNI_ENTRY_NAME], const char *key_hex, const ch
 static void refuse(struct gdni_cache *cache, const struct query *q, const char *name,
                    const struct gdni_cache_item *item)
 {
-    atomic_fetch_add_explicit(&cache->counters->corrupt, 1, memory_order_relaxed);
+    if (!q->again) atomic_fetch_add_explicit(&cache->counters->corrupt, 1, memory_order_relaxed);
     const bool gone = q->writable && gdni_fs_remove_same(q->folder, name, &item->st) == 0;
     if (!atomic_flag_test_and_set(&cache->warned_bad))
         gdni_log(cache->log, GDN_LOG_WARN,
@@ -279,11 +280,12 @@ gdn_status gdni_cache_find_bundle(struct gdni_cache *cache, const struct gdni_ke
 }
 
 gdn_status gdni_cache_find_user(struct gdni_cache *cache, const struct gdni_key *key, const char *arch, const char *tag,
-                                struct gdni_program **out)
+                                bool again, struct gdni_program **out)
 {
     *out = NULL;
     if (cache->user.fd < 0) return GDN_OK;
     struct query q = query_of(cache, key, arch, cache->num_bundles);
+    q.again = again;
     return find_in(cache, &q, tag, "", out);
 }
 

@@ -23,12 +23,13 @@ void gdni_cache_destroy(struct gdni_cache *cache);
  * Looks a key up; *out is NULL when it is not there. A bad entry is not there: it is counted, removed from the user's
  * directory, and warned about once. GDN_E_NOMEM is the only failure. *out has one reference, and its source and place.
  *   bundles: by key alone, whichever compiler made the entry
- *   user:    tag is the compiler's (gdni_nvrtc_tag); NULL, when there is no compiler, takes any compiler's entry
+ *   user:    tag is the compiler's (gdni_nvrtc_tag); NULL, when there is no compiler, takes any compiler's entry. again: for a
+ *            second look at once, which does not count what the first one counted and could not remove
  */
 gdn_status gdni_cache_find_bundle(struct gdni_cache *cache, const struct gdni_key *key, const char *arch,
                                   struct gdni_program **out);
 gdn_status gdni_cache_find_user(struct gdni_cache *cache, const struct gdni_key *key, const char *arch, const char *tag,
-                                struct gdni_program **out);
+                                bool again, struct gdni_program **out);
 /* The next one of these behind the place of a refused one, whichever compiler made it; the user's directory's too, or not. */
 gdn_status gdni_cache_find_behind(struct gdni_cache *cache, const struct gdni_key *key, const char *arch,
                                   const struct gdni_place *refused, bool users, struct gdni_program **out);

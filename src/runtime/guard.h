@@ -5,6 +5,7 @@
 #ifndef GDNI_GUARD_H
 #define GDNI_GUARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gdn_jit/gdn_jit.h"
@@ -23,9 +24,9 @@ enum { GDNI_GUARD_NONE = -1 };
 /*
  * Takes the turn for a key of a cache directory, after waiting for who has it. Who gets a turn looks into the cache again
  * before it compiles, and gives the turn back by gdni_guard_leave() when its entry is published; so does the end of the
- * process, however it ends. GDNI_GUARD_NONE: there is no guard, or the time is over: compile.
+ * process, however it ends. GDNI_GUARD_NONE: there is no guard, or the time is over: compile. *waited: another had the turn.
  */
-int gdni_guard_enter(struct gdni_guard *guard, const struct gdni_cache_dir *dir, const char *key_hex);
+int gdni_guard_enter(struct gdni_guard *guard, const struct gdni_cache_dir *dir, const char *key_hex, bool *waited);
 void gdni_guard_leave(int turn);
 
 #endif

@@ -26,6 +26,7 @@ struct gdni_request {
     const struct gdni_program *refused; /* by the driver; NULL: none yet */
     struct gdni_flight *flight;         /* this request's to land; NULL: memory had the program */
     int turn;                           /* at compiling, among processes; see guard.h */
+    bool again;                         /* the user's directory was looked at just now */
     struct gdni_compiling *compiling;   /* NULL: not, or no more */
     struct gdni_program *program;
     enum gdni_origin origin;
@@ -57,7 +58,8 @@ static void note_origin(struct gdni_request *request)
 
 static gdn_status find_user(struct gdni_request *request, const char *tag)
 {
-    GDN_TRY(gdni_cache_find_user(request->ctx->cache, request->key, request->arch, tag, &request->program));
+    GDN_TRY(gdni_cache_find_user(request->ctx->cache, request->key, request->arch, tag, request->again,
+                                 &request->program));
     note_origin(request);
     return GDN_OK;
 }
@@ -219,7 +221,9 @@ static gdn_status rebuild(struct gdni_request *request)
 static gdn_status take_turn(struct gdni_request *request)
 {
     struct gdn_ctx *ctx = request->ctx;
-    request->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), request->key->hex);
+    bool waited = false;
+    request->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), request->key->hex, &waited);
+    request->again = !waited;
     GDN_TRY(find_own(request)); /* after a time-out too: whoever has the turn may have long published */
     if (request->program) count(&ctx->counters.disk_hits, 1);
     return GDN_OK;

@@ -56,7 +56,7 @@ static void fill(const char *dir, const char *tag)
 static struct gdni_program *find_user(struct store_cache *s, const char *tag)
 {
     struct gdni_program *found;
-    cr_assert_eq(gdni_cache_find_user(s->cache, &key, "sm_90a", tag, &found), GDN_OK, "%s", gdni_error_text());
+    cr_assert_eq(gdni_cache_find_user(s->cache, &key, "sm_90a", tag, false, &found), GDN_OK, "%s", gdni_error_text());
     return found;
 }
 
@@ -427,7 +427,7 @@ Test(cache_lookup, running_out_of_memory_is_a_status_and_no_miss)
     int allowed = 0;
     for (; !found && allowed < 50; ++allowed) {
         gdni_mem_fail_after(allowed);
-        const gdn_status status = gdni_cache_find_user(s.cache, &key, "sm_90a", OURS, &found);
+        const gdn_status status = gdni_cache_find_user(s.cache, &key, "sm_90a", OURS, false, &found);
         gdni_mem_fail_after(-1);
         cr_assert_eq(status, found ? GDN_OK : GDN_E_NOMEM, "after %d allocations: %s", allowed, gdn_status_name(status));
     }

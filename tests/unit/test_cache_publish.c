@@ -238,11 +238,11 @@ Test(cache_publish, killed_at_any_moment_leaves_no_visible_entry_that_is_not_who
         struct store_cache s;
         struct gdni_program *found;
         store_cache_open(&s, dir, NULL, 0);
-        cr_assert_eq(gdni_cache_find_user(s.cache, &key, "sm_90a", TAG, &found), GDN_OK);
+        cr_assert_eq(gdni_cache_find_user(s.cache, &key, "sm_90a", TAG, false, &found), GDN_OK);
         cr_assert_eq(s.counters.corrupt, 0u, "round %d: %s", round, s.lines.last[GDN_LOG_WARN]);
         gdni_program_release(found);
         gdni_cache_publish(s.cache, program, TAG, false);
-        cr_assert_eq(gdni_cache_find_user(s.cache, &key, "sm_90a", TAG, &found), GDN_OK);
+        cr_assert_eq(gdni_cache_find_user(s.cache, &key, "sm_90a", TAG, false, &found), GDN_OK);
         cr_assert_not_null(found, "round %d: the cache does not take an entry after the crash", round);
         gdni_program_release(found);
         store_cache_close(&s);

@@ -98,7 +98,7 @@ Test(cache_sweep, a_hit_saves_an_old_entry)
     struct gdni_unit unit = store_unit("sm_90a", "a");
     struct gdni_key key = store_key(&unit);
     store_cache_open(&s, scratch, NULL, 0);
-    cr_assert_eq(gdni_cache_find_user(s.cache, &key, "sm_90a", TAG, &found), GDN_OK);
+    cr_assert_eq(gdni_cache_find_user(s.cache, &key, "sm_90a", TAG, false, &found), GDN_OK);
     cr_assert_not_null(found);
     sweep(5 * entry_bytes); /* room for four */
     cr_assert_eq(access(paths[0], F_OK), 0, "the entry that was used last has gone");

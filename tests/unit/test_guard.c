@@ -53,11 +53,13 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+static bool waited; /* by the turn before */
+
 /* One turn of a guard made for it. */
 static int enter(int32_t wait_ms, const char *key)
 {
     struct gdni_guard *guard = gdni_guard_create(wait_ms, &env, &sink);
-    const int turn = gdni_guard_enter(guard, &dir, key);
+    const int turn = gdni_guard_enter(guard, &dir, key, &waited);
     gdni_guard_destroy(guard);
     return turn;
 }
@@ -86,8 +88,10 @@ Test(guard, one_key_one_turn_other_keys_and_directories_are_free)
 {
     const int turn = enter(1000, KEY);
     cr_assert_neq(turn, GDNI_GUARD_NONE);
+    cr_assert(!waited);
     const int64_t start = now_ms();
     cr_assert_eq(enter(60, KEY), GDNI_GUARD_NONE, "two have one turn");
+    cr_assert(waited);
     cr_assert_geq(now_ms() - start, 59, "did not wait");
     const int other = enter(1, OTHER_KEY);
     cr_assert_neq(other, GDNI_GUARD_NONE, "another key had to wait");
@@ -183,7 +187,7 @@ Test(guard, a_link_in_the_locks_place_is_not_followed)
     cr_assert_eq(symlink(victim, store_path(scratch, "gdn-jit/compile.lock")), 0);
     struct gdni_guard *guard = gdni_guard_create(1000, &env, &sink);
     for (int twice = 0; twice < 2; ++twice) /* of one context one warning */
-        cr_assert_eq(gdni_guard_enter(guard, &dir, KEY), GDNI_GUARD_NONE);
+        cr_assert_eq(gdni_guard_enter(guard, &dir, KEY, &waited), GDNI_GUARD_NONE);
     gdni_guard_destroy(guard);
     cr_assert_neq(access(victim, F_OK), 0, "a file was made through a link");
     cr_assert_eq(lines.count[GDN_LOG_WARN], 1);

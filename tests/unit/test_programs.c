@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -205,6 +206,23 @@ Test(programs, a_bad_entry_is_compiled_again_and_replaced)
     gdn_ctx_destroy(first);
     gdn_ctx_destroy(second);
     free(bytes);
+    free(path);
+}
+
+/* The look before a compile's turn sees it a second time. */
+Test(programs, a_bad_entry_that_cannot_be_removed_is_counted_once)
+{
+    fill(scratch);
+    char *path = store_only_entry(scratch);
+    cr_assert_eq(truncate(path, 100), 0);
+    *strrchr(path, '/') = '\0';
+    cr_assert_eq(chmod(path, 0500), 0);
+    store_drop_root(scratch);
+    gdn_ctx *ctx = open_ctx(scratch, 0);
+    expect_origin(ctx, 0, GDNI_FROM_COMPILER);
+    cr_assert_eq(store_stats(ctx).corrupt, 1u);
+    cr_assert_eq(chmod(path, 0700), 0);
+    gdn_ctx_destroy(ctx);
     free(path);
 }
 
