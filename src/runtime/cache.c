@@ -25,7 +25,7 @@
 #include "runtime/fsutil.h"
 
 #define DEFAULT_MAX_BYTES (UINT64_C(512) << 20)
-enum { SWEEP_INTERVAL = 3600 }; /* seconds */
+enum { SWEEP_INTERVAL = 3600, COPY_AGE = 60 }; /* seconds */
 
 struct gdni_cache {
     struct gdni_cache_dir user;
@@ -155,16 +155,30 @@ static void entry_name(char name[GDNI_ENTRY_NAME], const char *key_hex, const ch
     snprintf(name, GDNI_ENTRY_NAME, "%.32s.%.8s.gdnk", key_hex, tag);
 }
 
-/* A bad entry is a miss. In the user's directory it goes, so that a good one can come; a bundle is not ours to change. */
+/* cp and tar write under the final name: what was written to just now may be half of a good entry, whose writer has it open. */
+static bool may_be_coming(const struct stat *st)
+{
+    const time_t age = time(NULL) - st->st_mtim.tv_sec;
+    return S_ISREG(st->st_mode) && age < COPY_AGE && age > -COPY_AGE;
+}
+
+/*
+ * A bad entry is a miss. In the user's directory it goes, so that a good one can come, unless that one may be on its way; a
+ * bundle is not ours to change.
+ */
 static void refuse(struct gdni_cache *cache, const struct query *q, const char *name,
                    const struct gdni_cache_item *item)
 {
     if (!q->again) atomic_fetch_add_explicit(&cache->counters->corrupt, 1, memory_order_relaxed);
-    const bool gone = q->writable && gdni_fs_remove_same(q->folder, name, &item->st) == 0;
+    const bool coming = q->writable && may_be_coming(&item->st);
+    const bool gone = q->writable && !coming && gdni_fs_remove_same(q->folder, name, &item->st) == 0;
     if (!atomic_flag_test_and_set(&cache->warned_bad))
         gdni_log(cache->log, GDN_LOG_WARN,
                  "cache entry %s/" GDNI_CACHE_FOLDER "/%s/%.2s/%s is refused%s: %s; later ones are only counted",
-                 q->dir->path, q->arch, name, name, gone ? " and removed" : "", item->problem);
+                 q->dir->path, q->arch, name, name, gone     ? " and removed"
+                 : coming ? ", and left alone as it may still be copied"
+                          : "",
+                 item->problem);
 }
 
 /* Why an entry of the key has no folder, in words: whom not to believe is no matter of what the system permits. */
@@ -320,14 +334,19 @@ static void note_unwritten(struct gdni_cache *cache, const struct gdni_program *
     note_unpublished(cache, distrusted ? sentence : gdni_fs_error(err));
 }
 
-/* Whether a file has this name that the next look can read, or had: a sweep may have been quicker. */
-static bool stood(int folder, const char *name)
+enum standing { GOOD, BAD, UNREADABLE };
+
+/* What has the program's name. Nothing any more is good: a sweep was quicker. */
+static enum standing judge_standing(const struct gdni_cache *cache, const struct gdni_program *program, int folder,
+                                    const char *name)
 {
-    struct stat st;
-    int fd;
-    const int err = gdni_fs_open_file(folder, name, &fd, &st);
-    if (!err) close(fd);
-    return !err || err == ENOENT;
+    struct gdni_cache_item item;
+    const struct gdni_key key = { .text = program->key_text, .len = strlen(program->key_text) };
+    const int err = gdni_cache_item_read(&cache->user, program->arch, folder, name, &key, &item);
+    if (err) return err == ENOENT || err == ESTALE || err == ENOMEM ? GOOD : UNREADABLE;
+    const bool bad = item.problem;
+    gdni_cache_item_free(&item);
+    return bad ? BAD : GOOD;
 }
 
 static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *program, const char *tag,
@@ -337,9 +356,14 @@ static int publish_bytes(struct gdni_cache *cache, const struct gdni_program *pr
     int err = gdni_cache_dir_open(&cache->user, program->arch, program->key_hex, true, &folder);
     if (err) return err;
     char name[GDNI_ENTRY_NAME];
+    const mode_t mode = (cache->user.mode & 0666) | 0600;
     entry_name(name, program->key_hex, tag);
-    err = gdni_fs_publish(folder, name, bytes, size, (cache->user.mode & 0666) | 0600, replace ? GDNI_FS_REPLACE : 0);
-    if (err == EEXIST && stood(folder, name)) err = 0; /* someone was first, with the same content */
+    err = gdni_fs_publish(folder, name, bytes, size, mode, replace ? GDNI_FS_REPLACE : 0);
+    if (err == EEXIST && !replace) { /* someone was first, with the same content, or with half of it */
+        const enum standing standing = judge_standing(cache, program, folder, name);
+        if (standing == GOOD) err = 0;
+        if (standing == BAD) err = gdni_fs_publish(folder, name, bytes, size, mode, GDNI_FS_REPLACE);
+    }
     close(folder);
     return err;
 }

@@ -21,7 +21,7 @@ void gdni_cache_destroy(struct gdni_cache *cache);
 
 /*
  * Looks a key up; *out is NULL when it is not there. A bad entry is not there: it is counted, removed from the user's
- * directory, and warned about once. GDN_E_NOMEM is the only failure. *out has one reference, and its source and place.
+ * directory unless it was written to just now (it may still be copied), and warned about once. GDN_E_NOMEM is the only failure. *out has one reference, and its source and place.
  *   bundles: by key alone, whichever compiler made the entry
  *   user:    tag is the compiler's (gdni_nvrtc_tag); NULL, when there is no compiler, takes any compiler's entry. again: for a
  *            second look at once, which does not count what the first one counted and could not remove
@@ -36,7 +36,7 @@ gdn_status gdni_cache_find_behind(struct gdni_cache *cache, const struct gdni_ke
 
 /*
  * Keeps a program for the next process. Best effort: a failure is counted, and warned about once. replace: takes the place of
- * an entry of the same name, at once; else the entry that was there first stays.
+ * an entry of the same name, at once; else the entry that was there first stays, if it is good.
  */
 void gdni_cache_publish(struct gdni_cache *cache, const struct gdni_program *program, const char *tag, bool replace);
 

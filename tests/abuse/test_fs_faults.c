@@ -525,6 +525,7 @@ Test(fs_faults, what_the_disk_says_of_an_entry_tells_whether_it_goes)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct store_log log = { 0 };
         gdn_ctx *ctx = store_ctx(dir, GDN_CTX_NO_COMPILE, &log, GDN_FAKE_NVRTC_PATH);
+        store_age(path);
         fs_only(cases[i].call);
         fs_arm(cases[i].fault);
         cr_expect_eq(get(ctx, "wanted", false, &origin), GDN_E_NOT_CACHED, "case %zu", i);

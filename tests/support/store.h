@@ -73,5 +73,7 @@ char *store_only_entry(const char *cache_dir);
 /* Whole file; free(). Ends the test when it cannot. */
 void *store_read(const char *path, size_t *size);
 void store_write(const char *path, const void *bytes, size_t size);
+/* Dates the file some minutes back: nobody can be copying it any more. */
+void store_age(const char *path);
 
 #endif

@@ -118,6 +118,7 @@ Test(cache_lookup, without_a_compiler_goes_on_behind_a_bad_entry)
     fill(scratch, OURS);
     char *bad = store_only_entry(scratch);
     cr_assert_eq(truncate(bad, 100), 0);
+    store_age(bad);
     fill(scratch, THEIRS);
     struct store_cache s;
     store_cache_open(&s, scratch, NULL, 0);
@@ -224,6 +225,7 @@ static void expect_refused(const char *path, const char *words)
 {
     struct store_cache s;
     struct stat st;
+    store_age(path);
     store_cache_open(&s, scratch, NULL, 0);
     cr_assert_null(find_user(&s, OURS), "%s was believed", words);
     cr_assert_eq(s.counters.corrupt, 1u, "%s", words);
@@ -260,6 +262,45 @@ Test(cache_lookup, every_flipped_byte_and_every_truncation_is_a_miss)
     expect_hit(find_user(&s, OURS));
     store_cache_close(&s);
     free(good);
+    free(path);
+}
+
+/* As cp and tar do it: the file is open under its final name, and has half of its bytes. */
+Test(cache_lookup, a_copy_under_way_is_a_miss_and_comes_to_its_end)
+{
+    fill(scratch, OURS);
+    char *path = store_only_entry(scratch);
+    size_t size;
+    uint8_t *good = store_read(path, &size);
+    struct store_cache s;
+    cr_assert_eq(unlink(path), 0);
+    const int copy = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    cr_assert_eq(write(copy, good, size / 2), (ssize_t)(size / 2));
+    store_cache_open(&s, scratch, NULL, 0);
+    cr_assert_null(find_user(&s, OURS));
+    cr_assert_eq(s.counters.corrupt, 1u);
+    cr_assert(strstr(s.lines.last[GDN_LOG_WARN], "is refused, and left alone as it may still be copied: "), "%s",
+              s.lines.last[GDN_LOG_WARN]);
+    cr_assert_eq(write(copy, good + size / 2, size - size / 2), (ssize_t)(size - size / 2));
+    close(copy);
+    expect_hit(find_user(&s, OURS));
+    store_cache_close(&s);
+    free(good);
+    free(path);
+}
+
+Test(cache_lookup, who_compiled_what_is_half_copied_puts_his_own_in_its_place)
+{
+    fill(scratch, OURS);
+    char *path = store_only_entry(scratch);
+    struct store_cache s;
+    cr_assert_eq(truncate(path, 100), 0);
+    store_cache_open(&s, scratch, NULL, 0);
+    cr_assert_null(find_user(&s, OURS));
+    gdni_cache_publish(s.cache, program, OURS, false);
+    cr_assert_eq(s.counters.publish_failures, 0u);
+    expect_hit(find_user(&s, OURS));
+    store_cache_close(&s);
     free(path);
 }
 
