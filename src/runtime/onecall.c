@@ -59,7 +59,7 @@ struct request {
     const struct gdni_cuda *cuda;
     gdni_cuctx current;
     gdni_cudevice device; /* current's */
-    struct gdni_problem problem;
+    struct gdni_problem asked, problem; /* of the caller's desc; of the plan that is to serve it */
     gdn_stream stream;
 };
 
@@ -104,15 +104,23 @@ static gdn_plan *find(const struct gdni_onecall *o, const struct request *r)
     return NULL;
 }
 
-/* NULL: none yet; r has the bounds that it is to have. */
+/*
+ * What serves the asked desc: a plan of its own, else the shared one; NULL: none yet, and r has the bounds that it is to have.
+ * The lock is held.
+ */
+static gdn_plan *serving(const struct gdni_onecall *o, struct request *r)
+{
+    r->problem = r->asked;
+    gdn_plan *plan = find(o, r);
+    if (plan) return plan;
+    widen_after_many(o, r);
+    return find(o, r);
+}
+
 static gdn_plan *lookup(struct gdni_onecall *o, struct request *r)
 {
     pthread_mutex_lock(&o->lock);
-    gdn_plan *plan = find(o, r);
-    if (!plan) {
-        widen_after_many(o, r);
-        plan = find(o, r);
-    }
+    gdn_plan *plan = serving(o, r);
     pthread_mutex_unlock(&o->lock);
     return plan;
 }
@@ -128,11 +136,16 @@ static bool reserve(struct gdni_onecall *o)
     return true;
 }
 
-/* Takes over plan. The plan in the table: plan, or the one that another thread put there first. NULL: out of memory. */
+/*
+ * Takes over plan. The plan in the table: plan, or the one that another thread put there first. NULL: out of memory. What
+ * lookup() would answer by now goes before plan: who asked for the workspace has been told that one's, and must not be served
+ * by another.
+ */
 static gdn_plan *insert(struct gdni_onecall *o, const struct request *r, gdn_plan *plan)
 {
+    struct request now = *r;
     pthread_mutex_lock(&o->lock);
-    gdn_plan *kept = find(o, r);
+    gdn_plan *kept = serving(o, &now);
     if (!kept && reserve(o)) {
         o->entries[o->count++] = (struct entry){ r->problem, r->device, plan };
         kept = plan;
@@ -217,7 +230,7 @@ static gdn_status find_current(struct request *r)
 
 static gdn_status get_plan(gdn_ctx *ctx, const struct gdni_problem *problem, gdn_stream stream, gdn_plan **out)
 {
-    struct request r = { .ctx = ctx, .problem = *problem, .stream = stream };
+    struct request r = { .ctx = ctx, .asked = *problem, .stream = stream };
     GDN_TRY(gdni_driver_get(ctx->driver, &r.cuda));
     GDN_TRY(find_current(&r));
     *out = lookup(ctx->onecall, &r);

@@ -128,6 +128,7 @@ static struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `fake` */
 static struct gdni_cuctx_opaque primaries[FAKE_MAX_DEVICES], others[FAKE_MAX_DEVICES];
+static void (*_Atomic hook)(const char *call);
 static _Thread_local gdni_cuctx stack[MAX_STACK];
 static _Thread_local int depth, floor_depth; /* contexts on the stack; of those, how many the test put there itself */
 
@@ -153,6 +154,12 @@ static bool is_struck(const char *call)
     return true;
 }
 
+static void run_hook(const char *call)
+{
+    void (*const run)(const char *) = hook;
+    if (run) run(call);
+}
+
 /* Counts the call; the result it is told to fail with, or 0. The lock is held. */
 static gdni_curesult enter(const char *call)
 {
@@ -165,6 +172,7 @@ static gdni_curesult enter(const char *call)
 }
 
 #define ENTER(call)                                                                                                    \
+    run_hook(call);                                                                                                    \
     pthread_mutex_lock(&lock);                                                                                         \
     gdni_curesult result = enter(call);                                                                                \
     if (result == OK && !fake.initialised && strcmp(call, "cuInit") != 0) result = NOT_INITIALIZED
@@ -1021,11 +1029,17 @@ static void reset(void)
         others[i] = (struct gdni_cuctx_opaque){ i, false };
     }
     pthread_mutex_unlock(&lock);
+    hook = NULL;
     fake.free_memory = (size_t)4 << 30;
     fake.sm_mhz = 1980, fake.mem_mhz = 3201;
     fake.version = 13000;
     depth = floor_depth = 0;
     set_devices(1);
+}
+
+static void set_hook(void (*run)(const char *call))
+{
+    hook = run;
 }
 
 static struct fake_device *device_at(int ordinal)
@@ -1210,6 +1224,7 @@ const struct fake_controls fake_controls = {
     .hide = hide,
     .set_capture = set_capture,
     .set_version = set_version,
+    .set_hook = set_hook,
     .make_current = make_current,
     .make_other_current = make_other_current,
     .calls = calls,

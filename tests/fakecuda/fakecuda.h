@@ -80,6 +80,8 @@ struct fake_controls {
     void (*hide)(const char *symbol); /* cuGetProcAddress does not find it; NULL hides nothing */
     void (*set_capture)(int status);  /* what cuStreamIsCapturing says */
     void (*set_version)(int version); /* what cuDriverGetVersion says; 13000 at first */
+    /* hook is called at the beginning of each call, in its thread, and may wait for others that call; NULL: none. */
+    void (*set_hook)(void (*hook)(const char *call));
 
     /* Current context of the calling thread: a device's primary one, one that is not primary, or none (ordinal < 0). */
     void (*make_current)(int ordinal);

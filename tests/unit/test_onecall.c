@@ -3,6 +3,7 @@
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -221,6 +222,116 @@ Test(onecall, says_what_workspace_the_plan_that_serves_a_desc_needs)
     size = 1;
     cr_expect_eq(gdn_prefill_workspace_size(host.ctx, &desc, NULL, &size), GDN_E_NOT_LOADED);
     cr_expect_eq(size, 0);
+}
+
+/* ---- first calls of one desc that are answered by different plans ---- */
+
+static _Thread_local bool is_slow; /* this thread waits before it loads anything */
+static sem_t arrived, go_on[2];
+static _Thread_local sem_t *own_go;
+
+static void wait_at_load(const char *call_name)
+{
+    if (!is_slow || strcmp(call_name, "cuLibraryLoadData") != 0) return;
+    is_slow = false;
+    sem_post(&arrived);
+    while (sem_wait(own_go) != 0) {
+    }
+}
+
+static gdn_prefill_desc long_desc(int64_t max_tokens)
+{
+    gdn_prefill_desc desc = GDN_PREFILL_DESC_INIT;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 6;
+    desc.head_dim_qk = desc.head_dim_v = 64;
+    desc.max_tokens = max_tokens;
+    desc.max_seqs = 91;
+    return desc;
+}
+
+static size_t size_of(int64_t max_tokens)
+{
+    const gdn_prefill_desc desc = long_desc(max_tokens);
+    size_t size = 0;
+    cr_assert_eq(gdn_prefill_workspace_size(host.ctx, &desc, NULL, &size), GDN_OK, "%s", gdn_last_error());
+    return size;
+}
+
+enum { LATE = 502841, EARLY = 300000 }; /* max_tokens; LATE's own plan needs more than the one that it shares */
+
+static void *ask_slowly(void *go)
+{
+    host.cuda->make_current(0);
+    is_slow = true;
+    own_go = go;
+    return (void *)size_of(LATE);
+}
+
+static pthread_t start_asking(sem_t *go)
+{
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, ask_slowly, go), 0);
+    while (sem_wait(&arrived) != 0) {
+    }
+    return thread;
+}
+
+static size_t end_asking(pthread_t thread, sem_t *go)
+{
+    void *size;
+    sem_post(go);
+    pthread_join(thread, &size);
+    return (size_t)size;
+}
+
+/* Whatever plan answered is the one that serves. */
+static void expect_enough(size_t size, const char *who)
+{
+    const gdn_prefill_desc desc = long_desc(LATE);
+    const gdn_prefill_args args = fake_prefill_args();
+    cr_expect_eq(gdn_prefill(host.ctx, &desc, &args, 0x10000000, size, NULL), GDN_OK, "%s: %s", who, gdn_last_error());
+}
+
+static void start_race(void)
+{
+    const gdn_prefill_desc late = long_desc(LATE), wide = long_desc(1 << 20);
+    const gdn_target target = fake_h200(host.ctx);
+    gdn_plan *own = NULL, *shared = NULL;
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &late, 0, &own), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_prefill(host.ctx, &target, &wide, 0, &shared), GDN_OK, "%s", gdn_last_error());
+    cr_assert_gt(gdn_plan_workspace_size(own), gdn_plan_workspace_size(shared), "no larger: these tests show nothing");
+    gdn_plan_destroy(own);
+    gdn_plan_destroy(shared);
+    sem_init(&arrived, 0, 0);
+    sem_init(&go_on[0], 0, 0);
+    sem_init(&go_on[1], 0, 0);
+    host.cuda->set_hook(wait_at_load);
+    for (int64_t i = 0; i < 3; ++i)
+        size_of(EARLY + i);
+}
+
+Test(onecall, a_size_that_the_shared_plan_gave_is_enough_when_a_plan_of_the_descs_own_comes_later)
+{
+    start_race();
+    const pthread_t thread = start_asking(&go_on[0]); /* there are three alike: it makes a plan of its own */
+    size_of(EARLY + 3);
+    const size_t shared = size_of(LATE);
+    const size_t own = end_asking(thread, &go_on[0]);
+    cr_expect_eq(own, shared);
+    expect_enough(shared, "who was answered by the shared plan");
+    expect_enough(own, "who made a plan");
+}
+
+Test(onecall, a_size_that_was_asked_for_while_a_plan_of_the_descs_own_came_is_enough)
+{
+    start_race();
+    const pthread_t first = start_asking(&go_on[0]);
+    size_of(EARLY + 3);
+    const pthread_t second = start_asking(&go_on[1]); /* of four alike: it makes the shared one */
+    const size_t own = end_asking(first, &go_on[0]), late = end_asking(second, &go_on[1]);
+    cr_expect_eq(late, own);
+    expect_enough(late, "who made the shared plan");
+    expect_enough(own, "who made a plan");
 }
 
 Test(onecall, a_call_is_held_to_its_own_descs_bounds)
