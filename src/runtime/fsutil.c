@@ -79,6 +79,13 @@ int gdni_fs_make_path(const char *path, mode_t mode)
     return err == ENOENT && refused ? refused : err; /* what is not there is what we might not make */
 }
 
+/* Who made it and was killed before he gave it its mode left it as the umask would: a group that shares it could not write. */
+static void mend_mode(int fd, mode_t mode)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (mode & ~st.st_mode)) set_mode(fd, mode);
+}
+
 int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out)
 {
     const bool made = create && mkdirat(dir, name, mode) == 0;
@@ -90,6 +97,7 @@ int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int
         close(fd);
         return err;
     }
+    if (create && !made) mend_mode(fd, mode);
     *out = fd;
     return 0;
 }

@@ -17,7 +17,10 @@ const char *gdni_fs_error(int err);
 /* Makes path and what is missing above it, with mode; fine when it exists. */
 int gdni_fs_make_path(const char *path, mode_t mode);
 
-/* Opens a folder inside dir, not through a link. create: with exactly mode, umask or not, unless it exists. */
+/*
+ * Opens a folder inside dir, not through a link. create: with exactly mode, umask or not, unless it exists; one of this user's
+ * that lacks bits of mode gets it.
+ */
 int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out);
 
 /* A new folder inside dir under a temporary name, with exactly mode, opened. */

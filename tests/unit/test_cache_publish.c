@@ -201,6 +201,31 @@ Test(cache_publish, entries_are_writable_for_others_only_where_the_cache_is_shar
     }
 }
 
+/* Who was killed between making a folder and giving it its mode must not shut the group out for good. */
+Test(cache_publish, a_folder_of_ones_own_that_lacks_bits_gets_them)
+{
+    static const char *const folders[] = { "v2", "v2/sm_90a" };
+    struct store_cache s;
+    struct stat st;
+    chmod(scratch, 02775);
+    umask(077);
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; ++i) {
+        mkdir(store_path(scratch, folders[i]), 0777); /* the umask has its bits */
+        cr_assert(stat(store_path(scratch, folders[i]), &st) == 0 && (st.st_mode & 0777) == 0700);
+    }
+    store_cache_open_as(&s, scratch, GDN_CTX_SHARED_CACHE);
+    gdni_cache_publish(s.cache, program, TAG, false);
+    cr_assert_eq(s.counters.publish_failures, 0u, "%s", s.lines.last[GDN_LOG_WARN]);
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; ++i) {
+        cr_assert_eq(stat(store_path(scratch, folders[i]), &st), 0);
+        cr_assert_eq(st.st_mode & 07777, 02775u, "%s: %o", folders[i], (unsigned)st.st_mode & 07777);
+    }
+    chmod(store_path(scratch, "v2"), 02777); /* more than that is the owner's to give */
+    gdni_cache_publish(s.cache, program, TAG, true);
+    cr_assert(stat(store_path(scratch, "v2"), &st) == 0 && (st.st_mode & 07777) == 02777);
+    store_cache_close(&s);
+}
+
 /* Both ways that a file can come to be, replacing and not. */
 Test(cache_publish, with_and_without_unnamed_files_the_bytes_arrive_whole)
 {
