@@ -72,11 +72,16 @@ static int start_thread(struct gdni_compiling *run)
 
 /* ---- talking to NVRTC ---- */
 
-static gdn_status nvrtc_fail(const struct gdni_compiling *run, const char *call, gdni_nvrtcresult result)
+static gdn_status status_of(gdni_nvrtcresult result)
 {
     static const gdni_nvrtcresult out_of_memory = 1; /* NVRTC_ERROR_OUT_OF_MEMORY */
-    return GDN_FAIL(result == out_of_memory ? GDN_E_NOMEM : GDN_E_COMPILE, "%s of %s failed with %s (%s at %s)", call,
-                    run->unit->entry, run->api->nvrtcGetErrorString(result), run->api->identity, run->api->path);
+    return result == out_of_memory ? GDN_E_NOMEM : GDN_E_COMPILE;
+}
+
+static gdn_status nvrtc_fail(const struct gdni_compiling *run, const char *call, gdni_nvrtcresult result)
+{
+    return GDN_FAIL(status_of(result), "%s of %s failed with %s (%s at %s)", call, run->unit->entry,
+                    run->api->nvrtcGetErrorString(result), run->api->identity, run->api->path);
 }
 
 static gdn_status create_program(struct gdni_compiling *run)
@@ -117,7 +122,7 @@ static gdn_status compile_fail(const struct gdni_compiling *run)
     GDN_TRY(take_log(run, &log));
     const size_t len = strlen(log);
     const gdn_status status =
-        GDN_FAIL(GDN_E_COMPILE, "%s could not compile %s for %s: %s%s%s", run->api->identity, run->unit->entry,
+        GDN_FAIL(status_of(run->result), "%s could not compile %s for %s: %s%s%s", run->api->identity, run->unit->entry,
                  run->unit->spec.arch->name, run->api->nvrtcGetErrorString(run->result), len ? ": " : "",
                  len > LOG_TAIL ? log + (len - LOG_TAIL) : log);
     gdni_free(log);

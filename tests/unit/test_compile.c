@@ -133,12 +133,15 @@ Test(compile, the_compilers_words_reach_the_callers_sentence)
     EXPECT_SENTENCE("number 149\ntiny.cu(1): error: the fake was told to fail");
     EXPECT_SENTENCE("tiny for sm_90a");
     cr_assert_eq(gdni_compile_ptx(nvrtc, &unit, &ptx), GDN_E_COMPILE);
+    fake->result = 1;
+    cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_E_NOMEM, "1 is the compiler's out of memory");
+    EXPECT_SENTENCE("tiny for sm_90a");
     fake->result = 0;
     fake->fail_cubin = 9;
     cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_E_COMPILE);
     EXPECT_SENTENCE("nvrtcGetCUBIN");
     fake->fail_cubin = 1;
-    cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_E_NOMEM, "1 is the compiler's out of memory");
+    cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_E_NOMEM);
     fake->fail_log = 9;
     cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_E_COMPILE);
     EXPECT_SENTENCE("nvrtcGetProgramLog");
