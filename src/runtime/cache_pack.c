@@ -372,7 +372,7 @@ gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options, gdn_cac
 {
     struct pack p = { .ctx = ctx,
                       .options = GDN_PACK_OPTIONS_INIT,
-                      .to = { .fd = -1, .mode = FOLDER_MODE },
+                      .to = { .fd = -1, .mode = FOLDER_MODE, .any_owner = true }, /* as its file system maps owners */
                       .report = GDN_CACHE_REPORT_INIT };
     struct place place = { .fd = -1 };
     GDN_TRY(gdni_cache_check_call(ctx, 0, 0, "", out));

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -117,6 +118,29 @@ static gdn_cache_report verify(const char *dir)
                  gdn_last_error());
     cr_assert_eq(report.removed, 0u, "a bundle was changed");
     return report;
+}
+
+static int open_to_all(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)type, (void)at;
+    return chmod(path, S_ISDIR(st->st_mode) ? 0755 : 0644);
+}
+
+/* NFS with root_squash, CIFS, user namespaces: what this process makes belongs to another user. */
+Test(bundle, is_written_where_the_file_system_maps_owners)
+{
+    if (geteuid() != 0) cr_skip_test("only root can make files of another user");
+    cr_assert_eq(nftw(cache, open_to_all, 16, FTW_PHYS), 0);
+    cr_assert_eq(chmod(scratch, 0777), 0);
+    setfsuid(1234);
+    gdn_cache_report report;
+    const gdn_status status = pack_into(bundle, NULL, 0, &report);
+    setfsuid(0);
+    cr_assert_eq(status, GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(report.entries, 3u);
+    struct stat st;
+    cr_assert(stat(bundle, &st) == 0 && st.st_uid == 1234, "no owner was mapped: this test shows nothing");
+    cr_assert_eq(verify(bundle).damaged, 0u);
 }
 
 /* ---- pack ---- */
