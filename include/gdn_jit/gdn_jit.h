@@ -785,7 +785,7 @@ GDN_API gdn_status gdn_tuning_load(gdn_ctx *ctx, const char *path, uint32_t flag
  */
 GDN_API gdn_status gdn_tuning_save(gdn_ctx *ctx, const gdn_target *target, const char *path);
 
-/* Calls fn for each entry, sorted by arch, GPU, kernel, shape and slot. fn may call this library. */
+/* Calls fn once for each entry that is there now, sorted by arch, GPU, kernel, shape and slot. fn may call this library. */
 GDN_API gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *user);
 
 /*

@@ -253,15 +253,12 @@ gdn_status gdn_tuning_list(gdn_ctx *ctx, gdn_tuning_entry_fn fn, void *user)
     const struct showing s = { fn, user, GDN_TUNING_REPORT_INIT };
     if (!ctx) return GDN_FAIL(GDN_E_INVALID, "ctx is null: make one with gdn_ctx_create()");
     if (!fn) return GDN_FAIL(GDN_E_INVALID, "fn is null: pass a function that takes the entries");
-    for (size_t t = 0;; ++t) {
-        struct gdni_tuning_table table;
-        gdn_status status = GDN_OK;
-        bool found = false;
-        GDN_TRY(gdni_tuning_copy_at(ctx->tuning, t, &table, &found));
-        if (!found) return GDN_OK;
-        for (size_t i = 0; i < table.count && status == GDN_OK; ++i)
-            status = show(&s, &table, &table.entries[i], "");
-        gdni_tuning_table_free(&table);
-        GDN_TRY(status);
-    }
+    struct gdni_tuning_table *tables = NULL;
+    size_t count = 0;
+    gdn_status status = gdni_tuning_copies(ctx->tuning, &tables, &count);
+    for (size_t t = 0; t < count && status == GDN_OK; ++t)
+        for (size_t i = 0; i < tables[t].count && status == GDN_OK; ++i)
+            status = show(&s, &tables[t], &tables[t].entries[i], "");
+    gdni_tuning_copies_free(tables, count);
+    return status;
 }

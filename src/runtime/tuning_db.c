@@ -356,12 +356,33 @@ static gdn_status copy_table(struct gdni_tuning_table *out, const struct gdni_tu
     return GDN_OK;
 }
 
-gdn_status gdni_tuning_copy_at(struct gdni_tuning *tuning, size_t i, struct gdni_tuning_table *out, bool *found)
+void gdni_tuning_copies_free(struct gdni_tuning_table *tables, size_t count)
 {
-    gdn_status status = GDN_OK;
+    for (size_t i = 0; i < count; ++i)
+        gdni_tuning_table_free(&tables[i]);
+    gdni_free(tables);
+}
+
+/* The lock is held. */
+static gdn_status copy_all(const struct gdni_tuning *t, struct gdni_tuning_table **out, size_t *count)
+{
+    struct gdni_tuning_table *tables = gdni_calloc(t->count + 1, sizeof *tables);
+    if (!tables) return GDN_FAIL(GDN_E_NOMEM, "out of memory for copies of %zu tuning tables", t->count);
+    for (size_t i = 0; i < t->count; ++i) {
+        const gdn_status status = copy_table(&tables[i], &t->tables[i]);
+        if (status == GDN_OK) continue;
+        gdni_tuning_copies_free(tables, i);
+        return status;
+    }
+    *out = tables;
+    *count = t->count;
+    return GDN_OK;
+}
+
+gdn_status gdni_tuning_copies(struct gdni_tuning *tuning, struct gdni_tuning_table **out, size_t *count)
+{
     GDN_TRY(lock_tables(tuning));
-    *found = i < tuning->count;
-    if (*found) status = copy_table(out, &tuning->tables[i]);
+    const gdn_status status = copy_all(tuning, out, count);
     pthread_mutex_unlock(&tuning->lock);
     return status;
 }

@@ -77,7 +77,8 @@ gdn_status gdni_tuning_import(struct gdni_tuning *tuning, const struct gdni_tuni
 /* A copy of what is known of one GPU, for gdni_tuning_table_free(); GDN_E_NOT_TUNED when that is nothing. */
 gdn_status gdni_tuning_copy(struct gdni_tuning *tuning, const gdn_target *target, struct gdni_tuning_table *out);
 
-/* The i-th GPU's table, copied likewise, in the order of arch, name and SMs; false past the end. */
-gdn_status gdni_tuning_copy_at(struct gdni_tuning *tuning, size_t i, struct gdni_tuning_table *out, bool *found);
+/* Every GPU's table, copied likewise, in the order of arch, name and SMs, as they are at one time; then copies_free(). */
+gdn_status gdni_tuning_copies(struct gdni_tuning *tuning, struct gdni_tuning_table **out, size_t *count);
+void gdni_tuning_copies_free(struct gdni_tuning_table *tables, size_t count);
 
 #endif

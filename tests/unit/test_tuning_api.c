@@ -295,6 +295,37 @@ Test(tuning_api, a_list_shows_every_member_and_whether_the_kernel_has_changed)
     leave(&r);
 }
 
+/* Loads a table that sorts before all others when it is called first. */
+struct meddler {
+    const struct room *room;
+    int seen;
+};
+
+static int load_another(void *user, const gdn_tuning_entry *e)
+{
+    struct meddler *m = user;
+    if (m->seen++ == 0)
+        cr_expect_eq(gdn_tuning_load(m->room->host.ctx, m->room->other, 0, NULL, NULL, NULL), GDN_OK, "%s", gdn_last_error());
+    cr_expect_str_neq(e->gpu_name, "A");
+    return 0;
+}
+
+Test(tuning_api, a_list_shows_each_entry_once_when_a_table_comes_meanwhile)
+{
+    struct room r;
+    enter(&r);
+    const struct gdni_tuning_entry entries[] = { conv_entry(7, 16), prefill_entry(1, 3) };
+    struct meddler before = { .room = &r, .seen = 1 }, during = { .room = &r };
+    write_table(r.file, GPU, 132, entries, 2);
+    write_table(r.other, "A", 132, entries, 2);
+    cr_assert_eq(gdn_tuning_load(r.host.ctx, r.file, 0, NULL, NULL, NULL), GDN_OK);
+    cr_assert_eq(gdn_tuning_list(r.host.ctx, load_another, &before), GDN_OK);
+    cr_assert_eq(gdn_tuning_list(r.host.ctx, load_another, &during), GDN_OK);
+    cr_expect_eq(during.seen, before.seen - 1, "%d entries shown of %d", during.seen, before.seen - 1);
+    cr_expect_eq(entries_of(r.host.ctx), 4);
+    leave(&r);
+}
+
 static char *read_text(const char *path)
 {
     FILE *file = fopen(path, "r");

@@ -546,9 +546,10 @@ Test(tuning_db, built_in_tables_answer_and_one_that_cannot_be_read_is_one_warnin
     struct gdni_tuning *t = gdni_tuning_create(shipped, 2, &log);
     cr_assert_not_null(t);
     cr_expect_eq(warnings, 0, "nobody needed them yet");
-    bool found;
+    struct gdni_tuning_table *copies;
+    size_t count;
     gdni_mem_fail_after(0);
-    cr_expect_eq(gdni_tuning_copy_at(t, 0, &(struct gdni_tuning_table){ 0 }, &found), GDN_E_NOMEM);
+    cr_expect_eq(gdni_tuning_copies(t, &copies, &count), GDN_E_NOMEM);
     gdni_mem_fail_after(-1);
     cr_expect_eq(warnings, 0, "what found no memory is not lost");
     for (int twice = 0; twice < 2; ++twice) {
