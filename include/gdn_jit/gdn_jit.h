@@ -20,8 +20,8 @@
  * must not use a context of its parent, not even to destroy it; where the parent had begun to use CUDA, a child cannot.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
- * its value and the remedy; bytes of names and paths stand in it as they were given, control characters apart. Nothing
- * here aborts, prints, or exits.
+ * its value and the remedy; bytes of names and paths stand in it as they were given, control characters apart, so that it is
+ * one line; of GDN_E_COMPILE the end of the compiler's log, in its lines, follows. Nothing here aborts, prints, or exits.
  *
  * Structs. Set the first member, struct_size, by starting from the struct's _INIT macro. A library that is newer than its
  * caller accepts the caller's shorter struct and uses defaults for the rest; an older one takes a longer struct if what it does

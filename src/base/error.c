@@ -14,6 +14,15 @@ enum { TEXT_MAX = 4096 };
 
 static _Thread_local char text[TEXT_MAX];
 
+/* Only what a compiler says has lines of its own, and is unreadable without them. */
+static void clean(char *sentence, gdn_status status)
+{
+    if (status == GDN_E_COMPILE)
+        gdni_make_printable(sentence);
+    else
+        gdni_make_one_line(sentence);
+}
+
 gdn_status gdni_fail(gdn_status status, const char *format, ...)
 {
     char fresh[TEXT_MAX]; /* an argument may point into text */
@@ -21,7 +30,7 @@ gdn_status gdni_fail(gdn_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(fresh, sizeof fresh, format, args);
     va_end(args);
-    gdni_make_printable(fresh);
+    clean(fresh, status);
     memcpy(text, fresh, sizeof text);
     return status;
 }
@@ -38,7 +47,7 @@ gdn_status gdni_fail_in(gdn_status status, const char *format, ...)
     for (size_t from = 0, at = head; at < TEXT_MAX - 1; ++at, ++from) /* prefix, joint, as much of the old as fits */
         fresh[at] = from < 2 ? joint[from] : text[from - 2];
     fresh[TEXT_MAX - 1] = '\0';
-    gdni_make_printable(fresh);
+    clean(fresh, status);
     memcpy(text, fresh, sizeof text);
     return status;
 }

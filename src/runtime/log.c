@@ -19,6 +19,6 @@ void gdni_log(const struct gdni_log *log, int level, const char *format, ...)
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    gdni_make_printable(message);
+    gdni_make_one_line(message);
     log->fn(log->user, level, message);
 }

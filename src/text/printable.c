@@ -23,12 +23,23 @@ int gdni_control_length(const char *text)
 }
 
 /* As many '?' as the character has bytes: no sentence changes its length. */
-void gdni_make_printable(char *sentence)
+static void make_printable(char *sentence, bool keeps_lines)
 {
     while (*sentence) {
-        const int control = *sentence == '\n' || *sentence == '\t' ? 0 : gdni_control_length(sentence);
+        const bool kept = keeps_lines && (*sentence == '\n' || *sentence == '\t');
+        const int control = kept ? 0 : gdni_control_length(sentence);
         for (int i = 0; i < control; ++i)
             sentence[i] = '?';
         sentence += control ? control : 1;
     }
+}
+
+void gdni_make_printable(char *sentence)
+{
+    make_printable(sentence, true);
+}
+
+void gdni_make_one_line(char *sentence)
+{
+    make_printable(sentence, false);
 }

@@ -23,4 +23,7 @@ int gdni_control_length(const char *text);
 /* Control characters but for line ends and tabs become '?'. */
 void gdni_make_printable(char *sentence);
 
+/* Line ends and tabs too: a name with a line end in it would look like another message. */
+void gdni_make_one_line(char *sentence);
+
 #endif

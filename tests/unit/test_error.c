@@ -9,7 +9,8 @@
 #include "runtime/log.h"
 
 #define ESCAPES "a\033[2Jb\rc\bd\x7f" "e\tf\ng \xc3\xa4 \xc2\x9bm\xc2\xa0\xc2\x80"
-#define SHOWN   "a?[2Jb?c?d?e\tf\ng \xc3\xa4 ??m\xc2\xa0??"
+#define SHOWN   "a?[2Jb?c?d?e?f?g \xc3\xa4 ??m\xc2\xa0??"
+#define LINES   "a?[2Jb?c?d?e\tf\ng \xc3\xa4 ??m\xc2\xa0??" /* of a compiler's log */
 
 Test(error, what_a_sentence_quotes_has_no_control_characters)
 {
@@ -17,6 +18,9 @@ Test(error, what_a_sentence_quotes_has_no_control_characters)
     cr_expect_str_eq(gdn_last_error(), "file \"" SHOWN "\"");
     cr_expect_eq(gdni_fail_in(GDN_E_INVALID, "%s", ESCAPES), GDN_E_INVALID);
     cr_expect_str_eq(gdn_last_error(), SHOWN ": file \"" SHOWN "\"");
+    cr_expect_eq(gdni_fail(GDN_E_COMPILE, "tiny: %s", ESCAPES), GDN_E_COMPILE);
+    cr_expect_eq(gdni_fail_in(GDN_E_COMPILE, "key"), GDN_E_COMPILE);
+    cr_expect_str_eq(gdn_last_error(), "key: tiny: " LINES);
 }
 
 static void keep(void *user, int level, const char *message)
