@@ -10,9 +10,7 @@
 
 #include "text/printable.h"
 
-enum { TEXT_MAX = 4096 };
-
-static _Thread_local char text[TEXT_MAX];
+static _Thread_local char text[GDNI_ERROR_TEXT];
 
 /* Only what a compiler says has lines of its own, and is unreadable without them. */
 static void clean(char *sentence, gdn_status status)
@@ -25,7 +23,7 @@ static void clean(char *sentence, gdn_status status)
 
 gdn_status gdni_fail(gdn_status status, const char *format, ...)
 {
-    char fresh[TEXT_MAX]; /* an argument may point into text */
+    char fresh[GDNI_ERROR_TEXT]; /* an argument may point into text */
     va_list args;
     va_start(args, format);
     vsnprintf(fresh, sizeof fresh, format, args);
@@ -37,16 +35,16 @@ gdn_status gdni_fail(gdn_status status, const char *format, ...)
 
 gdn_status gdni_fail_in(gdn_status status, const char *format, ...)
 {
-    char fresh[TEXT_MAX];
+    char fresh[GDNI_ERROR_TEXT];
     va_list args;
     va_start(args, format);
     int n = vsnprintf(fresh, sizeof fresh, format, args);
     va_end(args);
-    const size_t head = n < 0 ? 0 : (n < TEXT_MAX ? (size_t)n : TEXT_MAX - 1);
+    const size_t head = n < 0 ? 0 : (n < GDNI_ERROR_TEXT ? (size_t)n : GDNI_ERROR_TEXT - 1);
     static const char joint[] = ": ";
-    for (size_t from = 0, at = head; at < TEXT_MAX - 1; ++at, ++from) /* prefix, joint, as much of the old as fits */
+    for (size_t from = 0, at = head; at < GDNI_ERROR_TEXT - 1; ++at, ++from) /* prefix, joint, as much of the old as fits */
         fresh[at] = from < 2 ? joint[from] : text[from - 2];
-    fresh[TEXT_MAX - 1] = '\0';
+    fresh[GDNI_ERROR_TEXT - 1] = '\0';
     clean(fresh, status);
     memcpy(text, fresh, sizeof text);
     return status;

@@ -8,6 +8,8 @@
 
 #include "gdn_jit/gdn_jit.h"
 
+enum { GDNI_ERROR_TEXT = 4096 }; /* bytes of the longest sentence, its NUL included; a longer one is cut */
+
 /*
  * Records the sentence and yields the status: return GDN_FAIL(GDN_E_INVALID, "width is %d: must be 2, 3 or 4", w);
  * Yields the constant itself rather than gdni_fail()'s result, so that the compiler sees that a failure is not GDN_OK.

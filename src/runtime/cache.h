@@ -21,7 +21,8 @@ void gdni_cache_destroy(struct gdni_cache *cache);
 
 /*
  * Looks a key up; *out is NULL when it is not there. A bad entry is not there: it is counted, removed from the user's
- * directory unless it was written to just now (it may still be copied), and warned about once. GDN_E_NOMEM is the only failure. *out has one reference, and its source and place.
+ * directory unless it was written to just now (it may still be copied), and warned about once. GDN_E_NOMEM is the only
+ * failure. *out has one reference, and its source and place.
  *   bundles: by key alone, whichever compiler made the entry
  *   user:    tag is the compiler's (gdni_nvrtc_tag); NULL, when there is no compiler, takes any compiler's entry. again: for a
  *            second look at once, which does not count what the first one counted and could not remove

@@ -213,21 +213,34 @@ static gdn_status fill(gdn_plan *plan, uint32_t flags, const struct gdni_params 
     return gdni_plan_find_programs(plan, program_flags);
 }
 
+/* A part of a command would do something else, and so would one in whose words characters are replaced. */
+static bool can_be_pasted(const struct gdni_strbuf *command, size_t room)
+{
+    for (const char *c = command->text; *c; ++c)
+        if (gdni_control_length(c)) return false;
+    return command->len <= room;
+}
+
 /*
  * Adds the command that puts what is missing into the cache: exactly this plan, whatever made it. Where there should be a cache
  * and is none, why: that comes first.
  */
 static void advise(const gdn_plan *plan, uint32_t flags)
 {
-    char sentence[4096]; /* as long as an error's text */
+    char sentence[GDNI_ERROR_TEXT];
     struct gdni_strbuf command = { 0 };
     const char *problem = gdni_cache_user_dir(plan->ctx->cache)->problem;
     snprintf(sentence, sizeof sentence, "%s%s%s", gdni_error_text(),
              *problem ? "; cubins are kept in memory only: " : "", problem);
-    if (gdni_record_print_command(&command, plan, flags) == GDN_OK)
+    if (gdni_record_print_command(&command, plan, flags) != GDN_OK)
+        gdni_fail(GDN_E_NOT_CACHED, "%s", sentence);
+    else if (can_be_pasted(&command, sizeof sentence - strlen(sentence) - sizeof ": "))
         gdni_fail(GDN_E_NOT_CACHED, "%s: %s", sentence, command.text);
     else
-        gdni_fail(GDN_E_NOT_CACHED, "%s", sentence);
+        gdni_fail(GDN_E_NOT_CACHED,
+                  "%s (the command for it is left out: with the cache directory's path it is %zu bytes long or has control "
+                  "characters; GDN_JIT_RECORD writes the line for gdn-jit-cache warm --from)",
+                  sentence, command.len);
     gdni_sb_free(&command);
 }
 

@@ -371,6 +371,32 @@ Test(record, strict_mode_without_a_usable_cache_says_what_is_wrong_with_it)
     }
 }
 
+/* Half of it in a shell would wait for a quote, or warm another directory. */
+Test(record, a_command_that_a_sentence_cannot_hold_is_left_out_whole)
+{
+    static char deep[3900], strange[200];
+    const char *const dirs[] = { deep, strange };
+    snprintf(strange, sizeof strange, "%s/a\nb", scratch);
+    int at = snprintf(deep, sizeof deep, "%s", scratch);
+    for (; at + 202 < (int)sizeof deep; at += 201)
+        snprintf(deep + at, 202, "/%0200d", 0);
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; ++i) {
+        gdn_config cfg = GDN_CONFIG_INIT;
+        gdn_ctx *ctx = NULL;
+        gdn_plan *p = NULL;
+        cfg.cache_dir = dirs[i];
+        cfg.flags = GDN_CTX_NO_ENV | GDN_CTX_NO_COMPILE;
+        cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+        cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+        cr_assert_str_eq(gdn_cache_dir(ctx), dirs[i]);
+        cr_assert_eq(plan(ctx, "NVIDIA H200", 70000, 0, &p), GDN_E_NOT_CACHED);
+        cr_expect(!strstr(gdn_last_error(), "echo '"), "%s", gdn_last_error());
+        cr_expect(strstr(gdn_last_error(), " (the command for it is left out: "), "%s", gdn_last_error());
+        cr_expect(strstr(gdn_last_error(), "warm --from)"), "%s", gdn_last_error());
+        gdn_ctx_destroy(ctx);
+    }
+}
+
 /* No environment leads the tool there. */
 Test(record, the_command_names_a_cache_that_the_config_named)
 {
