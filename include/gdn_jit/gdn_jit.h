@@ -711,7 +711,10 @@ typedef struct gdn_pack_options {
  */
 GDN_API gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options, gdn_cache_report *out);
 
-/* What a context can do here. Each text is one line; what is empty is not available, and its `_problem` says why. */
+/*
+ * What a context can do here. Each text is one line, a long path cut in its middle; what is empty is not available, and its
+ * `_problem` says why. Whether the cache directory can be written is not tried: gdn-jit-cache doctor does.
+ */
 typedef struct gdn_doctor {
     size_t struct_size;
     char driver[128], driver_problem[256];

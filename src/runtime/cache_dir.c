@@ -17,8 +17,21 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "runtime/fsutil.h"
+#include "text/utf8.h"
 
 enum { PERMISSIONS = 02777, OTHERS_WRITE = 022 };
+
+/* A path in a problem, cut so that what is wrong with it fits behind. */
+struct shown {
+    char text[320];
+};
+
+static struct shown show(const char *path)
+{
+    struct shown s;
+    gdni_fit(s.text, sizeof s.text, path);
+    return s;
+}
 
 /* ---- choice ---- */
 
@@ -86,15 +99,15 @@ static bool judge(struct gdni_cache_dir *out, const struct choice *c, const stru
     if (c->named) {
         if (is_owner_trusted(st->st_uid, out->any_owner)) return true;
         snprintf(out->problem, sizeof out->problem,
-                 "%s is owned by user %u, not by %u or root: set GDN_CTX_SHARED_CACHE to share it on purpose", c->path,
-                 owner, self);
+                 "%s is owned by user %u, not by %u or root: set GDN_CTX_SHARED_CACHE to share it on purpose",
+                 show(c->path).text, owner, self);
         return false;
     }
     if (owner == self && !(mode & OTHERS_WRITE)) return true;
     snprintf(out->problem, sizeof out->problem,
              "%s is owned by user %u with mode %04o, and must be owned by %u and writable for nobody else: chown and "
              "chmod 700 it, or name a directory in GDN_JIT_CACHE_DIR",
-             c->path, owner, mode, self);
+             show(c->path).text, owner, mode, self);
     return false;
 }
 
@@ -114,10 +127,11 @@ static bool refuse_missing(struct gdni_cache_dir *out, const struct choice *c)
     out->missing = true;
     if (c->named)
         snprintf(out->problem, sizeof out->problem,
-                 "%s names %s, which is not there: correct it, or let gdn-jit-cache warm make it", c->from, c->path);
+                 "%s names %s, which is not there: correct it, or let gdn-jit-cache warm make it", c->from,
+                 show(c->path).text);
     else
         snprintf(out->problem, sizeof out->problem,
-                 "%s has it at %s, and there is none yet: gdn-jit-cache warm makes it", c->from, c->path);
+                 "%s has it at %s, and there is none yet: gdn-jit-cache warm makes it", c->from, show(c->path).text);
     return false;
 }
 
@@ -126,7 +140,7 @@ static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c, b
     struct stat st;
     if (c->must && (stat(c->must, &st) != 0 || !S_ISDIR(st.st_mode))) {
         snprintf(out->problem, sizeof out->problem, "HOME is %s, which is no directory: set GDN_JIT_CACHE_DIR",
-                 c->must);
+                 show(c->must).text);
         return false;
     }
     int fd;
@@ -134,7 +148,7 @@ static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c, b
     if (err == ENOENT && !make) return refuse_missing(out, c);
     if (err || fstat(fd, &st) != 0) {
         snprintf(out->problem, sizeof out->problem, "%s cannot be used: %s; name a directory that this user may write",
-                 c->path, gdni_fs_error(err ? err : errno));
+                 show(c->path).text, gdni_fs_error(err ? err : errno));
         if (!err) close(fd);
         return false;
     }
@@ -166,7 +180,7 @@ bool gdni_cache_dir_bundle(struct gdni_cache_dir *out, const char *path)
 {
     *out = (struct gdni_cache_dir){ .fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .any_owner = true };
     if (out->fd < 0) {
-        snprintf(out->problem, sizeof out->problem, "%s cannot be opened: %s", path, gdni_fs_error(errno));
+        snprintf(out->problem, sizeof out->problem, "%s cannot be opened: %s", show(path).text, gdni_fs_error(errno));
         return false;
     }
     out->path = gdni_strdup(path);

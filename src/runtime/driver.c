@@ -33,7 +33,7 @@ struct gdni_driver {
     void *library;
     struct gdni_cuda cuda;
     gdn_status status;
-    char sentence[768]; /* when status is not GDN_OK */
+    char sentence[GDNI_ERROR_TEXT]; /* when status is not GDN_OK */
 };
 
 struct gdni_driver *gdni_driver_create(const char *path)

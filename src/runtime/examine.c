@@ -11,14 +11,12 @@
 #include "runtime/context.h"
 #include "runtime/nvrtc.h"
 #include "runtime/target.h"
+#include "text/utf8.h"
 
-/* Cuts what does not fit, which is seen at its end, and keeps it one line. */
+/* Keeps it one line; where it does not fit the path in it is cut, not the reason behind it. */
 static void put_line(char *out, size_t size, const char *text)
 {
-    const size_t len = strnlen(text, size - 1);
-    memcpy(out, text, len);
-    out[len] = '\0';
-    if (text[len]) memcpy(out + len - 3, "...", 3);
+    gdni_fit(out, size, text);
     for (char *c = out; *c; ++c)
         if (*c == '\n' || *c == '\r') *c = ' ';
 }

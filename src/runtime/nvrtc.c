@@ -31,7 +31,7 @@ struct gdni_nvrtc {
     pthread_mutex_t lock;
     bool opened; /* guarded by lock, as is all that follows; final once set */
     gdn_status status;
-    char sentence[1024]; /* of a failure */
+    char sentence[GDNI_ERROR_TEXT]; /* of a failure */
     void *handle, *builtins;
     struct gdni_nvrtc_api api;
     char peeked[GDNI_COMPILER_TAG]; /* "" until known */

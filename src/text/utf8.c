@@ -3,6 +3,9 @@
  */
 #include "text/utf8.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 int gdni_utf8_length(const char *text, size_t left)
 {
     static const struct {
@@ -26,4 +29,27 @@ int gdni_utf8_length(const char *text, size_t left)
         return length;
     }
     return 0;
+}
+
+static bool goes_on(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+void gdni_fit(char *out, size_t size, const char *text)
+{
+    const size_t len = strlen(text);
+    if (len < size) {
+        memcpy(out, text, len + 1);
+        return;
+    }
+    size_t head = size / 4;
+    const char *tail = text + len - (size - sizeof "..." - head);
+    while (head && goes_on(text[head]))
+        --head;
+    while (goes_on(*tail))
+        ++tail;
+    memcpy(out, text, head);
+    memcpy(out + head, "...", 3);
+    memcpy(out + head + 3, tail, (size_t)(text + len + 1 - tail));
 }

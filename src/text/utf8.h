@@ -12,4 +12,10 @@
  */
 int gdni_utf8_length(const char *text, size_t left);
 
+/*
+ * text in out, which has size bytes (16 or more); of one that does not fit "..." stands for its middle, between characters: of
+ * a path, or a sentence that begins with one, the end says most.
+ */
+void gdni_fit(char *out, size_t size, const char *text);
+
 #endif

@@ -62,6 +62,31 @@ Test(examine, nothing_at_all)
     gdn_ctx_destroy(ctx);
 }
 
+/* However long the path is, the reason and the remedy stand behind it. */
+Test(examine, a_long_path_is_cut_and_the_reason_is_not)
+{
+    static char longest[3000];
+    static const size_t lengths[] = { 299, 700, sizeof longest - 1 };
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; ++i) {
+        gdn_config cfg = GDN_CONFIG_INIT;
+        gdn_ctx *ctx = NULL;
+        memset(longest, 0, sizeof longest);
+        for (size_t at = 0; at < lengths[i]; ++at)
+            longest[at] = "/nowhere/"[at % 8];
+        cfg.flags = GDN_CTX_NO_ENV | GDN_CTX_EXISTING_CACHE;
+        cfg.cache_dir = cfg.driver_path = cfg.nvrtc_path = longest;
+        cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+        const gdn_doctor d = examine(ctx);
+        cr_expect_eq(strncmp(d.cache_problem, "gdn_config.cache_dir names /nowhere/nowhere", 43), 0, "%s", d.cache_problem);
+        cr_expect(strstr(d.cache_problem, ", which is not there: correct it, or let "), "%s", d.cache_problem);
+        cr_expect_eq(strncmp(d.driver_problem, "the CUDA driver library /nowhere", 32), 0, "%s", d.driver_problem);
+        if (lengths[i] < 1000) /* longer ones are cut by the sentence, which has the path twice */
+            cr_expect(strstr(d.driver_problem, "o such file or directory): install the NVIDIA driver"), "%s", d.driver_problem);
+        cr_expect(strstr(d.nvrtc_problem, "): correct GDN_JIT_NVRTC or gdn_config.nvrtc_path"), "%s", d.nvrtc_problem);
+        gdn_ctx_destroy(ctx);
+    }
+}
+
 Test(examine, a_device_that_no_code_is_generated_for)
 {
     struct fake_host host;
