@@ -463,5 +463,7 @@ gdn_status gdn_plan_load(gdn_plan *plan, int device)
 
 size_t gdn_plan_workspace_size(const gdn_plan *plan)
 {
-    return plan ? plan->workspace_size : 0;
+    if (plan) return plan->workspace_size;
+    gdni_fail(GDN_E_INVALID, "plan is null: make one with gdn_plan_prefill() or gdn_plan_conv1d_qkv()");
+    return 0;
 }

@@ -959,6 +959,7 @@ Test(bad_input, plans)
     EXPECT(gdn_plan_conv1d_qkv(host.ctx, &target, &c, GDN_PLAN_BATCH_INVARIANT, &plan), GDN_E_INVALID, "flags is 0x20");
     gdn_plan_destroy(NULL);
     cr_expect_eq(gdn_plan_workspace_size(NULL), 0);
+    cr_expect(fake_error_says("plan is null: make one with gdn_plan_prefill()"), "%s", gdn_last_error());
 }
 
 static gdn_status take_nothing(void *user, const void *data, size_t size)
