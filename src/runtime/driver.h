@@ -47,6 +47,7 @@ struct gdni_launch_config {
     X(cuDeviceGet, (gdni_cudevice * device, int ordinal))                                                              \
     X(cuDeviceGetName, (char *name, int len, gdni_cudevice device))                                                    \
     X(cuDeviceGetAttribute, (int *value, int attribute, gdni_cudevice device))                                         \
+    X(cuDevicePrimaryCtxGetState, (gdni_cudevice device, unsigned *flags, int *active))                                \
     X(cuDevicePrimaryCtxRetain, (gdni_cuctx * ctx, gdni_cudevice device))                                              \
     X(cuDevicePrimaryCtxRelease, (gdni_cudevice device))                                                               \
     X(cuCtxPushCurrent, (gdni_cuctx ctx))                                                                              \

@@ -203,11 +203,25 @@ static void let_go(const struct request *r, gdn_status status)
     gdni_log(&r->ctx->log, GDN_LOG_WARN, "making a plan: %s", gdni_error_text());
 }
 
+/* Retaining one that is not would make it, only to find that it is not current: hundreds of MB and of ms, at each call. */
+static gdn_status is_primary_active(const struct request *r, bool *out)
+{
+    unsigned flags = 0;
+    int active = 0;
+    const gdni_curesult result = r->cuda->cuDevicePrimaryCtxGetState(r->device, &flags, &active);
+    if (result != 0) return gdni_cuda_fail(r->cuda, result, "cuDevicePrimaryCtxGetState");
+    *out = active;
+    return GDN_OK;
+}
+
 /* A plan is loaded in the device's primary context: under another one it would be compiled, and then not run. */
 static gdn_status make(const struct request *r, gdn_plan **out)
 {
     gdni_cuctx primary = NULL;
+    bool active = false;
     GDN_TRY(refuse_capture(r));
+    GDN_TRY(is_primary_active(r, &active));
+    if (!active) return refuse_context(r);
     const gdni_curesult result = r->cuda->cuDevicePrimaryCtxRetain(&primary, r->device);
     if (result != 0) return gdni_cuda_fail(r->cuda, result, "cuDevicePrimaryCtxRetain");
     const gdn_status status = primary == r->current ? make_on_device(r, out) : refuse_context(r);

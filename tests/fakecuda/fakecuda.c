@@ -268,6 +268,19 @@ static gdni_curesult fake_cuDeviceGetAttribute(int *value, int attribute, gdni_c
 
 /* ---- Contexts ---- */
 
+/* Active: somebody retains it, or the test made it current in this thread, as a runtime's retaining would. */
+static gdni_curesult fake_cuDevicePrimaryCtxGetState(gdni_cudevice device, unsigned *flags, int *active)
+{
+    ENTER("cuDevicePrimaryCtxGetState");
+    const int ordinal = ordinal_of(device);
+    if (result == OK && ordinal < 0) result = INVALID_DEVICE;
+    if (result == OK) {
+        *flags = 0;
+        *active = fake.retained[ordinal] > 0 || (depth > 0 && stack[depth - 1] == &primaries[ordinal]);
+    }
+    LEAVE();
+}
+
 static gdni_curesult fake_cuDevicePrimaryCtxRetain(gdni_cuctx *ctx, gdni_cudevice device)
 {
     ENTER("cuDevicePrimaryCtxRetain");

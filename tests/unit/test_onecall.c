@@ -96,8 +96,11 @@ Test(onecall, under_a_context_that_is_not_primary_nothing_is_compiled)
     cr_expect_eq(size, 0);
     cr_expect_eq(fake_compiles(host.ctx), 0);
     cr_expect_eq(loads(), 0);
+    cr_expect_eq(host.cuda->calls("cuDevicePrimaryCtxRetain"), 0, "a primary context was made to look at");
     host.cuda->make_current(0);
     cr_expect_eq(call(&conv), GDN_OK, "%s", gdn_last_error());
+    host.cuda->make_other_current(0); /* beside a primary one that is in use */
+    cr_expect_eq(gdn_prefill_workspace_size(host.ctx, &prefill, NULL, &size), GDN_E_NOT_LOADED);
 }
 
 Test(onecall, a_different_desc_is_a_different_plan)
