@@ -144,12 +144,12 @@ GDN_JIT_DISABLE_COMPILE=1 GDN_JIT_DISABLE_CACHE=1 run 1 doctor --json
 json '[f["stops_warm"] for f in d["findings"] if f["part"] == "bundle" and "neither a bundle nor a cache directory" in f["text"]]' "[True]"
 json 'd["compile_disabled"], d["ready"]' "(True, False)"
 unset GDN_JIT_BUNDLE_PATH
-# A sentence is told whole, however long a path makes it; a line of the library that has less room shows that it ends early.
+# A sentence is told whole, however long a path makes it; where the library has less room the path's middle is cut, not the remedy.
 long=$room/$(printf 'l%.0s' $(seq 200))
 mkdir "$long"
 GDN_JIT_BUNDLE_PATH=$long/$(printf 'b%.0s' $(seq 200)) finds 0 bundle False "take it out of GDN_JIT_BUNDLE_PATH"
 run 1 doctor -d "$room/cache" --nvrtc "$long/libnvrtc.so" --json
-json 'd["nvrtc"]["problem"][-3:]' "..."
+json '"l...l" in d["nvrtc"]["problem"], d["nvrtc"]["problem"].endswith("correct GDN_JIT_NVRTC or gdn_config.nvrtc_path")' "(True, True)"
 
 # A switch that is misspelt is no switch: whoever sets it is told, of each, and of all else too.
 export GDN_JIT_DISABLE_COMPILE=true GDN_JIT_CACHE_MAX_BYTES=1G

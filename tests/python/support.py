@@ -17,7 +17,7 @@ FAKE_HEADER = TOP / "tests/fakecuda/fakecuda.h"
 def fake_control_names():
     """Members of struct fake_controls, all pointers to functions, in their order."""
     body = re.search(r"struct fake_controls \{(.*?)\n\};", FAKE_HEADER.read_text(), re.S).group(1)
-    return re.findall(r"\(\*(\w+)\)\(", body)
+    return re.findall(r"^ {4}\w[\w ]*[ *]\(\*(\w+)\)\(", body, re.M)  # a function that one takes has its brackets later
 
 
 class HostTensor:
