@@ -45,7 +45,8 @@ static gdn_status set_limit(struct gdni_lab *lab, size_t max_bytes)
     size_t free_bytes = 0, total_bytes = 0;
     LAB_TRY(cuMemGetInfo, (&free_bytes, &total_bytes));
     const size_t most = free_bytes / 10 * 9;
-    lab->limit = max_bytes < most ? max_bytes : most;
+    lab->by_free = most < max_bytes;
+    lab->limit = lab->by_free ? most : max_bytes;
     return GDN_OK;
 }
 
@@ -94,9 +95,10 @@ void gdni_lab_close(struct gdni_lab *lab)
 static gdn_status no_memory(const struct gdni_lab *lab, size_t bytes)
 {
     return GDN_FAIL(GDN_E_NOMEM,
-                    "%zu bytes of scratch memory are needed beyond the %zu that are in use, and %zu is the limit: tune "
-                    "shorter calls, or raise max_scratch_bytes",
-                    bytes, lab->taken, lab->limit);
+                    "%zu bytes of scratch memory are needed beyond the %zu that are in use, and %zu, %s, is the limit: tune "
+                    "shorter calls, or %s",
+                    bytes, lab->taken, lab->limit, lab->by_free ? "nine tenths of what was free" : "max_scratch_bytes",
+                    lab->by_free ? "end what else uses the GPU" : "raise it");
 }
 
 gdn_status gdni_lab_take(struct gdni_lab *lab, size_t bytes, gdn_devptr *out)

@@ -19,6 +19,7 @@ struct gdni_lab {
     gdni_cuevent events[2];
     int64_t timeout_ms;  /* of one wait */
     size_t limit, taken; /* bytes of scratch memory */
+    bool by_free;        /* limit is of what was free when it was opened, not the caller's */
     struct {
         gdn_devptr address;
         size_t bytes;

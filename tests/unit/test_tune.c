@@ -504,10 +504,14 @@ Test(tune, scratch_memory_has_a_limit_and_nothing_else_is_touched)
     cr_assert_eq(tune_conv(&o, &r), GDN_OK, "%s", gdn_last_error());
     o.max_scratch_bytes = 1 << 20;
     cr_expect_eq(tune_conv(&o, &r), GDN_E_NOMEM);
-    cr_expect(fake_error_says("raise max_scratch_bytes"), "%s", gdn_last_error());
+    cr_expect(fake_error_says("1048576, max_scratch_bytes, is the limit: tune shorter calls, or raise it"), "%s",
+              gdn_last_error());
     host.cuda->set_free_memory(1 << 20); /* of the device */
     o.max_scratch_bytes = 0;
     cr_expect_eq(tune_conv(&o, &r), GDN_E_NOMEM);
+    cr_expect(fake_error_says("nine tenths of what was free, is the limit: tune shorter calls, or end what else uses"), "%s",
+              gdn_last_error());
+    cr_expect(!fake_error_says("max_scratch_bytes"), "%s", gdn_last_error());
     host.cuda->set_free_memory((size_t)4 << 30);
     host.cuda->fail("cuMemAlloc", 0, 2); /* another process was faster, or it is in pieces: no limit of the tuner's */
     cr_expect_eq(tune_conv(&o, &r), GDN_E_NOMEM);
