@@ -230,12 +230,14 @@ def with_its_tensors(name, member, value):
     return f"{member}, the dtype of {', '.join(tensors)}," if tensors else member
 
 
-def scalar(name, member, kind, value):
-    """Value of a member that is no address and no struct."""
+def scalar(name, member, kind, value, said):
+    """Value of a member that is no address and no struct. said: what errors call it."""
     if kind in abi.ENUMS:
         return enum_value(kind, value, with_its_tensors(name, member, value))
     if member == "flags":
         return flags_value(name, value)
+    if member in ctypes_abi.INTEGERS[name]:
+        return integer(said, ctypes_abi.INTEGERS[name][member], value)
     return c_text(member, value) if kind == "const char *" and value is not None else value
 
 
@@ -243,7 +245,7 @@ def fill(name, given, within=""):
     """Struct `name` from its _INIT and the members in `given`; a member that is a struct takes a tuple or a dict.
     within: of a struct in a struct, what stands before its members' names in errors.
     """
-    struct, members, integers = ctypes_abi.new(name), MEMBERS[name], ctypes_abi.INTEGERS[name]
+    struct, members = ctypes_abi.new(name), MEMBERS[name]
     for member, value in given.items():
         kind, said = members.get(member), within + member
         if kind == "gdn_devptr":
@@ -256,8 +258,7 @@ def fill(name, given, within=""):
         elif kind in abi.STRUCTS:
             value = fill(kind, named(said, kind, value), f"{said}.")
         else:
-            value = scalar(name, member, kind, value)
-            value = integer(said, integers[member], value) if member in integers else value
+            value = scalar(name, member, kind, value, said)
         setattr(struct, member, value)
     return struct
 
