@@ -165,7 +165,6 @@ static int check_options(const struct cli_options *o, bool all)
         return cli_fail(CLI_USAGE, "--output and --tar are both %s: give the archive a name of its own", o->tar);
     if (o->output) CLI_TRY(cli_place_check_directory("--output", o->output));
     if (o->tar) CLI_TRY(cli_tar_check(o->tar));
-    if (o->tar) CLI_TRY(cli_place_check("--tar", o->tar));
     if (!o->output || !o->tar || !cli_place_is_in(o->tar, o->output)) return CLI_OK;
     return cli_fail(CLI_USAGE,
                     "--tar %s is in --output %s, or is that: the archive is no part of the bundle, name another place",

@@ -461,21 +461,12 @@ static int run_with_threads(struct tune *t)
     return code;
 }
 
-/* What measuring took minutes for must find its place; a link or a device is not what the library would replace. */
-static int check_place(const char *path)
-{
-    struct stat st;
-    CLI_TRY(cli_place_check("--file", path));
-    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode)) return CLI_OK;
-    return cli_fail(CLI_USAGE, "--file %s: what has this name is no regular file: name another FILE", path);
-}
-
 static int tune_all(struct tune *t, int argc, char **argv)
 {
     enum { DEFAULT_TIMEOUT_S = 10, GRACE_S = 30 }; /* grace: the driver's start, and a host reference */
     const int64_t timeout = t->options->timeout_s ? t->options->timeout_s : DEFAULT_TIMEOUT_S;
     CLI_TRY(cli_require_cache(t->ctx)); /* workers find there what this process compiles */
-    CLI_TRY(check_place(t->options->output));
+    CLI_TRY(cli_place_check("--file", t->options->output)); /* what measuring took minutes for must find its place */
     CLI_TRY(cli_journal_open(&t->journal, t->options->output, t->target.gpu_name));
     mark_known(t);
     t->child = cli_child_new(argc, argv, timeout + GRACE_S);
@@ -542,7 +533,7 @@ static int check_options(const struct cli_options *o)
     if (o->gpus.count > 1)
         return cli_fail(CLI_USAGE, "--gpu is given %zu times (%s, %s): tune is for one GPU at a time, name one",
                         o->gpus.count, o->gpus.items[0], o->gpus.items[1]);
-    if (o->shapes_file && strcmp(o->shapes_file, "-") == 0)
+    if (o->shapes_file && cli_file_is_stdin(o->shapes_file))
         return cli_fail(CLI_USAGE, "--shapes is standard input: tune reads the list in several processes, name a file");
     return check_lists(o);
 }

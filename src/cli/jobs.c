@@ -3,8 +3,7 @@
  */
 #include "cli/jobs.h"
 
-#include <string.h>
-
+#include "cli/json.h"
 #include "cli/resolve.h"
 
 /*
@@ -22,14 +21,9 @@ static void add_heuristic(struct cli_shapes *list)
     }
 }
 
-static bool is_stdin(const char *path)
-{
-    return path && strcmp(path, "-") == 0;
-}
-
 int cli_jobs_read(struct cli_jobs *jobs, const struct cli_options *options)
 {
-    if (is_stdin(options->from) && is_stdin(options->shapes_file))
+    if (options->from && options->shapes_file && cli_file_is_stdin(options->from) && cli_file_is_stdin(options->shapes_file))
         return cli_fail(CLI_USAGE, "--shapes and --from are both \"-\": standard input is read once, name a file for one");
     if (options->from) CLI_TRY(cli_records_read(&jobs->records, options->from));
     CLI_TRY(cli_resolve_shapes(options, &jobs->shapes));

@@ -30,9 +30,14 @@ static int read_all(const char *path, FILE *file, size_t cap, char **text, size_
     return CLI_OK;
 }
 
+bool cli_file_is_stdin(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
 int cli_file_read(const char *path, size_t cap, char **text, size_t *len)
 {
-    const bool from_stdin = strcmp(path, "-") == 0;
+    const bool from_stdin = cli_file_is_stdin(path);
     FILE *file = from_stdin ? stdin : fopen(path, "re");
     if (!file) return cli_fail(CLI_USAGE, "cannot open %s: %s", path, strerror(errno));
     const int code = read_all(cli_file_name(path), file, cap, text, len);
@@ -42,7 +47,7 @@ int cli_file_read(const char *path, size_t cap, char **text, size_t *len)
 
 const char *cli_file_name(const char *path)
 {
-    return strcmp(path, "-") == 0 ? "standard input" : path;
+    return cli_file_is_stdin(path) ? "standard input" : path;
 }
 
 int cli_json_read(const char *path, cJSON **out)

@@ -12,6 +12,7 @@
 
 enum { CLI_JSON_MAX_BYTES = 1 << 20 };
 
+bool cli_file_is_stdin(const char *path); /* "-" */
 /* The whole of a file of at most cap bytes, with a NUL behind it; path "-" is standard input. cli_free(*text). */
 int cli_file_read(const char *path, size_t cap, char **text, size_t *len);
 const char *cli_file_name(const char *path); /* what sentences call it */

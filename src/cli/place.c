@@ -56,6 +56,9 @@ static int try_to_make(const char *option, const char *path, const char *folder)
 int cli_place_check(const char *option, const char *path)
 {
     char folder[ROOM], name[ROOM];
+    struct stat st;
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return cli_fail(CLI_USAGE, "%s %s: what has this name is no regular file: name another FILE", option, path);
     CLI_TRY(split(option, path, folder, name));
     if (path[strlen(path) - 1] == '/') return cli_fail(CLI_USAGE, "%s %s: names a folder: name a file", option, path);
     return try_to_make(option, path, folder);

@@ -8,7 +8,8 @@
 
 /*
  * For a file. CLI_USAGE unless the folder that it is in is there and something can be made in it, which is found out by making
- * a folder and taking it away again. option: "--tar". What has the file's name already is not looked at.
+ * a folder and taking it away again, and unless the name is free or a regular file's: a link or a device was not put there to
+ * be replaced. option: "--tar".
  */
 int cli_place_check(const char *option, const char *path);
 /* For a directory: the same, and nothing has its name, or an empty directory that can be replaced. */

@@ -134,12 +134,9 @@ static int write_archive(const char *path, const char *dir, const struct cli_nam
 
 int cli_tar_check(const char *path)
 {
-    struct stat st;
     if (strcmp(path, "-") == 0)
         return cli_fail(CLI_USAGE, "--tar -: is written beside its place, which standard output has not: name a file");
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return cli_fail(CLI_USAGE, "--tar %s: what has this name is no regular file: name another", path);
-    return CLI_OK;
+    return cli_place_check("--tar", path);
 }
 
 int cli_tar_write(const char *path, const char *dir)

@@ -12,7 +12,7 @@
  */
 int cli_tar_write(const char *path, const char *dir);
 
-/* Whether a file may come to be at path: nothing is there, or a regular file. Else CLI_USAGE, before anything is built. */
+/* Whether an archive may come to be at path: cli_place_check(), and it is not "-". Else CLI_USAGE, before anything is built. */
 int cli_tar_check(const char *path);
 
 #endif

@@ -127,37 +127,41 @@ static gdn_strides take_axes(struct axis axes[AXES], const struct gdni_rows *r)
     return s;
 }
 
-gdn_status gdni_check_rows_span(const struct gdni_rows *r)
+static gdn_status check_span(const struct axis axes[AXES], const struct gdni_rows *r)
 {
-    enum { MOST = 47 }; /* bits: more elements than any address space has */
-    if (r->num_tokens == 0) return GDN_OK;
-    struct axis axes[AXES];
-    take_axes(axes, r);
     static const char *const names[AXES] = { "batch", "token", "head" };
     const int64_t given[AXES] = { r->strides.batch, r->strides.token, r->strides.head };
     for (int i = 0; i < AXES; ++i) {
         const long long stride = axes[i].stride, count = axes[i].count;
-        if (count <= 1 || stride <= ((int64_t)1 << MOST) / count) continue;
+        if (count <= 1 || stride <= GDNI_MAX_STRIDE / count) continue;
         if (given[i] == 0)
             return GDN_FAIL(GDN_E_INVALID,
-                            "num_tokens is %lld, of %lld heads of %lld: %s, packed, passes 2^%d elements, which no address "
+                            "num_tokens is %lld, of %lld heads of %lld: %s, packed, passes 2^47 elements, which no address "
                             "space has; split the batch",
-                            (long long)r->num_tokens, (long long)r->heads, (long long)r->dim, r->name, MOST);
+                            (long long)r->num_tokens, (long long)r->heads, (long long)r->dim, r->name);
         return GDN_FAIL(GDN_E_INVALID,
-                        "%s_strides.%s is %lld elements: %lld of them pass 2^%d elements, which no address space has; pass "
+                        "%s_strides.%s is %lld elements: %lld of them pass 2^47 elements, which no address space has; pass "
                         "the distance of two, or 0 (packed)",
-                        r->name, names[i], stride, count, MOST);
+                        r->name, names[i], stride, count);
     }
     return GDN_OK;
+}
+
+gdn_status gdni_check_rows_span(const struct gdni_rows *r)
+{
+    struct axis axes[AXES];
+    if (r->num_tokens == 0) return GDN_OK;
+    take_axes(axes, r);
+    return check_span(axes, r);
 }
 
 gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
 {
     enum { MOST_LOOKS = 1 << 20 }; /* a few ms; layouts that somebody has are nested */
     if (r->num_tokens == 0) return GDN_OK;
-    GDN_TRY(gdni_check_rows_span(r));
     struct axis axes[AXES];
     const gdn_strides s = take_axes(axes, r);
+    GDN_TRY(check_span(axes, r));
     const int64_t tokens = axes[1].count;
     sort_axes(axes, false);
     if (are_nested(axes, r->dim)) return GDN_OK;

@@ -24,8 +24,6 @@ gdn_status gdni_take_index_type(int32_t *out, const char *member, int32_t given)
 /* Of a desc. */
 gdn_status gdni_check_bounds(int64_t max_tokens, int64_t max_seqs);
 
-#define GDNI_MAX_STRIDE ((int64_t)1 << 47) /* elements: more than any address space has */
-
 /* A pointer member: required or not, and the alignment that kernels rely on. */
 struct gdni_pointer {
     const char *name;

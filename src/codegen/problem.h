@@ -48,6 +48,8 @@ bool gdni_conv1d_flip_gates(gdn_conv1d_desc *desc);
 /* Types that are 0, as the header says what they are then. */
 void gdni_conv1d_fill_types(gdn_conv1d_desc *desc);
 
+#define GDNI_MAX_STRIDE ((int64_t)1 << 47) /* elements: more than any address space has */
+
 /* Checks of args that need no device: pointers given and aligned, sizes within desc's bounds. a: through gdni_take_struct(). */
 gdn_status gdni_check_prefill_args(const struct gdni_problem *p, const gdn_prefill_args *a);
 gdn_status gdni_check_conv1d_args(const struct gdni_problem *p, const gdn_conv1d_args *a);

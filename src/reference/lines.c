@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "codegen/problem.h"
 
 void gdni_lines_add(struct gdni_lines *lines, enum gdni_line_access access, int64_t line, int64_t by)
 {
@@ -16,15 +17,14 @@ void gdni_lines_add(struct gdni_lines *lines, enum gdni_line_access access, int6
 
 gdn_status gdni_line_check(const char *array, int64_t index, int64_t line, int64_t stride)
 {
-    enum { MOST = 47 }; /* bits: more elements than any address space has */
     if (line < -1)
         return GDN_FAIL(GDN_E_INVALID, "%s[%lld] is %lld: must be a line of the states, or -1 for an inert row", array,
                         (long long)index, (long long)line);
-    if (line >= ((int64_t)1 << MOST) / stride)
+    if (line >= GDNI_MAX_STRIDE / stride)
         return GDN_FAIL(GDN_E_INVALID,
-                        "%s[%lld] is %lld: that many lines of %lld elements pass 2^%d elements, which no address space has; "
+                        "%s[%lld] is %lld: that many lines of %lld elements pass 2^47 elements, which no address space has; "
                         "pass a line of the states",
-                        array, (long long)index, (long long)line, (long long)stride, MOST);
+                        array, (long long)index, (long long)line, (long long)stride);
     return GDN_OK;
 }
 

@@ -87,11 +87,15 @@ void store_write(const char *path, const void *bytes, size_t size)
     close(fd);
 }
 
+void store_set_mtime(const char *path, time_t when)
+{
+    const struct timespec times[2] = { { .tv_sec = when }, { .tv_sec = when } };
+    NEED(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0, "%s: %m", path);
+}
+
 void store_age(const char *path)
 {
-    const time_t then = time(NULL) - 300;
-    const struct timespec times[2] = { { .tv_sec = then }, { .tv_sec = then } };
-    NEED(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0, "%s: %m", path);
+    store_set_mtime(path, time(NULL) - 300);
 }
 
 static _Thread_local int files_seen;

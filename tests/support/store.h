@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "codegen/key.h"
 #include "codegen/unit.h"
@@ -73,6 +74,7 @@ char *store_only_entry(const char *cache_dir);
 /* Whole file; free(). Ends the test when it cannot. */
 void *store_read(const char *path, size_t *size);
 void store_write(const char *path, const void *bytes, size_t size);
+void store_set_mtime(const char *path, time_t when); /* of a link its own */
 /* Dates the file some minutes back: nobody can be copying it any more. */
 void store_age(const char *path);
 

@@ -415,12 +415,6 @@ static time_t latest_now(void)
     return now.tv_sec;
 }
 
-static void set_mtime(const char *path, time_t when)
-{
-    const struct timespec times[2] = { { .tv_sec = when }, { .tv_sec = when } };
-    cr_assert_eq(utimensat(AT_FDCWD, path, times, 0), 0);
-}
-
 Test(cache_lookup, a_hit_makes_an_entry_young_at_most_hourly)
 {
     fill(scratch, OURS);
@@ -428,13 +422,13 @@ Test(cache_lookup, a_hit_makes_an_entry_young_at_most_hourly)
     struct store_cache s;
     store_cache_open(&s, scratch, NULL, 0);
     const time_t now = time(NULL);
-    set_mtime(path, now - 3000);
+    store_set_mtime(path, now - 3000);
     expect_hit(find_user(&s, OURS));
     cr_assert_eq(mtime_of(path), now - 3000, "written to within the hour");
-    set_mtime(path, now - 4000);
+    store_set_mtime(path, now - 4000);
     expect_hit(find_user(&s, OURS));
     cr_assert_geq(mtime_of(path), now);
-    set_mtime(path, now + 100000); /* a clock that was wrong: such an entry would never be the oldest */
+    store_set_mtime(path, now + 100000); /* a clock that was wrong: such an entry would never be the oldest */
     expect_hit(find_user(&s, OURS));
     cr_assert_leq(mtime_of(path), latest_now());
     store_cache_close(&s);
@@ -446,7 +440,7 @@ Test(cache_lookup, a_hit_in_a_bundle_writes_nothing)
     const char *bundle = store_path(scratch, "bundle");
     fill(bundle, OURS);
     char *path = store_only_entry(bundle);
-    set_mtime(path, 1000000);
+    store_set_mtime(path, 1000000);
     struct store_cache s;
     struct gdni_program *found;
     store_cache_open(&s, "", bundle, 0);

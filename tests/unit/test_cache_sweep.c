@@ -41,8 +41,7 @@ static void set_up(void)
         gdni_cache_publish(s.cache, programs[i], TAG, false);
         snprintf(paths[i], sizeof paths[i], "%s/v2/sm_90a/%.2s/%s." TAG ".gdnk", scratch, programs[i]->key_hex,
                  programs[i]->key_hex);
-        const struct timespec day = { .tv_sec = time(NULL) - (ENTRIES - i) * 86400 }, times[2] = { day, day };
-        cr_assert_eq(utimensat(AT_FDCWD, paths[i], times, 0), 0, "%s", paths[i]);
+        store_set_mtime(paths[i], time(NULL) - (ENTRIES - i) * 86400);
     }
     struct stat st;
     cr_assert_eq(stat(paths[0], &st), 0);
@@ -199,8 +198,7 @@ Test(cache_sweep, temporary_files_go_after_an_hour)
     mkdir(store_path(scratch, "v2/sm_90a/00"), 0700);
     store_write(old, "x", 1);
     store_write(young, "x", 1);
-    const struct timespec then = { .tv_sec = time(NULL) - 3700 }, times[2] = { then, then };
-    cr_assert_eq(utimensat(AT_FDCWD, old, times, 0), 0);
+    store_set_mtime(old, time(NULL) - 3700);
     sweep(UINT64_MAX);
     cr_assert_neq(access(old, F_OK), 0);
     cr_assert_eq(access(young, F_OK), 0, "a publish that is under way lost its file");
@@ -216,9 +214,8 @@ Test(cache_sweep, temporary_files_from_before_the_clock_was_set_back_go_too)
     const char *paths_of[] = { ahead, little };
     const time_t by[] = { 3700, 3500 };
     for (int i = 0; i < 2; ++i) {
-        const struct timespec then = { .tv_sec = time(NULL) + by[i] }, times[2] = { then, then };
         store_write(paths_of[i], "x", 1);
-        cr_assert_eq(utimensat(AT_FDCWD, paths_of[i], times, 0), 0);
+        store_set_mtime(paths_of[i], time(NULL) + by[i]);
     }
     sweep(UINT64_MAX);
     cr_assert_neq(access(ahead, F_OK), 0);
@@ -247,11 +244,10 @@ Test(cache_sweep, what_is_not_ours_is_never_touched)
         store_path(scratch, "v2/sm_90a/00/0123456789abcdef0123456789abcdeF." TAG ".gdnk"),
         store_path(scratch, "0123456789abcdef0123456789abcdef." TAG ".gdnk"),
     };
-    const struct timespec old = { .tv_sec = 1000 }, times[2] = { old, old };
     mkdir(store_path(scratch, "v2/sm_90a/00"), 0700);
     for (size_t i = 0; i < sizeof strange / sizeof strange[0]; ++i) {
         store_write(strange[i], "x", 1);
-        cr_assert_eq(utimensat(AT_FDCWD, strange[i], times, 0), 0);
+        store_set_mtime(strange[i], 1000);
     }
     const struct gdni_swept swept = sweep(0);
     cr_assert_eq(swept.removed, (uint64_t)ENTRIES);
