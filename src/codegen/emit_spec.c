@@ -49,6 +49,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "IMAGE_BYTES", images ? gdni_prefill_image_bytes(spec) : 0);
     flag(sb, "TWINS", spec->params.cluster_ctas == 2);
     flag(sb, "CUTS", spec->cuts);
+    flag(sb, "TRANSIT", spec->transit);
     flag(sb, "CARRIES", spec->params.carry == GDNI_CARRY_STATES);
     constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);
     constant(sb, "CUT_PAIRS", GDNI_CUT_PAIRS);

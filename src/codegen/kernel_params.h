@@ -77,7 +77,8 @@
  * The same, and of the Hopper kernel alone: chunks of a partition (0: sequences are whole); a bound of its items, which are
  * pairs of a sequence or a row of partitions and block_dv columns of a head; carry (enum gdni_carry); t_images (T that is
  * wanted again); most_forgetting (chunks, 0: see partition.h); scale = p_scale, for P and Q S, times late_scale, for O; tensor
- * maps of the rows of q, k, v, o, 64 tokens at a time and of o 64 columns, of v block_dv.
+ * maps of the rows of q, k, v, o, 64 tokens at a time and of o 64 columns, of v block_dv; states_by_map: there are maps of the
+ * pools of states, of those that there are.
  */
 /* clang-format off */
 #define GDNI_PREFILL_HOPPER_PARAMS(IN, OUT, I64, I32, F32, MAP) \
@@ -89,10 +90,13 @@
     I32(most_forgetting)                                        \
     F32(p_scale)                                                \
     F32(late_scale)                                             \
+    I32(states_by_map)                                          \
     MAP(q_map)                                                  \
     MAP(k_map)                                                  \
     MAP(v_map)                                                  \
-    MAP(o_map)
+    MAP(o_map)                                                  \
+    MAP(initial_map)                                            \
+    MAP(final_map)
 /* clang-format on */
 
 /*

@@ -41,6 +41,7 @@ static const char *const hopper_headers[] = {
     "gdn_hopper_forgetting.cuh",
     "gdn_hopper_cuts.cuh",
     "gdn_hopper_queue.cuh",
+    "gdn_hopper_transit.cuh",
     "gdn_hopper_tiles.cuh",
     "gdn_hopper_gates.cuh",
     "gdn_hopper_output.cuh",
@@ -218,6 +219,7 @@ static void derive_hopper(struct gdni_spec *s)
     s->smem_bytes = (K_STAGES + Q_STAGES) * tile + V_STAGES * columns + (t_stages + P_STAGES + L_STAGES) * square + columns +
                     DIAGONALS + GATE_STAGES * HOPPER_TABLE + groups * SCALES + BARRIERS + ORDER;
     s->cuts = s->kernel == GDNI_KERNEL_PREFILL_HOPPER && s->params.partition_chunks != GDNI_PARTITION_NEVER;
+    s->transit = s->kernel == GDNI_KERNEL_PREFILL_HOPPER && !s->cuts && groups == 2 && s->state_type == GDN_F32;
     hopper_registers(s, groups);
 }
 

@@ -53,6 +53,7 @@ struct gdni_spec {
     int32_t cu_seqlens_type, slot_type;
     int32_t producer_registers, state_registers, aux_registers; /* Hopper prefill: of a thread, by role */
     int32_t cuts; /* the Hopper kernel: every call's sequences are in partitions; else whole, in every call */
+    int32_t transit; /* it has states come and go by TMA between items, where there are maps of them */
     int32_t width, silu, bias, vector_bytes;                 /* conv */
     int32_t norm_lanes, exact_norm;                          /* conv: lanes that hold a head of q or k; 0: no norm */
     int32_t a_log_type, dt_bias_type;                        /* conv; 0 without gates */

@@ -16,7 +16,7 @@ extern const struct gdni_template gdni_templates[];
 extern const size_t gdni_num_templates;
 const struct gdni_template *gdni_template_find(const char *name);
 
-enum { GDNI_UNIT_MAX_FILES = 40 };
+enum { GDNI_UNIT_MAX_FILES = 44 };
 
 struct gdni_unit_file {
     const char *name; /* as an #include names it */

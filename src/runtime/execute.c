@@ -317,6 +317,8 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     set_scale(&own, plan->problem.io_type, params->scale);
     GDN_TRY(gdni_tensor_maps(&own, &plan->problem, spec->params.block_dv, gdni_modules_cuda(plan->modules)));
     const int num_sms = gdni_plan_num_sms(plan);
+    if (spec->transit && own.num_items > num_sms) /* else no CTA has a second item */
+        GDN_TRY(gdni_state_maps(&own, &plan->problem, gdni_modules_cuda(plan->modules)));
     const bool all_sms = own.num_items >= num_sms || own.carry == GDNI_CARRY_BY_GATES; /* gates may ask for more items */
     const uint32_t grid[3] = { (uint32_t)(all_sms ? num_sms : own.num_items), 1, 1 };
     if (own.partition) cut.grid = grid;

@@ -24,6 +24,8 @@ __device__ __forceinline__ void prefetch_maps(const prefill_params &p)
     tma_prefetch_map(&p.q_map);
     tma_prefetch_map(&p.v_map);
     tma_prefetch_map(&p.o_map);
+    if (spec::TRANSIT && p.states_by_map && p.initial_state) tma_prefetch_map(&p.initial_map);
+    if (spec::TRANSIT && p.states_by_map && p.final_state) tma_prefetch_map(&p.final_map);
 }
 
 /* By one lane. */

@@ -17,6 +17,7 @@
  */
 enum { ITEM_N = 0, ITEM_PART = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
 enum { ITEM_INDEX = 28 };
+enum { ITEM_TURNS = ITEM_INDEX }; /* with spec::TRANSIT, where nobody asks for an index: see turns_before() */
 enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
 enum { END_AGAIN = -8 }; /* of a repair: the state at the link is what it was found to be, or is not */
 
@@ -61,6 +62,25 @@ __device__ __forceinline__ void prefetch_state(const prefill_params &p, const It
     if ((u64)first % 16 == 0) bulk_prefetch(first, D * COLUMNS * BYTES);
 }
 
+/* Whether what an item ended with is wanted. */
+__device__ __forceinline__ bool leaves_state(const prefill_params &p, u32 entry)
+{
+    return (int)load_shared_u32(entry + ITEM_AFTER) >= 0 && p.final_state;
+}
+
+/* Whether the state of the item of this number, and that of the one before it, are exchanged as gdn_hopper_transit.cuh says. */
+__device__ __forceinline__ bool in_transit(const prefill_params &p, int number)
+{
+    if (!spec::TRANSIT || number == 0 || !p.states_by_map) return false;
+    return (int)load_shared_u32(entry_of(number) + ITEM_START) >= 0 || leaves_state(p, entry_of(number - 1));
+}
+
+/* Of how many items before the one of this number they were: its parity is that of their barriers' phase. */
+__device__ __forceinline__ u32 turns_before(const prefill_params &p, int number)
+{
+    return number == 0 ? 0 : load_shared_u32(entry_of(number - 1) + ITEM_TURNS) + in_transit(p, number - 1);
+}
+
 /*
  * Announces the CTA's item of this number. Slots are free without a barrier where nothing is cut: at chunk n the tile
  * warp has seen chunk n - 5 used, which nobody does before all have left chunk n - 6, and every item has a chunk.
@@ -74,7 +94,8 @@ __device__ __forceinline__ void publish(const prefill_params &p, const Item &ite
         if (item.n >= 0 && item.start == START_KEPT) /* nobody is that far: its last tile is not announced yet */
             store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
         store_shared(entry, (u32)item.n, (u32)item.part, (u32)item.start, (u32)after_item(p, item));
-        store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end, (u32)item.index);
+        store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end,
+                     spec::TRANSIT ? turns_before(p, number) : (u32)item.index);
         if (spec::CARRIES && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
         if (item.n >= 0 && number > 0) prefetch_state(p, item);

@@ -68,9 +68,9 @@ constexpr int KEPT_AT = GATE_AT + TABLE_BYTES, COURSE_AT = KEPT_AT + GATE;
 constexpr int SCALE_AT = GATE_AT + GATE_STAGES * GATE; /* [state warp][lane] float2: power-of-two row scales, rarely */
 constexpr int BAR_AT = SCALE_AT + STATE_WARPS * 32 * 8;
 constexpr int ITEM_SLOTS = 8, ENTRY = 32;
-constexpr int ITEM_AT = BAR_AT + 480; /* what all roles know of an item, ENTRY bytes each */
-constexpr int V_WAITS_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's place in its map */
-constexpr int LISTS_AT = V_WAITS_AT + 16;                /* of what the CTA still has to do: REPAIRS, LATER */
+constexpr int ITEM_AT = BAR_AT + 464; /* what all roles know of an item, ENTRY bytes each */
+constexpr int V_PLACE_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's places in its map, of chunks in turn */
+constexpr int LISTS_AT = V_PLACE_AT + 32;                /* of what the CTA still has to do: REPAIRS, LATER */
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
 constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: gdn_hopper_cuts.cuh */
@@ -119,11 +119,14 @@ enum {
     TAIL_V,               /* its V, likewise */
     ITEM_FULL,
     ITEM_LEFT = ITEM_FULL + ITEM_SLOTS, /* by the output warp */
+    STATE_COMES = ITEM_LEFT,            /* or, where nothing is cut, of each quarter of a state: it is there */
+    STATE_TAKEN = STATE_COMES + 4,      /* and is exchanged: gdn_hopper_transit.cuh */
     KEYS_NORMED = ITEM_LEFT + ITEM_SLOTS, /* e, d and W_LIMIT of a table have what in-kernel norms of keys make of them */
     NUM_BARRIERS = KEYS_NORMED + (spec::QK_L2NORM && !spec::IMAGES ? GATE_STAGES : 0),
     T_FULL = ITEM_FULL /* of two kinds of CTAs, which have no items: T, two chunks in turn */
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
+static_assert(ITEM_SLOTS == 8 && (!spec::TRANSIT || !spec::CUTS), "two times four where ITEM_LEFT has no use");
 
 /* Named barriers: of the aux warps; TURN, VOTE: + state warpgroup; of both of these. */
 enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2, BAR_CARRY = BAR_VOTE + 2 };
@@ -144,6 +147,7 @@ __device__ __forceinline__ constexpr int arrivals(int i)
 {
     constexpr int USERS = spec::IMAGES ? 1 : STATE_WARPS; /* who gives tiles back: there it is the export warp */
     if (i >= KEYS_NORMED) return 4 * ARRIVALS_PER_WARP; /* aux warps */
+    if (spec::TRANSIT && i >= STATE_TAKEN && i < STATE_TAKEN + 4) return 2 * ARRIVALS_PER_WARP; /* who has the quarter */
     if (i >= TAIL) return 1;
     int warps = 1; /* the one that loads; O_EMPTY: that stores */
     if (i >= K_EMPTY && i < TP_FULL) warps = USERS;

@@ -8,6 +8,7 @@
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_queue.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_hopper_transit.cuh"
 #include "gdn_hopper_twins.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
@@ -20,6 +21,8 @@ constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the
  * for them; where the ring is as full as it gets the state warps would wait for V.
  */
 constexpr int ASK_BEHIND = 3;
+/* And behind which the next item is taken, at the soonest: where its state is in transit, behind its own loads. */
+constexpr int TAKE_BEHIND = spec::TRANSIT ? 3 : 1;
 /* Whether there is load_first(). Kernels that carry have more code than fits as it is, and were a percent slower with it. */
 constexpr bool FIRST_APART = !spec::CARRIES;
 
@@ -68,58 +71,75 @@ __device__ __forceinline__ int whole_chunks(int len)
     return len / C + (rest > 0 && rest <= FEW_TOKENS);
 }
 
-/* V of a tail chunk, whose slot is free. */
-__device__ __forceinline__ void ask_for_tail_v(const prefill_params &p, const Tiles &from, const Clock &c, int rows)
-{
-    if (rows > 0 && elected()) {
-        mbar_arrive_expect(bar(TAIL_V), V_TILE);
-        load_tile(c.v(), &p.v_map, bar(TAIL_V), from.v);
-    }
-}
+/* ---- V of a chunk ---------------------------------------------------------------------------------------------------- */
 
 /*
- * A sequence's last chunk that does not come whole, whose K and Q slots are free: what TMA brings past its end is another's,
- * and a NaN there must not spread. From Q it does not: such rows are of P's and O's rows that nobody wants. V's slot may be
- * free late: K, which more is made of, does not wait for it.
+ * V comes one chunk behind K and Q, whose rings are deeper, so that waiting for its slot does not keep them waiting. Meanwhile
+ * its place is kept: where it comes from, and how many of its rows are the sequence's, C or those of a tail chunk.
  */
-__device__ __forceinline__ void load_tail(const prefill_params &p, const Tiles &from, const Clock &c, int rows,
-                                          u32 &parity, int lane)
+__device__ __forceinline__ u32 v_place(int n)
 {
-    const u32 v_empty = bar(V_EMPTY + (c.n & 1)), v_parity = c.parity2() ^ 1;
-    if (rows > 0 && elected()) {
-        mbar_arrive_expect(bar(TAIL), 2 * TILE);
-        load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
-        load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
+    return at(V_PLACE_AT) + 16 * (n & 1);
+}
+
+__device__ __forceinline__ void keep_v_place(const TileAt &v, int n, int rows, int lane)
+{
+    if (lane == 0) store_shared(v_place(n), (u32)v.token, (u32)v.head, (u32)v.batch, (u32)(rows << 1 | v.half));
+    __syncwarp();
+}
+
+__device__ __forceinline__ int v_rows(int n)
+{
+    return (int)load_shared_u32(v_place(n) + 12) >> 1;
+}
+
+__device__ __forceinline__ TileAt v_tile(int n)
+{
+    const u32 from = v_place(n);
+    return { (int)load_shared_u32(from), PARTS > 1 ? (int)load_shared_u32(from + 12) & 1 : 0, (int)load_shared_u32(from + 4),
+             (int)load_shared_u32(from + 8) };
+}
+
+__device__ __forceinline__ void await_v_slot(int n)
+{
+    mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
+}
+
+/* Of chunk n, which comes whole, into its slot, which is free. */
+__device__ __forceinline__ void ask_for_whole_v(const prefill_params &p, int n)
+{
+    load_first_tile(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v_tile(n), V_TILE);
+}
+
+/* The same of any chunk, until finish_v(). */
+__device__ __forceinline__ void ask_for_v(const prefill_params &p, int n)
+{
+    const int rows = v_rows(n);
+    if (rows == C) {
+        ask_for_whole_v(p, n);
+    } else if (rows > 0 && elected()) {
+        mbar_arrive_expect(bar(TAIL_V), V_TILE);
+        load_tile(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(TAIL_V), v_tile(n));
     }
-    const bool v_free = __all_sync(~0u, mbar_peek(v_empty, v_parity)); /* or lanes would part */
-    if (v_free) ask_for_tail_v(p, from, c, rows);
-    if (rows > 0) mbar_wait(bar(TAIL), parity);
-    clear_rest<TILE>(c.k(), rows, lane);
-    async_proxy_fence();
-    mbar_arrive_warp(bar(CHUNK_FULL + (c.n & 3)), lane);
-    if (!v_free) {
-        mbar_wait(v_empty, v_parity);
-        ask_for_tail_v(p, from, c, rows);
-    }
+    __syncwarp();
+}
+
+/* A tail chunk's, when it is there: what TMA has brought past the sequence's end becomes zeros. parity: TAIL_V's. */
+__device__ __forceinline__ void finish_v(int n, u32 &parity, int lane)
+{
+    const int rows = v_rows(n);
+    if (rows == C) return;
     if (rows > 0) {
         mbar_wait(bar(TAIL_V), parity);
         parity ^= 1;
     }
-    clear_rest<V_TILE>(c.v(), rows, lane);
+    clear_rest<V_TILE>(at(V_AT) + (n & 1) * V_TILE, rows, lane);
     async_proxy_fence();
-    mbar_arrive_warp(bar(V_FULL + (c.n & 1)), lane);
+    mbar_arrive_warp(bar(V_FULL + (n & 1)), lane);
     __syncwarp();
 }
 
-/* V of chunk n: one chunk behind K and Q, whose rings are deeper, so that waiting for its slot does not keep them waiting. */
-__device__ __forceinline__ void load_v(const prefill_params &p, int n)
-{
-    const u32 from = at(V_WAITS_AT);
-    mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
-    const TileAt v = { (int)load_shared_u32(from), PARTS > 1 ? (int)load_shared_u32(from + 12) : 0,
-                       (int)load_shared_u32(from + 4), (int)load_shared_u32(from + 8) };
-    load_first_tile(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v, V_TILE);
-}
+/* ---- Items ----------------------------------------------------------------------------------------------------------- */
 
 /*
  * K, Q and V of the CTA's first chunk, by less code than the others': all that runs here is fetched first, and the whole call
@@ -164,11 +184,19 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
     return item.n >= 0;
 }
 
-/*
- * K, Q and V of chunk n, V's with the next one; no Q where nobody wants O: what is made of an old one then is dropped. v_waits:
- * V of the chunk before is still to be loaded.
- */
-__device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int number, int step, bool &v_waits, int lane)
+/* ---- Chunks ---------------------------------------------------------------------------------------------------------- */
+
+/* What is begun of the chunks that are loaded, n of them, and ends before another is. */
+struct Begun {
+    bool v;                 /* V of chunk n - 1 is to be loaded */
+    int tail;               /* of chunk n - 1 K is to be cleared from this row on, or NONE */
+    int one_back, two_back; /* the item whose first chunk is n - 1, or n - 2, if its state is in transit, or NONE */
+    u32 k_parity, v_parity; /* of TAIL and TAIL_V */
+};
+constexpr int NONE = -1;
+
+/* K and Q of chunk n, which comes whole; no Q where nobody wants O: what is made of an old one then is dropped. */
+__device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int number, int step, int lane)
 {
     const Clock c = clock_at(n);
     const bool wanted = step >= (int)load_shared_u32(entry_of(number) + ITEM_MAIN);
@@ -178,48 +206,154 @@ __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int n
     mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
     if (wanted && elected()) load_tile(c.q(), &p.q_map, bar(CHUNK_FULL + (n & 3)), from.q);
     __syncwarp();
-    if (v_waits) load_v(p, n - 1);
-    v_waits = true;
-    if (lane == 0) store_shared(at(V_WAITS_AT), (u32)from.v.token, (u32)from.v.head, (u32)from.v.batch, (u32)from.v.half);
-    __syncwarp();
+    keep_v_place(from.v, n, C, lane);
 }
 
-/* The same of a sequence's last chunk, if it does not come whole. */
-__device__ __forceinline__ void load_last_chunk(const prefill_params &p, int n, int number, int step, bool &v_waits,
-                                                u32 &tail_parity, int lane)
+/*
+ * The same of a sequence's last chunk that does not come whole: what TMA brings past its end is another's, and a NaN there must
+ * not spread. From Q it does not: such rows are of P's and O's rows that nobody wants. Until finish_k().
+ */
+__device__ __forceinline__ void load_tail(const prefill_params &p, int n, int number, int step, Begun &b, int lane)
 {
     const Clock c = clock_at(n);
     const u32 course = course_of(number);
+    const Tiles from = tiles_of(course, step);
+    b.tail = (int)load_shared_u32(course + COURSE_LEN) - step * C;
     mbar_wait(bar(K_EMPTY + (n & 3)), c.parity4() ^ 1);
     mbar_wait(bar(Q_EMPTY + c.q_slot), c.q_parity ^ 1);
-    if (v_waits) load_v(p, n - 1);
-    v_waits = false;
-    load_tail(p, tiles_of(course, step), c, (int)load_shared_u32(course + COURSE_LEN) - step * C, tail_parity, lane);
+    if (b.tail > 0 && elected()) {
+        mbar_arrive_expect(bar(TAIL), 2 * TILE);
+        load_tile(c.k(), &p.k_map, bar(TAIL), from.k);
+        load_tile(c.q(), &p.q_map, bar(TAIL), from.q);
+    }
+    __syncwarp();
+    keep_v_place(from.v, n, b.tail, lane);
+}
+
+/* K of tail chunk n is there. */
+__device__ __forceinline__ void finish_k(int n, Begun &b, int lane)
+{
+    if (b.tail > 0) {
+        mbar_wait(bar(TAIL), b.k_parity);
+        b.k_parity ^= 1;
+    }
+    clear_rest<TILE>(clock_at(n).k(), b.tail, lane);
+    async_proxy_fence();
+    mbar_arrive_warp(bar(CHUNK_FULL + (n & 3)), lane);
+    __syncwarp();
+    b.tail = NONE;
+}
+
+/* Tail chunk n as a whole, at once. Its K, which more is made of, does not wait for V's slot, which may be free late. */
+__device__ __forceinline__ void finish_tail(const prefill_params &p, int n, Begun &b, int lane)
+{
+    const bool free = __all_sync(~0u, mbar_peek(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1)); /* or lanes would part */
+    if (free) ask_for_v(p, n);
+    finish_k(n, b, lane);
+    if (!free) {
+        await_v_slot(n);
+        ask_for_v(p, n);
+    }
+    finish_v(n, b.v_parity, lane);
+}
+
+/* The state that an item starts from, whose first chunk is number n, and the one that the last item ended with. */
+__device__ __forceinline__ void pass_states(const prefill_params &p, int n, int number, Begun &b, int lane)
+{
+    bring_others(p, n, number);
+    send_quarter(p, 1, n, number);
+    await_sent();
+    ask_for_v(p, n);
+    send_quarter(p, 0, n, number);
+    finish_v(n, b.v_parity, lane);
+    send_quarter(p, 2, n, number);
+    send_quarter(p, 3, n, number);
+    await_sent();
+}
+
+/* Ends what is begun. Before chunk n is loaded or, behind the last one, in its place. */
+__device__ __forceinline__ void settle(const prefill_params &p, int n, Begun &b, int lane)
+{
+    if (b.tail != NONE) finish_k(n - 1, b, lane);
+    if (b.two_back != NONE) pass_states(p, n - 2, b.two_back, b, lane);
+    if (b.one_back != NONE) {
+        bring_first(p, n - 1, b.one_back);
+    } else if (b.v) {
+        await_v_slot(n - 1);
+        ask_for_v(p, n - 1);
+        finish_v(n - 1, b.v_parity, lane);
+    }
+    b.v = false; /* or it is pass_states() that loads it */
+    b.two_back = b.one_back;
+    b.one_back = NONE;
+}
+
+/* Where states pass between items: chunk n, behind which more than V is begun, or which is an item's first. */
+__device__ __forceinline__ void load_among_items(const prefill_params &p, int n, int number, int step, bool whole, Begun &b,
+                                                 int lane)
+{
+    settle(p, n, b, lane);
+    if (step == 0 && in_transit(p, number)) b.one_back = number;
+    if (whole)
+        load_chunk(p, n, number, step, lane);
+    else
+        load_tail(p, n, number, step, b, lane);
+    b.v = true;
+}
+
+/* Chunks of the CTA's item of this number, from `step` on and before `until`. */
+__device__ __forceinline__ void load_chunks(const prefill_params &p, int &n, int number, int &step, int until, Begun &b,
+                                            int lane)
+{
+    const int whole = number < 0 ? 0 : min(until, whole_chunks((int)load_shared_u32(course_of(number) + COURSE_LEN)));
+    while (spec::TRANSIT && step < until && (step == 0 || b.tail != NONE || b.one_back != NONE || b.two_back != NONE)) {
+        load_among_items(p, n, number, step, step < whole, b, lane);
+        ++step, ++n;
+    }
+    for (; step < whole; ++step, ++n) {
+        load_chunk(p, n, number, step, lane);
+        if (b.v) {
+            await_v_slot(n - 1);
+            ask_for_whole_v(p, n - 1);
+        }
+        b.v = true;
+    }
+    if (step < until) { /* behind the loop: what is rare in it would lie between its hot lines */
+        load_tail(p, n, number, step, b, lane);
+        if (b.v) {
+            await_v_slot(n - 1);
+            ask_for_whole_v(p, n - 1);
+        }
+        b.v = true;
+        ++step, ++n;
+    }
+    if (b.tail != NONE && (!spec::TRANSIT || number == 0)) {
+        finish_tail(p, n - 1, b, lane);
+        b.v = false;
+    }
 }
 
 __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
 {
-    u32 tail_parity = 0;
-    bool v_waits = false, tickets = true, known = false; /* known: the item after this one */
-    bool asks = false;                                   /* partition FOLLOWING is still to be asked whether it is that */
-    int number = -1, n = 0; /* item and chunk of this CTA */
+    Begun b = { false, NONE, NONE, NONE, 0, 0 };
+    bool tickets = true, known = false; /* known: the item after this one */
+    bool asks = false;                  /* partition FOLLOWING is still to be asked whether it is that */
+    int number = -1, n = 0;             /* item and chunk of this CTA */
     if (carries_by_gates(p)) cut_by_gates(p, lane);
     for (int step = 0;;) {
         /* Read again each time, since a register of them would be one less to find an item with. */
         const u32 entry = entry_of(max(number, 0));
         const int begin = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_BEGIN);
         const int end = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_END);
-        /* No earlier, so that the longest wait for nobody; behind its first chunk, but before its last. */
-        const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + 1, end - 1));
+        /* No earlier, so that the longest wait for nobody; but before its last chunk. */
+        const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + TAKE_BEHIND, end - 1));
         const int until = known || !tickets ? end : asks ? min(begin + ASK_BEHIND, take) : take;
-        const int whole = number < 0 ? 0 : min(until, whole_chunks((int)load_shared_u32(course_of(number) + COURSE_LEN)));
-        for (; step < whole; ++step)
-            load_chunk(p, n++, number, step, v_waits, lane);
-        if (step < until) /* behind the loop: what is rare in it would lie between its hot lines */
-            load_last_chunk(p, n++, number, step++, v_waits, tail_parity, lane);
+        load_chunks(p, n, number, step, until, b, lane);
         if (!known) {
-            if (!tickets && v_waits) load_v(p, n - 1);
-            v_waits &= tickets;
+            if (!tickets) {
+                settle(p, n, b, lane);
+                if (b.two_back != NONE) settle(p, n + 1, b, lane);
+            }
             known = take_item(p, number + 1, tickets, asks, n, lane);
             if (!known && !tickets) break;
             tickets &= known || asks;

@@ -12,6 +12,7 @@
 #include "gdn_hopper_shared.cuh"
 #include "gdn_hopper_state.cuh"
 #include "gdn_hopper_table.cuh"
+#include "gdn_hopper_transit.cuh"
 #include "gdn_hopper_transitions.cuh"
 #include "gdn_hopper_turns.cuh"
 #include "gdn_state.cuh"
@@ -40,7 +41,7 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
     if (spec::CUTS && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
 
-/* Whether states are exchanged between items: see exchange_states(). Halves have few. */
+/* Whether states are exchanged between items, by swap_state() or exchange_states(). Halves have few. */
 constexpr bool EXCHANGES = !spec::CUTS && STATE_GROUPS == 2;
 
 /* To a line of final_state, if it is wanted. */
@@ -51,8 +52,8 @@ __device__ __forceinline__ void leave_state(const float (&S)[64], const prefill_
 }
 
 /*
- * Between an item and the next one, whose state is asked for before this one's is stored, since loads queue up behind stores; a
- * chunk's operands leave registers for both. more: there is a next one.
+ * Where they are not in transit, or there is no next item (more): the next one's state is asked for before this one's is
+ * stored, since loads queue up behind stores; a chunk's operands leave registers for both.
  */
 __device__ __forceinline__ void exchange_states(float (&S)[64], const prefill_params &p, u32 entry, u32 next, bool more,
                                                 const Place &place)
@@ -165,7 +166,10 @@ __device__ __forceinline__ void state_role(const prefill_params &p, Place place)
         while (more) {
             number = walk_item(st, p, c, place);
             more = await_item(number);
-            exchange_states(st.S, p, entry_of(number - 1), entry_of(number), more, place);
+            if (more && in_transit(p, (int)number))
+                swap_state(st.S, p, (int)number, c.n, place.index());
+            else
+                exchange_states(st.S, p, entry_of(number - 1), entry_of(number), more, place);
         }
     }
     if (STATE_GROUPS == 2 && place.group == 0) take_turn(0); /* that the other has passed: no arrival is left over */

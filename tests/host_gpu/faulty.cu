@@ -12,7 +12,7 @@ struct faulty_params {
     u32 *out; /* 32 words, 16-byte aligned */
 };
 constexpr u32 SHARED = 16384;
-constexpr int FIRST_OF_TWO = 26;
+constexpr int FIRST_OF_TWO = 28;
 
 namespace {
 
@@ -201,12 +201,28 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) faulty(const __grid_constan
                      "l"(p.out), "r"(24), "r"(bar)
                      : "memory");
         break;
-    case 26: /* the other's memory by an instruction for one's own */
-    case 27: /* as it has to be; by mapa's address of what is its own too */
+    case 26: /* a bulk copy over what lanes wrote, with no fence between */
+    case 27: /* with one */
+        store(base + 4 * lane, lane);
+        if (p.fault == 27) fence();
+        __syncwarp();
+        if (lane == 0) {
+            expect(bar, 16);
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base),
+                         "l"(p.out), "r"(16), "r"(bar)
+                         : "memory");
+        } else {
+            arrive(bar);
+        }
+        wait(bar, 0);
+        x = load(base + 4 * (lane % 4));
+        break;
+    case 28: /* the other's memory by an instruction for one's own */
+    case 29: /* as it has to be; by mapa's address of what is its own too */
         meet_cluster();
         store(address_in(base, rank) + 4 * lane, 100 * rank + lane);
         meet_cluster();
-        x = p.fault == 26 ? load(address_in(base, 1 - rank) + 4 * lane) : load_cluster(address_in(base, 1 - rank) + 4 * lane);
+        x = p.fault == 28 ? load(address_in(base, 1 - rank) + 4 * lane) : load_cluster(address_in(base, 1 - rank) + 4 * lane);
         x += load(base + 4 * lane);
         meet_cluster();
         break;

@@ -376,6 +376,72 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
     gdn_plan_destroy(plan);
 }
 
+/* 40 sequences of 8 heads in 132 SMs, so that a CTA goes from one state to another. */
+static struct gdni_prefill_hopper_params run_many(const gdn_prefill_desc *like, const gdn_prefill_args *like_args)
+{
+    gdn_prefill_desc desc = *like;
+    gdn_prefill_args a = *like_args;
+    desc.max_tokens = a.num_tokens = 65536, desc.max_seqs = a.num_seqs = 40;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
+    gdn_plan_destroy(plan);
+    return p;
+}
+
+Test(execute, hopper_gets_maps_of_its_states_where_a_cta_has_several)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    a.final_slot_stride = 8 * 128 * 128 + 64;
+    for (int vk = 0; vk < 2; ++vk) {
+        desc.state_layout = vk ? GDN_STATE_VK : GDN_STATE_KV;
+        const struct gdni_prefill_hopper_params p = run_many(&desc, &a);
+        const struct fake_map from = map_as_asked(&p.initial_map), to = map_as_asked(&p.final_map);
+        cr_expect_eq(p.states_by_map, 1);
+        cr_expect(from.address == a.initial_state && to.address == a.final_state);
+        cr_expect(from.strides[0] == 512 && from.strides[1] == 128 && from.strides[2] == 65536, "row, block, head");
+        cr_expect_eq(from.strides[3], 8u * 65536, "packed lines");
+        cr_expect_eq(to.strides[3], 8u * 65536 + 256, "as far apart as asked");
+        cr_expect(from.dims[1] == 128 && from.dims[2] == 4 && from.dims[3] == 8, "rows, blocks, heads");
+        cr_expect_geq(from.dims[4], 1u << 30, "lines of any slot");
+        cr_expect(to.box[1] == (vk ? 32u : 128u) && to.box[2] == (vk ? 4u : 1u) && to.box[3] == 1 && to.box[4] == 1,
+                  "32 value columns of either layout");
+    }
+}
+
+Test(execute, hopper_gets_no_maps_of_states_that_it_lacks_or_that_maps_do_not_hold)
+{
+    static const struct gdni_tensor_map none;
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    a.initial_state = 0;
+    struct gdni_prefill_hopper_params p = run_many(&desc, &a);
+    cr_expect_eq(p.states_by_map, 1);
+    cr_expect(same_bytes(&p.initial_map, &none, sizeof none) && map_as_asked(&p.final_map).address == a.final_state);
+
+    a.initial_state = 0x70000, a.initial_slot_stride = (int64_t)1 << 38, a.slot_in = 0xa0000; /* of 4 bytes: 2^40 */
+    cr_expect_eq(run_many(&desc, &a).states_by_map, 0, "a stride beyond what a map holds");
+    a.initial_slot_stride -= 4;
+    cr_expect_eq(run_many(&desc, &a).states_by_map, 1, "the largest that it does");
+
+    desc.state_type = GDN_BF16;
+    a.initial_slot_stride = 0;
+    cr_expect_eq(run_many(&desc, &a).states_by_map, 0, "states of 16 bits go by the state warps alone");
+}
+
+Test(execute, a_call_whose_ctas_have_one_state_each_encodes_no_maps_of_them)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    desc.max_tokens = 65536, desc.max_seqs = 40;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    a.num_tokens = 65536, a.num_seqs = 16; /* 128 items */
+    const int before = host.cuda->calls("cuTensorMapEncodeTiled");
+    cr_expect_eq(run_hopper(plan, &a).states_by_map, 0);
+    cr_expect_eq(host.cuda->calls("cuTensorMapEncodeTiled") - before, 4);
+    gdn_plan_destroy(plan);
+}
+
 /* What a call of the whole plan sends, on a stream, with its workspace at 0xf00000 or without. */
 static struct gdni_prefill_hopper_params run_cut(const gdn_plan *plan, const gdn_prefill_args *args, bool workspace)
 {

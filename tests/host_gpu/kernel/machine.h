@@ -361,6 +361,17 @@ inline const unsigned char *async_read(Cta *cta, u32 whole_address, u32 bytes, u
     return cta->shared + (address - SHARED_BASE);
 }
 
+/* Where TMA writes 16 bytes: over what a lane wrote only behind a fence, of that lane or of who asked, as for a read. */
+inline unsigned char *async_written(Cta *cta, u32 address, u64 fenced)
+{
+    Written &w = cta->unfenced[(place_of(address) - SHARED_BASE) / 16];
+    if (w.thread && fenced <= w.when)
+        fault("shared memory at %#x is written asynchronously; thread %d wrote it, and no fence came between", address,
+              w.thread - 1);
+    w.thread = 0;
+    return byte_of(cta, address);
+}
+
 inline u32 swizzled(u32 address)
 {
     return address ^ (address >> 7 & 7) << 4;

@@ -293,10 +293,11 @@ inline Box box_of(const void *map, u32 shared, int c0, int c1, int c2, int c3, i
 inline void load_box(const Box &box, u32 bar)
 {
     Cta *cta = m.current->cta;
+    const u64 fenced = m.current->fenced;
     mbar_at(cta, bar);
-    m.jobs.push_back({ cta, [box, bar, cta] {
+    m.jobs.push_back({ cta, [box, bar, cta, fenced] {
                           box.pieces([&](u32 to, u64 from) {
-                              unsigned char *const at = byte_of(cta, to);
+                              unsigned char *const at = async_written(cta, to, fenced);
                               if (from)
                                   memcpy(at, (const void *)(uintptr_t)from, 16);
                               else
@@ -342,8 +343,10 @@ inline void load_line(u32 to, const void *from, u32 bytes, u32 bar)
     Cta *cta = m.current->cta;
     mbar_at(cta, bar);
     bulk_pieces(from, to, bytes);
+    const u64 fenced = m.current->fenced;
     m.jobs.push_back({ cta, [=] {
-                          memcpy(byte_of(cta, to), from, bytes);
+                          for (u32 i = 0; i < bytes; i += 16)
+                              memcpy(async_written(cta, to + i, fenced), (const unsigned char *)from + i, 16);
                           mbar_landed(cta, bar, bytes);
                       } });
 }
