@@ -105,30 +105,31 @@ __device__ __forceinline__ void await_v_slot(int n)
     mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
 }
 
-/* Of chunk n, which comes whole, into its slot, which is free. */
+/* Of chunk n, into its slot, which is free: of one that comes whole. */
 __device__ __forceinline__ void ask_for_whole_v(const prefill_params &p, int n)
 {
     load_first_tile(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v_tile(n), V_TILE);
 }
 
-/* The same of any chunk, until finish_v(). */
-__device__ __forceinline__ void ask_for_v(const prefill_params &p, int n)
+__device__ __forceinline__ void load_whole_v(const prefill_params &p, int n)
 {
-    const int rows = v_rows(n);
-    if (rows == C) {
-        ask_for_whole_v(p, n);
-    } else if (rows > 0 && elected()) {
+    await_v_slot(n);
+    ask_for_whole_v(p, n);
+}
+
+/* Of a tail chunk, until finish_tail_v(). */
+__device__ __forceinline__ void ask_for_tail_v(const prefill_params &p, int n, int rows)
+{
+    if (rows > 0 && elected()) {
         mbar_arrive_expect(bar(TAIL_V), V_TILE);
         load_tile(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(TAIL_V), v_tile(n));
     }
     __syncwarp();
 }
 
-/* A tail chunk's, when it is there: what TMA has brought past the sequence's end becomes zeros. parity: TAIL_V's. */
-__device__ __forceinline__ void finish_v(int n, u32 &parity, int lane)
+/* When it is there: what TMA has brought past the sequence's end becomes zeros. parity: TAIL_V's. */
+__device__ __forceinline__ void finish_tail_v(int n, int rows, u32 &parity, int lane)
 {
-    const int rows = v_rows(n);
-    if (rows == C) return;
     if (rows > 0) {
         mbar_wait(bar(TAIL_V), parity);
         parity ^= 1;
@@ -195,6 +196,12 @@ struct Begun {
 };
 constexpr int NONE = -1;
 
+/* More than V. */
+__device__ __forceinline__ bool is_begun(const Begun &b)
+{
+    return b.tail != NONE || b.one_back != NONE || b.two_back != NONE;
+}
+
 /* K and Q of chunk n, which comes whole; no Q where nobody wants O: what is made of an old one then is dropped. */
 __device__ __forceinline__ void load_chunk(const prefill_params &p, int n, int number, int step, int lane)
 {
@@ -247,88 +254,96 @@ __device__ __forceinline__ void finish_k(int n, Begun &b, int lane)
 /* Tail chunk n as a whole, at once. Its K, which more is made of, does not wait for V's slot, which may be free late. */
 __device__ __forceinline__ void finish_tail(const prefill_params &p, int n, Begun &b, int lane)
 {
+    const int rows = b.tail;
     const bool free = __all_sync(~0u, mbar_peek(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1)); /* or lanes would part */
-    if (free) ask_for_v(p, n);
+    if (free) ask_for_tail_v(p, n, rows);
     finish_k(n, b, lane);
     if (!free) {
         await_v_slot(n);
-        ask_for_v(p, n);
+        ask_for_tail_v(p, n, rows);
     }
-    finish_v(n, b.v_parity, lane);
+    finish_tail_v(n, rows, b.v_parity, lane);
+    b.v = false;
 }
 
-/* The state that an item starts from, whose first chunk is number n, and the one that the last item ended with. */
-__device__ __forceinline__ void pass_states(const prefill_params &p, int n, int number, Begun &b, int lane)
-{
-    bring_others(p, n, number);
-    send_quarter(p, 1, n, number);
-    await_sent();
-    ask_for_v(p, n);
-    send_quarter(p, 0, n, number);
-    finish_v(n, b.v_parity, lane);
-    send_quarter(p, 2, n, number);
-    send_quarter(p, 3, n, number);
-    await_sent();
-}
-
-/* Ends what is begun. Before chunk n is loaded or, behind the last one, in its place. */
+/*
+ * Ends what is begun, where states are in transit; before chunk n is loaded or, behind the last one, in its place. Chunk n - 2,
+ * if it is an item's first, gets its V when the quarter in its place has gone, chunk n - 1 at once. A loop, since it runs once
+ * an item, and each line of code is one of the cache's.
+ */
 __device__ __forceinline__ void settle(const prefill_params &p, int n, Begun &b, int lane)
 {
     if (b.tail != NONE) finish_k(n - 1, b, lane);
-    if (b.two_back != NONE) pass_states(p, n - 2, b.two_back, b, lane);
-    if (b.one_back != NONE) {
-        bring_first(p, n - 1, b.one_back);
-    } else if (b.v) {
-        await_v_slot(n - 1);
-        ask_for_v(p, n - 1);
-        finish_v(n - 1, b.v_parity, lane);
+#pragma unroll 1
+    for (int m = n - 2; m < n; ++m) {
+        const int item = m == n - 2 ? b.two_back : b.one_back;
+        const bool passes = m == n - 2 && item != NONE, loads = m == n - 1 && item == NONE && b.v;
+        if (item != NONE) bring_quarters(p, passes, m, item);
+        if (!passes && !loads) continue;
+        if (passes) {
+            send_quarter(p, 1, m, item);
+            await_sent();
+        } else {
+            await_v_slot(m);
+        }
+        const int rows = v_rows(m);
+        if (rows == C)
+            ask_for_whole_v(p, m);
+        else
+            ask_for_tail_v(p, m, rows);
+        if (passes) send_quarter(p, 0, m, item);
+        if (rows != C) finish_tail_v(m, rows, b.v_parity, lane);
+        if (passes) {
+            send_quarter(p, 2, m, item);
+            send_quarter(p, 3, m, item);
+            await_sent();
+        }
     }
-    b.v = false; /* or it is pass_states() that loads it */
+    b.v = false;
     b.two_back = b.one_back;
     b.one_back = NONE;
 }
 
-/* Where states pass between items: chunk n, behind which more than V is begun, or which is an item's first. */
-__device__ __forceinline__ void load_among_items(const prefill_params &p, int n, int number, int step, bool whole, Begun &b,
-                                                 int lane)
+/*
+ * Where states are in transit: chunks from `step` on that are an item's first, or before which something ends; behind the last
+ * one (last) in the place of two more.
+ */
+__device__ __forceinline__ void load_among_items(const prefill_params &p, int &n, int number, int &step, int until, int whole,
+                                                 bool last, Begun &b, int lane)
 {
-    settle(p, n, b, lane);
-    if (step == 0 && in_transit(p, number)) b.one_back = number;
-    if (whole)
-        load_chunk(p, n, number, step, lane);
-    else
-        load_tail(p, n, number, step, b, lane);
-    b.v = true;
-}
-
-/* Chunks of the CTA's item of this number, from `step` on and before `until`. */
-__device__ __forceinline__ void load_chunks(const prefill_params &p, int &n, int number, int &step, int until, Begun &b,
-                                            int lane)
-{
-    const int whole = number < 0 ? 0 : min(until, whole_chunks((int)load_shared_u32(course_of(number) + COURSE_LEN)));
-    while (spec::TRANSIT && step < until && (step == 0 || b.tail != NONE || b.one_back != NONE || b.two_back != NONE)) {
-        load_among_items(p, n, number, step, step < whole, b, lane);
+    for (int turn = n; step < until ? step == 0 || is_begun(b) : last && (b.v || is_begun(b)); ++turn) {
+        settle(p, turn, b, lane);
+        if (step >= until) continue;
+        if (step == 0 && in_transit(p, number)) b.one_back = number;
+        if (step < whole)
+            load_chunk(p, n, number, step, lane);
+        else
+            load_tail(p, n, number, step, b, lane);
+        b.v = true;
         ++step, ++n;
     }
+}
+
+/* Chunks of the CTA's item of this number, from `step` on and before `until`. last: there is no other item. */
+__device__ __forceinline__ void load_chunks(const prefill_params &p, int &n, int number, int &step, int until, bool last,
+                                            Begun &b, int lane)
+{
+    const int whole = number < 0 ? 0 : min(until, whole_chunks((int)load_shared_u32(course_of(number) + COURSE_LEN)));
+    if (spec::TRANSIT) load_among_items(p, n, number, step, until, whole, last, b, lane);
     for (; step < whole; ++step, ++n) {
         load_chunk(p, n, number, step, lane);
-        if (b.v) {
-            await_v_slot(n - 1);
-            ask_for_whole_v(p, n - 1);
-        }
+        if (b.v) load_whole_v(p, n - 1);
         b.v = true;
     }
     if (step < until) { /* behind the loop: what is rare in it would lie between its hot lines */
         load_tail(p, n, number, step, b, lane);
-        if (b.v) {
-            await_v_slot(n - 1);
-            ask_for_whole_v(p, n - 1);
-        }
+        if (b.v) load_whole_v(p, n - 1);
         b.v = true;
         ++step, ++n;
     }
-    if (b.tail != NONE && (!spec::TRANSIT || number == 0)) {
-        finish_tail(p, n - 1, b, lane);
+    if (b.tail != NONE && (!spec::TRANSIT || number == 0)) finish_tail(p, n - 1, b, lane);
+    if (!spec::TRANSIT && last && b.v) {
+        load_whole_v(p, n - 1);
         b.v = false;
     }
 }
@@ -348,12 +363,9 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         /* No earlier, so that the longest wait for nobody; but before its last chunk. */
         const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + TAKE_BEHIND, end - 1));
         const int until = known || !tickets ? end : asks ? min(begin + ASK_BEHIND, take) : take;
-        load_chunks(p, n, number, step, until, b, lane);
+        load_chunks(p, n, number, step, until, !tickets, b, lane);
         if (!known) {
-            if (!tickets) {
-                settle(p, n, b, lane);
-                if (b.two_back != NONE) settle(p, n + 1, b, lane);
-            }
+            if (spec::TRANSIT && !tickets && (b.v || is_begun(b))) continue; /* begun by the last chunk */
             known = take_item(p, number + 1, tickets, asks, n, lane);
             if (!known && !tickets) break;
             tickets &= known || asks;

@@ -27,9 +27,8 @@ static_assert(!spec::TRANSIT || (D * QUARTER_COLUMNS * 4 == TILE && V_TILE == TI
 
 __device__ __forceinline__ u32 quarter_at(int quarter, int n)
 {
-    if (quarter == 0) return at(K_AT) + (n + 2 & 3) * TILE;
-    if (quarter == 3) return clock_at(n + 2).q();
-    return at(V_AT) + (n + quarter - 1 & 1) * V_TILE;
+    if (quarter == 0) return clock_at(n + 2).k();
+    return quarter == 3 ? clock_at(n + 2).q() : clock_at(n + quarter - 1).v();
 }
 
 /* ---- The tile warp ---- */
@@ -40,11 +39,24 @@ __device__ __forceinline__ TileAt quarter_of(int quarter, int head, int line)
     return spec::STATE_KV ? TileAt{ 0, quarter, head, line } : TileAt{ QUARTER_COLUMNS * quarter, 0, head, line };
 }
 
-/* Into its slot, which is free. Where the item starts from zeros nothing comes, and the slot is said to be there. */
+/* Until the tile that was in its slot is given back. */
+__device__ __forceinline__ void await_slot(int quarter, int n)
+{
+    const int of_v = n + quarter - 1;
+    const Clock c = clock_at(n + 2);
+    int empty = V_EMPTY + (of_v & 1);
+    u32 parity = of_v >> 1 & 1;
+    if (quarter == 0) empty = K_EMPTY + (c.n & 3), parity = c.parity4();
+    if (quarter == 3) empty = Q_EMPTY + c.q_slot, parity = c.q_parity;
+    mbar_wait(bar(empty), parity ^ 1);
+}
+
+/* Where the item starts from zeros nothing comes, and the slot is said to be there. */
 __device__ __forceinline__ void bring_quarter(const prefill_params &p, int quarter, int n, int number)
 {
     const u32 entry = entry_of(number), full = bar(STATE_COMES + quarter);
     const int line = (int)load_shared_u32(entry + ITEM_START), part = (int)load_shared_u32(entry + ITEM_PART);
+    await_slot(quarter, n);
     if (elected()) {
         if (line >= 0) {
             mbar_arrive_expect(full, TILE);
@@ -54,6 +66,14 @@ __device__ __forceinline__ void bring_quarter(const prefill_params &p, int quart
         }
     }
     __syncwarp();
+}
+
+/* Before chunk n + 1 is loaded the one that takes the place of chunk n's own V; before chunk n + 2 is, the others. */
+__device__ __forceinline__ void bring_quarters(const prefill_params &p, bool others, int n, int number)
+{
+#pragma unroll 1
+    for (int quarter = 0; quarter < 4; ++quarter)
+        if ((quarter != 1) == others) bring_quarter(p, quarter, n, number);
 }
 
 /* What two warps had of the last item's state, from the slot where they found the next one's; until await_sent(). */
@@ -75,25 +95,6 @@ __device__ __forceinline__ void await_sent()
 {
     if (elected()) bulk_wait_read<0>();
     __syncwarp();
-}
-
-/* Before chunk n + 1 is loaded. */
-__device__ __forceinline__ void bring_first(const prefill_params &p, int n, int number)
-{
-    mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
-    bring_quarter(p, 1, n, number);
-}
-
-/* The others, before chunk n + 2 is. */
-__device__ __forceinline__ void bring_others(const prefill_params &p, int n, int number)
-{
-    const Clock third = clock_at(n + 2);
-    mbar_wait(bar(K_EMPTY + (n + 2 & 3)), n + 2 >> 2 & 1 ^ 1);
-    bring_quarter(p, 0, n, number);
-    mbar_wait(bar(V_EMPTY + (n + 1 & 1)), n + 1 >> 1 & 1 ^ 1);
-    bring_quarter(p, 2, n, number);
-    mbar_wait(bar(Q_EMPTY + third.q_slot), third.q_parity ^ 1);
-    bring_quarter(p, 3, n, number);
 }
 
 /* ---- State warps ---- */
