@@ -12,7 +12,7 @@
  * is another matrix for that (gdn_hopper_inverse.cuh, make_t()).
  *
  * Three or four warpgroups, joined by mbarriers:
- *     producer   warp 0: K, Q, V tiles by TMA; warp 1: gate tables; warp 2: T; warp 3: O tiles to memory
+ *     producer   warp 0: K, Q, V tiles and states by TMA; warp 1: gate tables; warp 2: T; warp 3: O tiles to memory
  *     1, 2 state 64 value columns each: S^T (64 x 128, fp32) stays in registers for the whole item; packed accumulators are the
  *                A operands of every product
  *     aux        P, and L = tril(beta_i G_ij (K K^T)_ij, -1), with D, of which T is made, one to two chunks ahead of these

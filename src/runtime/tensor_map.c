@@ -102,15 +102,16 @@ gdn_status gdni_tensor_maps(struct gdni_prefill_hopper_params *params, const str
 /*
  * A pool of fp32 states of 128 x 128, whose rows of 32 numbers go as 64 of 16 bits: {32 numbers, row, block of 32 columns,
  * head, line}, in boxes of a quarter of a state, 32 value columns: a block of KV, 32 rows of VK. Nobody says how many lines a
- * pool has.
+ * pool has: as many as fit into an address space.
  */
 static gdn_status encode_pool(struct gdni_tensor_map *map, const char *name, uint64_t address, int64_t slot_stride,
                               const struct gdni_problem *p, const struct gdni_cuda *cuda)
 {
-    enum { ROW = 128, ROWS = 128, BLOCKS = 4, LINE = ROWS * BLOCKS * ROW, F32_BYTES = 4 };
+    enum { ROW = 128, ROWS = 128, BLOCKS = 4, HEAD = ROWS * BLOCKS * ROW, F32_BYTES = 4, ADDRESS_BITS = 49 };
+    const uint64_t distance = (uint64_t)slot_stride * F32_BYTES, lines = ((uint64_t)1 << ADDRESS_BITS) / distance + 1;
     const bool kv = p->state_layout == GDN_STATE_KV;
-    const struct layout l = { { COLUMNS, ROWS, BLOCKS, (uint64_t)p->num_heads, INT32_MAX },
-                              { BLOCKS * ROW, ROW, LINE, (uint64_t)slot_stride * F32_BYTES },
+    const struct layout l = { { COLUMNS, ROWS, BLOCKS, (uint64_t)p->num_heads, lines < INT32_MAX ? lines : INT32_MAX },
+                              { BLOCKS * ROW, ROW, HEAD, distance },
                               { COLUMNS, kv ? ROWS : ROWS / BLOCKS, kv ? 1 : BLOCKS, 1, 1 } };
     return encode(map, name, address, TYPE_F16, &l, cuda);
 }

@@ -17,7 +17,7 @@
  */
 enum { ITEM_N = 0, ITEM_PART = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
 enum { ITEM_INDEX = 28 };
-enum { ITEM_TURNS = ITEM_INDEX }; /* with spec::TRANSIT, where nobody asks for an index: see turns_before() */
+enum { ITEM_TURNS = ITEM_INDEX }; /* with spec::TRANSIT, where nobody has a use for an index: see turns_before() */
 enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
 enum { END_AGAIN = -8 }; /* of a repair: the state at the link is what it was found to be, or is not */
 

@@ -1,5 +1,6 @@
 /*
- * gdn_hopper_tiles.cuh - the tile warp: takes items, announces them, and loads K, Q and V of their chunks by TMA.
+ * gdn_hopper_tiles.cuh - the tile warp: takes items, announces them, loads K, Q and V of their chunks by TMA, and passes
+ * states between them.
  */
 #pragma once
 
@@ -21,7 +22,7 @@ constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the
  * for them; where the ring is as full as it gets the state warps would wait for V.
  */
 constexpr int ASK_BEHIND = 3;
-/* And behind which the next item is taken, at the soonest: where its state is in transit, behind its own loads. */
+/* And behind which the next item is taken, at the soonest: where states are in transit, when the item's own is asked for. */
 constexpr int TAKE_BEHIND = spec::TRANSIT ? 3 : 1;
 /* Whether there is load_first(). Kernels that carry have more code than fits as it is, and were a percent slower with it. */
 constexpr bool FIRST_APART = !spec::CARRIES;
@@ -187,7 +188,7 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
 
 /* ---- Chunks ---------------------------------------------------------------------------------------------------------- */
 
-/* What is begun of the chunks that are loaded, n of them, and ends before another is. */
+/* What is begun of the chunks that are loaded, n of them, and ends before another is; but V, which comes with that. */
 struct Begun {
     bool v;                 /* V of chunk n - 1 is to be loaded */
     int tail;               /* of chunk n - 1 K is to be cleared from this row on, or NONE */
@@ -267,9 +268,9 @@ __device__ __forceinline__ void finish_tail(const prefill_params &p, int n, Begu
 }
 
 /*
- * Ends what is begun, where states are in transit; before chunk n is loaded or, behind the last one, in its place. Chunk n - 2,
- * if it is an item's first, gets its V when the quarter in its place has gone, chunk n - 1 at once. A loop, since it runs once
- * an item, and each line of code is one of the cache's.
+ * Ends what is begun, where states are in transit; before chunk n is loaded or, behind the last one, in its place. Chunk
+ * n - 2, if it is an item's first, gets its V when the quarter in its place has gone; chunk n - 1 at once or, if it is one, the
+ * quarter. A loop, since it runs a few times an item, and each line of code is one of the cache's.
  */
 __device__ __forceinline__ void settle(const prefill_params &p, int n, Begun &b, int lane)
 {
@@ -360,7 +361,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         const u32 entry = entry_of(max(number, 0));
         const int begin = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_BEGIN);
         const int end = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_END);
-        /* No earlier, so that the longest wait for nobody; but before its last chunk. */
+        /* No earlier, so that the longest wait for nobody; but before its last chunk, also of an item of few. */
         const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + TAKE_BEHIND, end - 1));
         const int until = known || !tickets ? end : asks ? min(begin + ASK_BEHIND, take) : take;
         load_chunks(p, n, number, step, until, !tickets, b, lane);

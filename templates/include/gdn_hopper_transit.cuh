@@ -102,7 +102,7 @@ __device__ __forceinline__ void await_sent()
 /*
  * Where a lane finds its part of a quarter, value columns g and g + 8 of its warp's 16, keys 8 i + 2 t and 8 i + 2 t + 1, as
  * TMA lays it out: rows of 128 bytes in 128-byte swizzle, of KV one a key, of VK four a value column, of 32 keys each, 4 KiB
- * apart. The lanes of an access meet all banks alike.
+ * apart. An access meets each bank once; of VK, where it is 8 bytes, one half of a warp half of them twice.
  */
 struct QuarterLane {
     u32 at[4];
