@@ -433,6 +433,22 @@ Test(execute, hopper_gets_no_maps_of_states_that_it_lacks_or_that_maps_do_not_ho
     cr_expect_eq(run_many(&desc, &a).states_by_map, 0, "states of 16 bits go by the state warps alone");
 }
 
+Test(execute, a_map_of_states_that_the_driver_refuses_is_told_and_nothing_launched)
+{
+    static const char *const pools[] = { "tensor map of initial_state", "tensor map of final_state" };
+    gdn_prefill_desc desc = fake_prefill_desc();
+    gdn_prefill_args a = fake_prefill_args();
+    desc.max_tokens = a.num_tokens = 65536, desc.max_seqs = a.num_seqs = 40;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    for (int i = 0; i < 2; ++i) {
+        host.cuda->fail("cuTensorMapEncodeTiled", 5 + i, 1); /* behind q, k, v and o */
+        cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_CUDA);
+        cr_expect(fake_error_says(pools[i]), "%s", gdn_last_error());
+    }
+    cr_expect_eq(host.cuda->num_launches(), 0);
+    gdn_plan_destroy(plan);
+}
+
 Test(execute, a_call_whose_ctas_have_one_state_each_encodes_no_maps_of_them)
 {
     gdn_prefill_desc desc = fake_prefill_desc();
