@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-enum { DIMS = 5, COLUMNS = 64, BOX_TOKENS = 64 }; /* columns of 16 bits */
+enum { DIMS = 5, COLUMNS = 64, BOX_TOKENS = 64, F32_BYTES = 4 }; /* columns of 16 bits */
 enum { TYPE_F16 = 6, TYPE_BF16 = 9, INTERLEAVE_NONE = 0, SWIZZLE_128B = 3, L2_PROMOTION_256B = 3, OOB_FILL_ZEROS = 0 };
 
 /* One tensor, strides in elements. */
@@ -24,10 +24,14 @@ struct view {
 };
 
 /* PTX ISA and driver API, "tensor map": strides are multiples of 16 bytes below 2^40. Alignment was checked with the args. */
+static bool holds_stride(int64_t stride, int bytes)
+{
+    return stride < ((int64_t)1 << 40) / bytes;
+}
+
 static gdn_status check_stride(const struct view *v, const char *which, int64_t stride, int bytes)
 {
-    const int64_t limit = ((int64_t)1 << 40) / bytes;
-    if (stride < limit) return GDN_OK;
+    if (holds_stride(stride, bytes)) return GDN_OK;
     return GDN_FAIL(GDN_E_INVALID,
                     "%s_strides.%s is %lld elements: the Hopper kernel's copies take strides below 2^40 bytes; pass a "
                     "nearer view, or "
@@ -107,7 +111,7 @@ gdn_status gdni_tensor_maps(struct gdni_prefill_hopper_params *params, const str
 static gdn_status encode_pool(struct gdni_tensor_map *map, const char *name, uint64_t address, int64_t slot_stride,
                               const struct gdni_problem *p, const struct gdni_cuda *cuda)
 {
-    enum { ROW = 128, ROWS = 128, BLOCKS = 4, HEAD = ROWS * BLOCKS * ROW, F32_BYTES = 4, ADDRESS_BITS = 49 };
+    enum { ROW = 128, ROWS = 128, BLOCKS = 4, HEAD = ROWS * BLOCKS * ROW, ADDRESS_BITS = 49 };
     const uint64_t distance = (uint64_t)slot_stride * F32_BYTES, lines = ((uint64_t)1 << ADDRESS_BITS) / distance + 1;
     const bool kv = p->state_layout == GDN_STATE_KV;
     const struct layout l = { { COLUMNS, ROWS, BLOCKS, (uint64_t)p->num_heads, lines < INT32_MAX ? lines : INT32_MAX },
@@ -116,18 +120,18 @@ static gdn_status encode_pool(struct gdni_tensor_map *map, const char *name, uin
     return encode(map, name, address, TYPE_F16, &l, cuda);
 }
 
-/* A stride beyond what a map holds is no fault: the kernel does without. Alignment was checked with the args. */
-static bool has_map(uint64_t address, int64_t slot_stride)
+/* A stride beyond what a map holds is no fault: the kernel does without. */
+static bool may_have_map(uint64_t address, int64_t slot_stride)
 {
-    enum { F32_BYTES = 4 };
-    return address == 0 || slot_stride < ((int64_t)1 << 40) / F32_BYTES;
+    return address == 0 || holds_stride(slot_stride, F32_BYTES);
 }
 
 gdn_status gdni_state_maps(struct gdni_prefill_hopper_params *params, const struct gdni_problem *problem,
                            const struct gdni_cuda *cuda)
 {
     const uint64_t from = params->initial_state, to = params->final_state;
-    params->states_by_map = has_map(from, params->initial_slot_stride) && has_map(to, params->final_slot_stride);
+    params->states_by_map =
+        may_have_map(from, params->initial_slot_stride) && may_have_map(to, params->final_slot_stride);
     if (params->states_by_map && from)
         GDN_TRY(encode_pool(&params->initial_map, "initial_state", from, params->initial_slot_stride, problem, cuda));
     if (params->states_by_map && to)

@@ -103,13 +103,13 @@ __device__ __forceinline__ TileAt v_tile(int n)
 
 __device__ __forceinline__ void await_v_slot(int n)
 {
-    mbar_wait(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1);
+    mbar_wait(bar(V_EMPTY + (n & 1)), clock_at(n).parity2() ^ 1);
 }
 
 /* Of chunk n, into its slot, which is free: of one that comes whole. */
 __device__ __forceinline__ void ask_for_whole_v(const prefill_params &p, int n)
 {
-    load_first_tile(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(V_FULL + (n & 1)), v_tile(n), V_TILE);
+    load_first_tile(clock_at(n).v(), &p.v_map, bar(V_FULL + (n & 1)), v_tile(n), V_TILE);
 }
 
 __device__ __forceinline__ void load_whole_v(const prefill_params &p, int n)
@@ -123,7 +123,7 @@ __device__ __forceinline__ void ask_for_tail_v(const prefill_params &p, int n, i
 {
     if (rows > 0 && elected()) {
         mbar_arrive_expect(bar(TAIL_V), V_TILE);
-        load_tile(at(V_AT) + (n & 1) * V_TILE, &p.v_map, bar(TAIL_V), v_tile(n));
+        load_tile(clock_at(n).v(), &p.v_map, bar(TAIL_V), v_tile(n));
     }
     __syncwarp();
 }
@@ -135,7 +135,7 @@ __device__ __forceinline__ void finish_tail_v(int n, int rows, u32 &parity, int 
         mbar_wait(bar(TAIL_V), parity);
         parity ^= 1;
     }
-    clear_rest<V_TILE>(at(V_AT) + (n & 1) * V_TILE, rows, lane);
+    clear_rest<V_TILE>(clock_at(n).v(), rows, lane);
     async_proxy_fence();
     mbar_arrive_warp(bar(V_FULL + (n & 1)), lane);
     __syncwarp();
@@ -256,7 +256,7 @@ __device__ __forceinline__ void finish_k(int n, Begun &b, int lane)
 __device__ __forceinline__ void finish_tail(const prefill_params &p, int n, Begun &b, int lane)
 {
     const int rows = b.tail;
-    const bool free = __all_sync(~0u, mbar_peek(bar(V_EMPTY + (n & 1)), n >> 1 & 1 ^ 1)); /* or lanes would part */
+    const bool free = __all_sync(~0u, mbar_peek(bar(V_EMPTY + (n & 1)), clock_at(n).parity2() ^ 1)); /* or lanes would part */
     if (free) ask_for_tail_v(p, n, rows);
     finish_k(n, b, lane);
     if (!free) {

@@ -42,10 +42,9 @@ __device__ __forceinline__ TileAt quarter_of(int quarter, int head, int line)
 /* Until the tile that was in its slot is given back. */
 __device__ __forceinline__ void await_slot(int quarter, int n)
 {
-    const int of_v = n + quarter - 1;
-    const Clock c = clock_at(n + 2);
-    int empty = V_EMPTY + (of_v & 1);
-    u32 parity = of_v >> 1 & 1;
+    const Clock c = clock_at(n + 2), of_v = clock_at(n + quarter - 1);
+    int empty = V_EMPTY + (of_v.n & 1);
+    u32 parity = of_v.parity2();
     if (quarter == 0) empty = K_EMPTY + (c.n & 3), parity = c.parity4();
     if (quarter == 3) empty = Q_EMPTY + c.q_slot, parity = c.q_parity;
     mbar_wait(bar(empty), parity ^ 1);

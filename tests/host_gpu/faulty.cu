@@ -50,6 +50,13 @@ void expect(u32 bar, u32 bytes)
     asm volatile("{\n.reg .b64 t;\nmbarrier.arrive.expect_tx.shared.b64 t, [%0], %1;\n}" ::"r"(bar), "r"(bytes) : "memory");
 }
 
+void bulk_load(u32 to, const u32 *from, u32 bytes, u32 bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar)
+                 : "memory");
+}
+
 void wait(u32 bar, u32 parity)
 {
     u32 done = 0;
@@ -196,11 +203,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) faulty(const __grid_constan
     case 22: asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(256)); break; /* of more than it has */
     case 25: asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(256)); break; /* which nobody gives */
     case 23: x = address_in(base, 2); break; /* of two CTAs */
-    case 24: /* a bulk copy of what are no pieces of 16 bytes */
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base),
-                     "l"(p.out), "r"(24), "r"(bar)
-                     : "memory");
-        break;
+    case 24: bulk_load(base, p.out, 24, bar); break; /* of what are no pieces of 16 bytes */
     case 26: /* a bulk copy over what lanes wrote, with no fence between */
     case 27: /* with one */
         store(base + 4 * lane, lane);
@@ -208,9 +211,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) faulty(const __grid_constan
         __syncwarp();
         if (lane == 0) {
             expect(bar, 16);
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base),
-                         "l"(p.out), "r"(16), "r"(bar)
-                         : "memory");
+            bulk_load(base, p.out, 16, bar);
         } else {
             arrive(bar);
         }

@@ -329,13 +329,18 @@ Test(execute, hopper_gets_what_the_generic_kernel_gets_and_four_tensor_maps)
     gdn_plan_destroy(plan);
 }
 
+/* A plan for 40 sequences of 8 heads in 132 SMs, so that a CTA goes from one item to another, and a call of so many. */
+static gdn_plan *loaded_for_many(gdn_prefill_desc desc, gdn_prefill_args *a)
+{
+    desc.max_tokens = a->num_tokens = 65536, desc.max_seqs = a->num_seqs = 40;
+    return loaded_prefill_as(&desc, 0);
+}
+
 Test(execute, no_tensor_begins_where_the_workspace_does)
 {
-    gdn_prefill_desc desc = fake_prefill_desc();
-    desc.max_tokens = 65536, desc.max_seqs = 40;
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_prefill_args a = fake_prefill_args(), many = a;
+    gdn_plan *plan = loaded_for_many(fake_prefill_desc(), &many);
     const size_t size = gdn_plan_workspace_size(plan);
-    gdn_prefill_args a = fake_prefill_args();
     a.checkpoints = 0xc0000;
     const gdn_devptr tensors[] = { a.q, a.k, a.v, a.o, a.initial_state, a.final_state, a.cu_seqlens, a.checkpoints };
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; ++i) {
@@ -349,14 +354,11 @@ Test(execute, no_tensor_begins_where_the_workspace_does)
 
 Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
 {
-    gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
-    desc.max_tokens = 65536, desc.max_seqs = 40;
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_plan *plan = loaded_for_many(fake_prefill_desc(), &a);
     struct gdni_prefill_hopper_params p;
     const size_t size = gdn_plan_workspace_size(plan);
     cr_assert_geq(size, 256u);
-    a.num_tokens = 65536, a.num_seqs = 40;
     for (int given = 0; given < 2; ++given) {
         const int memsets = host.cuda->calls("cuMemsetD32Async");
         cr_assert_eq(gdn_execute_prefill(plan, &a, given ? 0xf00000 : 0, given ? size : 0, NULL), GDN_OK, "%s",
@@ -376,13 +378,10 @@ Test(execute, hopper_counts_its_items_in_the_workspace_where_they_are_many)
     gdn_plan_destroy(plan);
 }
 
-/* 40 sequences of 8 heads in 132 SMs, so that a CTA goes from one state to another. */
-static struct gdni_prefill_hopper_params run_many(const gdn_prefill_desc *like, const gdn_prefill_args *like_args)
+static struct gdni_prefill_hopper_params run_many(const gdn_prefill_desc *desc, const gdn_prefill_args *like)
 {
-    gdn_prefill_desc desc = *like;
-    gdn_prefill_args a = *like_args;
-    desc.max_tokens = a.num_tokens = 65536, desc.max_seqs = a.num_seqs = 40;
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_prefill_args a = *like;
+    gdn_plan *plan = loaded_for_many(*desc, &a);
     const struct gdni_prefill_hopper_params p = run_hopper(plan, &a);
     gdn_plan_destroy(plan);
     return p;
@@ -436,10 +435,8 @@ Test(execute, hopper_gets_no_maps_of_states_that_it_lacks_or_that_maps_do_not_ho
 Test(execute, a_map_of_states_that_the_driver_refuses_is_told_and_nothing_launched)
 {
     static const char *const pools[] = { "tensor map of initial_state", "tensor map of final_state" };
-    gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
-    desc.max_tokens = a.num_tokens = 65536, desc.max_seqs = a.num_seqs = 40;
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_plan *plan = loaded_for_many(fake_prefill_desc(), &a);
     for (int i = 0; i < 2; ++i) {
         host.cuda->fail("cuTensorMapEncodeTiled", 5 + i, 1); /* behind q, k, v and o */
         cr_expect_eq(gdn_execute_prefill(plan, &a, 0, 0, NULL), GDN_E_CUDA);
@@ -451,11 +448,9 @@ Test(execute, a_map_of_states_that_the_driver_refuses_is_told_and_nothing_launch
 
 Test(execute, a_call_whose_ctas_have_one_state_each_encodes_no_maps_of_them)
 {
-    gdn_prefill_desc desc = fake_prefill_desc();
     gdn_prefill_args a = fake_prefill_args();
-    desc.max_tokens = 65536, desc.max_seqs = 40;
-    gdn_plan *plan = loaded_prefill_as(&desc, 0);
-    a.num_tokens = 65536, a.num_seqs = 16; /* 128 items */
+    gdn_plan *plan = loaded_for_many(fake_prefill_desc(), &a);
+    a.num_seqs = 16; /* 128 items */
     const int before = host.cuda->calls("cuTensorMapEncodeTiled");
     cr_expect_eq(run_hopper(plan, &a).states_by_map, 0);
     cr_expect_eq(host.cuda->calls("cuTensorMapEncodeTiled") - before, 4);

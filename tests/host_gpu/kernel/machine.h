@@ -345,6 +345,14 @@ inline void fence_writes()
     me->fenced = m.turns;
 }
 
+/* `what` happens behind a fence of the lane that wrote there last, or since then of who asked for it. */
+inline void expect_fence(const Written &w, u64 fenced, u32 address, const char *what)
+{
+    if (w.thread && fenced <= w.when)
+        fault("shared memory at %#x is %s asynchronously; thread %d wrote it, and no fence came between", address, what,
+              w.thread - 1);
+}
+
 /*
  * What wgmma or TMA reads, maybe while no lane of the CTA runs. A fence between a write and such a read is the writer's, or,
  * after they met, the reader's: `fenced` is when who asked for the read last did.
@@ -354,10 +362,7 @@ inline const unsigned char *async_read(Cta *cta, u32 whole_address, u32 bytes, u
     const u32 address = place_of(whole_address); /* a matrix descriptor's is that alone */
     if (address < SHARED_BASE || address - SHARED_BASE + bytes > m.shared_bytes)
         fault("an asynchronous read of %u bytes at %#x is not in shared memory", bytes, address);
-    const Written w = cta->unfenced[(address - SHARED_BASE) / 16];
-    if (w.thread && fenced <= w.when)
-        fault("shared memory at %#x is read asynchronously; thread %d wrote it, and no fence came between", address,
-              w.thread - 1);
+    expect_fence(cta->unfenced[(address - SHARED_BASE) / 16], fenced, address, "read");
     return cta->shared + (address - SHARED_BASE);
 }
 
@@ -365,9 +370,7 @@ inline const unsigned char *async_read(Cta *cta, u32 whole_address, u32 bytes, u
 inline unsigned char *async_written(Cta *cta, u32 address, u64 fenced)
 {
     Written &w = cta->unfenced[(place_of(address) - SHARED_BASE) / 16];
-    if (w.thread && fenced <= w.when)
-        fault("shared memory at %#x is written asynchronously; thread %d wrote it, and no fence came between", address,
-              w.thread - 1);
+    expect_fence(w, fenced, address, "written");
     w.thread = 0;
     return byte_of(cta, address);
 }
