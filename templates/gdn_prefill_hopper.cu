@@ -77,7 +77,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     }
     if (threadIdx.x == 32) prefetch_maps(p);
     wait_for_previous_kernel();
-    sort_sequences(p);
+    order_items(p);
     if (threadIdx.x == 0) take_first_ticket(p);
     sample_pairs(p);
     async_proxy_fence();

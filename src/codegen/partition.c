@@ -190,6 +190,14 @@ int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_prob
     return cost(num_seqs * gdni_spec_parts(spec, problem), chunks, partition ? partition : chunks, num_sms);
 }
 
+bool gdni_partition_no_better(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                              int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest)
+{
+    const int64_t share = divide_up(divide_up(num_tokens, spec->params.chunk) * gdni_spec_parts(spec, problem), num_sms);
+    return (share > longest ? share : longest) + SWITCH <=
+           gdni_partition_cost(spec, problem, num_sms, partition, num_tokens, num_seqs);
+}
+
 bool gdni_partition_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens)
 {
     if (!spec->cuts || problem->whole_sequences) return false;

@@ -73,6 +73,13 @@ int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_pro
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int32_t partition, int64_t num_tokens, int64_t num_seqs);
 
+/*
+ * Whether a call whose longest sequence has so many chunks, and whose pairs CTAs may have even shares of (gang in workspace.h),
+ * is done no later whole than in partitions of so many chunks.
+ */
+bool gdni_partition_no_better(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                              int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest);
+
 /* Whether any call of up to so many tokens may be cut. */
 bool gdni_partition_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens);
 

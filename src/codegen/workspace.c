@@ -32,18 +32,52 @@ static size_t control_bytes(int64_t words)
     return (size_t)round_up(least, GDNI_CLEARED_AT_ONCE) * sizeof(uint32_t);
 }
 
+/* CTAs with shares that work on heads of the same k and q at the same time: as many such heads as divide the SMs. */
+static int32_t gang_of(const struct gdni_problem *problem, int num_sms)
+{
+    const int32_t fewer = problem->num_q_heads > problem->num_k_heads ? problem->num_q_heads : problem->num_k_heads;
+    if (problem->head_map == GDN_HEADS_TILED) return 1;
+    int32_t gang = problem->num_heads / fewer;
+    while (problem->num_heads / fewer % gang || num_sms % gang)
+        --gang;
+    return gang;
+}
+
 /*
- * The persistent kernel deals its items out by a counter where that can pay for the memset before the launch: more items than
- * CTAs, and enough chunks for each. CTAs of a cluster take theirs together, in turn.
+ * Where a call may be shared out evenly, and room for a state that each CTA hands on. Its size must not shrink as calls grow,
+ * of which those of many sequences have no shares.
+ */
+static void workspace_of_shares(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
+                                int num_sms, int64_t chunks, int64_t num_seqs)
+{
+    enum { MOST_SEQS = 32, MOST_ITEMS = 4, MOST_CHUNKS = 1 << 20 }; /* a lane each; of a CTA; line_quotient() */
+    const int64_t parts = gdni_spec_parts(spec, problem), few = num_seqs < MOST_SEQS ? num_seqs : MOST_SEQS;
+    if (!spec->transit || problem->whole_sequences || few * parts <= num_sms) return;
+    const size_t words = 1 + (size_t)num_sms, state = (size_t)spec->dk * (size_t)spec->dv * sizeof(float);
+    out->size = control_bytes((int64_t)words) + (size_t)num_sms * state;
+    if (num_seqs > MOST_SEQS || num_seqs * parts > (int64_t)MOST_ITEMS * num_sms || chunks > MOST_CHUNKS) return;
+    out->gang = gang_of(problem, num_sms);
+    out->control_words = words;
+    out->images_offset = control_bytes((int64_t)words);
+}
+
+/*
+ * The persistent kernel deals its items out by a counter, or shares them out evenly, where that can pay for the memset before
+ * the launch: more items than CTAs, and enough chunks for each. CTAs of a cluster take theirs together, in turn.
  */
 static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_spec *spec,
                                  const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
     const int64_t parts = gdni_spec_parts(spec, problem), items = num_seqs * parts;
     const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * parts;
+    struct gdni_workspace shares = { 0 };
     if (spec->params.cluster_ctas == 2) return;
-    if (num_seqs < 2 || items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
-    out->control_words = 1;
+    if (items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
+    workspace_of_shares(&shares, spec, problem, num_sms, chunks, num_seqs);
+    out->gang = shares.gang;
+    out->control_words = shares.gang ? shares.control_words : num_seqs > 1;
+    out->images_offset = shares.images_offset;
+    if (out->size < shares.size) out->size = shares.size;
     if (out->size < control_bytes(1)) out->size = control_bytes(1);
 }
 

@@ -28,6 +28,7 @@ struct gdni_workspace {
     enum gdni_carry carry;   /* how partitions before which gates do not decay get their states */
     int32_t most_forgetting; /* chunks of a replay that goes by keys; 0: these are not asked: see partition.h */
     int64_t num_items;       /* of the persistent kernel, a bound */
+    int32_t gang;            /* its CTAs may have even shares, so many one beside the other: see gdn_hopper_shares.cuh; 0: no */
 };
 
 /*

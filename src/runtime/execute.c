@@ -111,7 +111,17 @@ static void find_needs(struct call *c, const gdn_plan *plan)
                           c->num_seqs);
 }
 
-/* longest: tokens of a sequence at the most; 0: not known. */
+/* Of a call that is cut: whether it is done no later whole. longest: tokens of a sequence at the most; 0: not known. */
+static bool is_better_whole(const gdn_plan *plan, const struct call *cut, const struct call *whole, int64_t longest)
+{
+    const struct gdni_spec *spec = &plan->specs[cut->variant];
+    const int64_t chunk = spec->params.chunk, partition = cut->needs.partition;
+    if (longest == 0 || longest <= partition * chunk) return longest != 0;
+    return whole->needs.gang && gdni_partition_no_better(spec, &plan->problem, gdni_plan_num_sms(plan), (int32_t)partition,
+                                                         cut->num_tokens, cut->num_seqs, (longest - 1) / chunk + 1);
+}
+
+/* longest: as above. */
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, int64_t longest,
                              gdn_devptr workspace)
 {
@@ -120,12 +130,11 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     if (few >= 0 && !workspace && kernel_of(plan, few)->has_producers) few = -1;
     c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
     find_needs(&c, plan);
-    const int whole = plan->whole_of_variant[c.variant];
-    const int64_t partition = (int64_t)c.needs.partition * plan->specs[c.variant].params.chunk; /* tokens; 0: is not cut */
-    if (whole == c.variant || (partition && !(longest && longest <= partition))) return c;
-    c.variant = whole;
-    if (partition) find_needs(&c, plan); /* else they are the same */
-    return c;
+    if (plan->whole_of_variant[c.variant] == c.variant) return c;
+    struct call whole = c;
+    whole.variant = plan->whole_of_variant[c.variant];
+    find_needs(&whole, plan);
+    return c.needs.partition == 0 || is_better_whole(plan, &c, &whole, longest) ? whole : c;
 }
 
 /* A kernel, what it is launched on, and the launch struct that it takes whole, by value. */
@@ -319,6 +328,7 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     const int num_sms = gdni_plan_num_sms(plan);
     if (spec->transit && own.num_items > num_sms) /* else no CTA has a second item */
         GDN_TRY(gdni_state_maps(&own, &plan->problem, gdni_modules_cuda(plan->modules)));
+    own.gang = own.states_by_map ? call->needs.gang : 0;
     const bool all_sms = own.num_items >= num_sms || own.carry == GDNI_CARRY_BY_GATES; /* gates may ask for more items */
     const uint32_t grid[3] = { (uint32_t)(all_sms ? num_sms : own.num_items), 1, 1 };
     if (own.partition) cut.grid = grid;

@@ -148,16 +148,18 @@ int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t n
     return seq_class < GDNI_NUM_SEQ_CLASSES ? plan->variant_of_few[gdni_bucket_of(num_tokens)][seq_class] : -1;
 }
 
-/* Of a variant's largest call in a bucket: needs never shrink as calls grow. */
+/* Of the largest call in a bucket, of a variant or where it cuts nothing: needs never shrink as calls grow. */
 static size_t needed_size(const gdn_plan *plan, int variant, int bucket, int64_t most_seqs)
 {
     const struct gdni_problem *p = &plan->problem;
     const int64_t edge = gdni_bucket_edge(bucket);
-    struct gdni_workspace needs;
+    const int64_t tokens = edge < p->max_tokens ? edge : p->max_tokens;
+    const int64_t seqs = most_seqs < p->max_seqs ? most_seqs : p->max_seqs;
+    struct gdni_workspace needs, whole;
     if (variant < 0) return 0;
-    gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan),
-                      edge < p->max_tokens ? edge : p->max_tokens, most_seqs < p->max_seqs ? most_seqs : p->max_seqs);
-    return needs.size;
+    gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan), tokens, seqs);
+    gdni_workspace_of(&whole, &plan->specs[plan->whole_of_variant[variant]], p, gdni_plan_num_sms(plan), tokens, seqs);
+    return needs.size > whole.size ? needs.size : whole.size;
 }
 
 /* The most that any variant needs. */

@@ -65,14 +65,21 @@ __device__ __forceinline__ void prefetch_state(const prefill_params &p, const It
 /* Whether what an item ended with is wanted. */
 __device__ __forceinline__ bool leaves_state(const prefill_params &p, u32 entry)
 {
-    return (int)load_shared_u32(entry + ITEM_AFTER) >= 0 && p.final_state;
+    const int after = (int)load_shared_u32(entry + ITEM_AFTER);
+    return (spec::TRANSIT && after == END_HANDED) || (after >= 0 && p.final_state);
+}
+
+/* With spec::TRANSIT: whether it starts from a state. */
+__device__ __forceinline__ bool has_state(u32 entry)
+{
+    return (int)load_shared_u32(entry + ITEM_START) != START_ZEROS;
 }
 
 /* Whether the state of the item of this number, and that of the one before it, are exchanged as gdn_hopper_transit.cuh says. */
 __device__ __forceinline__ bool in_transit(const prefill_params &p, int number)
 {
     if (!spec::TRANSIT || number == 0 || !p.states_by_map) return false;
-    return (int)load_shared_u32(entry_of(number) + ITEM_START) >= 0 || leaves_state(p, entry_of(number - 1));
+    return has_state(entry_of(number)) || leaves_state(p, entry_of(number - 1));
 }
 
 /* Of how many items before the one of this number they were: its parity is that of their barriers' phase. */
@@ -117,6 +124,6 @@ __device__ __forceinline__ Item published(const prefill_params &p, int number)
     item.main = (int)load_shared_u32(entry + ITEM_MAIN);
     item.end = (int)load_shared_u32(entry + ITEM_END);
     item.index = (int)load_shared_u32(entry + ITEM_INDEX);
-    (Sequence &)item = find_sequence(p, item.n);
+    (Sequence &)item = sequence_of(p, item.n);
     return item;
 }

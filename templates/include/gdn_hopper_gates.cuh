@@ -23,9 +23,9 @@
 __device__ __forceinline__ Item first_item(const prefill_params &p)
 {
     const int lane = lane_id();
-    if (!spec::CUTS && p.num_seqs > 0 && (int)blockIdx.x < p.num_items) { /* without sequences there are CTAs, for padding */
-        Item item;
-        item.index = next_index(p, -1, lane);
+    Item item;
+    item.index = spec::CUTS ? -1 : ask_for_index(p, -1, lane);
+    if (!spec::CUTS && p.num_seqs > 0 && item.index < items_of(p)) { /* without sequences there are CTAs, for padding */
         find_item(item, p, lane);
         item.start = START_ZEROS; /* of initial_state, or these: tables are alike */
         if (item.begin < item.end) return item;

@@ -37,6 +37,8 @@ struct Item : Sequence {
  * the last one ended with.
  */
 enum { START_ZEROS = -1, START_KEPT = -2, START_LINK = -3, START_IDENTITY = -4, START_CARRIED = -5, START_ON = -6 };
+/* What another CTA has begun, and what it ends with (an entry's AFTER): gdn_hopper_shares.cuh. */
+enum { START_HANDED = -7, END_HANDED = -9 };
 
 __device__ __forceinline__ bool is_repair(int start)
 {
@@ -66,9 +68,10 @@ __device__ __forceinline__ bool by_gates()
     return spec::CARRIES && load_shared_u32(at(LISTS_AT) + BY_GATES) != 0;
 }
 
-/* How many items there are, where by_gates() is known. */
+/* The index behind the last item of all, or of the CTA's share, where by_gates() or that is known. */
 __device__ __forceinline__ int items_of(const prefill_params &p)
 {
+    if (spec::TRANSIT && p.gang) return (int)load_shared_u32(at(SHARE_AT) + SHARE_LIMIT);
     return by_gates() ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items;
 }
 
@@ -76,6 +79,37 @@ __device__ __forceinline__ int items_of(const prefill_params &p)
 __device__ __forceinline__ int index_step(const prefill_params &p)
 {
     return by_gates() ? 1 : parts_of_heads(p);
+}
+
+/* With more items than CTAs the longest come first, so that the last to end are short. */
+__device__ __forceinline__ bool sorted(const prefill_params &p)
+{
+    return p.cu_seqlens && !spec::CUTS && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
+}
+
+/* By a thread each, where they are sorted: what is known of sequence n stays in shared memory, where it is found at once. */
+enum { FROM_NOTHING = -1, FROM_ZEROS = -2 }; /* an inert one's line, and of one that starts from zeros */
+__device__ __forceinline__ void keep_sequence(const Sequence &s, int n, int num_seqs)
+{
+    store_shared(at(FIRST_AT) + 4 * n, (u32)s.first);
+    if (n + 1 == num_seqs) store_shared(at(FIRST_AT) + 4 * num_seqs, (u32)s.first + (u32)s.len);
+    store_shared(at(FROM_AT) + 4 * n, (u32)(s.inert ? (int)FROM_NOTHING : s.from_zeros ? (int)FROM_ZEROS : (int)s.from));
+    store_shared(at(TO_AT) + 4 * n, (u32)s.to);
+}
+
+__device__ __forceinline__ Sequence sequence_of(const prefill_params &p, int n)
+{
+    if (!spec::TRANSIT || !sorted(p)) return find_sequence(p, n);
+    Sequence s;
+    const int first = (int)load_shared_u32(at(FIRST_AT) + 4 * n), from = (int)load_shared_u32(at(FROM_AT) + 4 * n);
+    s.batch = 0;
+    s.first = first;
+    s.len = max((int)load_shared_u32(at(FIRST_AT) + 4 * n + 4) - first, 0);
+    s.from = from;
+    s.to = (int)load_shared_u32(at(TO_AT) + 4 * n);
+    s.inert = from == FROM_NOTHING;
+    s.from_zeros = from == FROM_ZEROS;
+    return s;
 }
 
 /* Chunks of a sequence that are work. */

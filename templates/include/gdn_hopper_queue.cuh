@@ -8,6 +8,7 @@
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_hopper_shares.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_sequence.cuh"
@@ -15,26 +16,30 @@
 
 /* ---- The order of items ------------------------------------------------------------------------------------------- */
 
-/* With more items than CTAs the longest come first, so that the last to end are short. */
-__device__ __forceinline__ bool sorted(const prefill_params &p)
-{
-    return p.cu_seqlens && !spec::CUTS && p.num_items > (int)gridDim.x && p.num_seqs <= MOST_SORTED;
-}
-
-/* By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones. */
-__device__ __forceinline__ void sort_sequences(const prefill_params &p)
+/*
+ * By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones, or where CTAs have shares
+ * its own number.
+ */
+__device__ __forceinline__ void order_items(const prefill_params &p)
 {
     static_assert(MOST_SORTED <= spec::THREADS, "a thread for each");
+    if (spec::TRANSIT && p.gang && threadIdx.x < 32) share_out(p, threadIdx.x); /* told by the barrier below, or later */
     if (!sorted(p)) return;
     const int n = (int)threadIdx.x;
     const u32 lens = at(K_AT);
-    i64 len = 0;
-    if (n < p.num_seqs)
-        len = load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n + 1) - load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n);
-    const u32 own = len > 0 ? (u32)len : 0;
-    if (n < p.num_seqs) store_shared(lens + 4 * n, own);
+    u32 own = 0;
+    if (n < p.num_seqs) {
+        const Sequence s = find_sequence(p, n);
+        own = (u32)s.len;
+        store_shared(lens + 4 * n, own);
+        if (spec::TRANSIT) keep_sequence(s, n, p.num_seqs);
+    }
     __syncthreads();
     if (n >= p.num_seqs) return;
+    if (spec::TRANSIT && p.gang && share_word(SHARE_STEP)) {
+        shared[ORDER_AT + n] = (u8)n;
+        return;
+    }
     int rank = 0;
     for (int i = 0; i < p.num_seqs; ++i) {
         const u32 other = load_shared_u32(lens + 4 * i);
@@ -56,7 +61,7 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, i
         item.n = sequence_of_row(p, row, lane);
     else if (sorted(p))
         item.n = shared[ORDER_AT + row];
-    (Sequence &)item = find_sequence(p, item.n);
+    (Sequence &)item = sequence_of(p, item.n);
     item.begin = 0;
     item.end = chunks_of(p, item);
     if (gates) {
@@ -68,6 +73,7 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, i
         item.begin = (row - first_row(p, item.n)) * p.partition;
         item.end = min(item.end, item.begin + p.partition);
     }
+    take_part(item, p);
     item.main = item.begin;
 }
 
@@ -120,15 +126,20 @@ __device__ __forceinline__ void take_first_ticket(const prefill_params &p)
 }
 
 /*
- * Number in the order of items. Dealt out by a counter where the call has a workspace, else in turn. Of partitions the first is
- * too: an item may wait for one of a lower number, which somebody then has.
+ * Number in the order of items, after that of `index` (-1: the CTA's first), in lane 0. By a share, else dealt out by a counter
+ * where the call has a workspace, else in turn. Of partitions, and where CTAs may have shares, the first is dealt out too: an
+ * item may wait for one of a lower ticket, which somebody then has.
  */
-__device__ __forceinline__ int next_index(const prefill_params &p, int index, int lane)
+__device__ __forceinline__ int ask_for_index(const prefill_params &p, int index, int lane)
 {
+    const bool ticket = spec::TRANSIT && p.gang;
+    const int step = ticket ? share_word(SHARE_STEP) : 0;
+    if (step) return index < 0 ? share_word(SHARE_FIRST) : index + step;
+    if (index < 0 && ticket) return share_word(SHARE_TICKET);
     if (index < 0) return spec::CUTS ? (int)load_shared_u32(at(LISTS_AT) + TICKET) : blockIdx.x;
     if (!p.control) return index + gridDim.x;
-    if (lane == 0) index = (spec::CUTS ? 0 : gridDim.x) + (int)take_ticket(p.control);
-    return __shfl_sync(~0u, index, 0);
+    if (lane == 0) index = (spec::CUTS || ticket ? 0 : gridDim.x) + (int)take_ticket(p.control);
+    return index;
 }
 
 /* By whoever takes it. */
@@ -201,7 +212,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
     }
 #pragma unroll 1
     while (p.num_seqs > 0) {
-        index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
+        index = ticketless >= 0 ? ticketless : __shfl_sync(~0u, ask_for_index(p, index, lane), 0);
         const bool tickets = index < items_of(p);
         if (!tickets) index = spec::CUTS ? take_set_aside(p, lane) : -1;
         if (index < 0) break;
@@ -228,6 +239,23 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         if (!ends_inside(p, item)) continue;
         item.main = item.end;
         return item;
+    }
+    item.n = -1;
+    return item;
+}
+
+/* The same where nothing is cut, from the index that ask_for_index() said on. */
+__device__ __forceinline__ Item whole_item(const prefill_params &p, int asked, int lane)
+{
+    Item item;
+#pragma unroll 1
+    while (p.num_seqs > 0) {
+        item.index = __shfl_sync(~0u, asked, 0);
+        if (item.index >= items_of(p)) break;
+        find_item(item, p, lane);
+        item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
+        if (item.begin < item.end) return item;
+        asked = ask_for_index(p, item.index, lane);
     }
     item.n = -1;
     return item;

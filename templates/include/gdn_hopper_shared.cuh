@@ -73,13 +73,17 @@ constexpr int V_PLACE_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's
 constexpr int LISTS_AT = V_PLACE_AT + 32;                /* of what the CTA still has to do: REPAIRS, LATER */
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
+constexpr int MOST_SHARING = 32;                         /* sequences of which CTAs may have shares, */
+constexpr int SHARE_AT = ORDER_AT + MOST_SHARING;        /* and this one's: SHARE_* */
 constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: gdn_hopper_cuts.cuh */
 constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of one length, a byte each pair */
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
 constexpr int WRONG_AT = KEEPER_AT + 4 * ITEM_SLOTS;     /* and a word each: see claim_repair() */
 constexpr int REPAIR_AT = WRONG_AT + 4 * ITEM_SLOTS;     /* the repair that is under way: RUN_* */
-constexpr int END = ORDER_AT + MOST_SORTED;
-static_assert(REPAIR_AT + 16 <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
+/* Where states are in transit: of each such sequence, and the one behind the last, its first token; its lines. */
+constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1), TO_AT = FROM_AT + 4 * MOST_SORTED;
+constexpr int END = spec::TRANSIT ? TO_AT + 4 * MOST_SORTED + 12 : ORDER_AT + MOST_SORTED;
+static_assert(SHARE_AT + 32 <= END && REPAIR_AT + 16 <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
 static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
@@ -95,6 +99,13 @@ static_assert(TOKENS + 4 <= TABLE_BYTES && TABLE_BYTES % 16 == 0, "before what l
  * warps' own (take_block(), gdn_hopper_carry.cuh).
  */
 enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, TICKET = 12 };
+/*
+ * SHARE_AT, words, where p.gang (gdn_hopper_shares.cuh): indices, of the CTA's first item and behind its last one; where the
+ * first one ends and the last one begins; which CTA of all it is in the order of shares; from an item's index to the next
+ * one's, 0 where items are dealt out; the CTA's ticket.
+ */
+enum { SHARE_FIRST = 0, SHARE_LIMIT = 4, SHARE_FIRST_END = 8, SHARE_LAST_BEGIN = 12, SHARE_CTA = 16, SHARE_STEP = 20 };
+enum { SHARE_TICKET = 24 };
 /* REPAIR_AT, words: index of its first partition; what it goes on with, as REPAIRS has it. */
 enum { RUN_FIRST = 0, RUN_NEXT = 4 };
 

@@ -174,7 +174,8 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
         const u32 before = course_of(number - 1);
         const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
         const int following = !spec::CUTS || number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING);
-        item = item_after(p, index, following, asks, entry_of(number - 1), lane);
+        item = spec::CUTS ? item_after(p, index, following, asks, entry_of(number - 1), lane)
+                          : whole_item(p, ask_for_index(p, index, lane), lane);
         if (item.n < 0) return false;
     } else {
         item = next_repair(p, number, lane);
@@ -191,6 +192,7 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
 /* What is begun of the chunks that are loaded, n of them, and ends before another is; but V, which comes with that. */
 struct Begun {
     bool v;                 /* V of chunk n - 1 is to be loaded */
+    bool brought;           /* of chunk n - 2, if it is an item's first, the quarters but one are asked for */
     int tail;               /* of chunk n - 1 K is to be cleared from this row on, or NONE */
     int one_back, two_back; /* the item whose first chunk is n - 1, or n - 2, if its state is in transit, or NONE */
     u32 k_parity, v_parity; /* of TAIL and TAIL_V */
@@ -270,16 +272,17 @@ __device__ __forceinline__ void finish_tail(const prefill_params &p, int n, Begu
 /*
  * Ends what is begun, where states are in transit; before chunk n is loaded or, behind the last one, in its place. Chunk
  * n - 2, if it is an item's first, gets its V when the quarter in its place has gone; chunk n - 1 at once or, if it is one, the
- * quarter. A loop, since it runs a few times an item, and each line of code is one of the cache's.
+ * quarter. Quarters first: more waits for them than for the rest of a tail's K. A loop, since it runs a few times an item, and
+ * each line of code is one of the cache's.
  */
 __device__ __forceinline__ void settle(const prefill_params &p, int n, Begun &b, int lane)
 {
-    if (b.tail != NONE) finish_k(n - 1, b, lane);
 #pragma unroll 1
     for (int m = n - 2; m < n; ++m) {
         const int item = m == n - 2 ? b.two_back : b.one_back;
         const bool passes = m == n - 2 && item != NONE, loads = m == n - 1 && item == NONE && b.v;
-        if (item != NONE) bring_quarters(p, passes, m, item);
+        if (item != NONE && !(passes && b.brought)) bring_quarters(p, passes, m, item);
+        if (m == n - 2 && b.tail != NONE) finish_k(n - 1, b, lane);
         if (!passes && !loads) continue;
         if (passes) {
             send_quarter(p, 1, m, item);
@@ -298,9 +301,10 @@ __device__ __forceinline__ void settle(const prefill_params &p, int n, Begun &b,
             send_quarter(p, 2, m, item);
             send_quarter(p, 3, m, item);
             await_sent();
+            tell_sent(p, item);
         }
     }
-    b.v = false;
+    b.v = b.brought = false;
     b.two_back = b.one_back;
     b.one_back = NONE;
 }
@@ -312,10 +316,11 @@ __device__ __forceinline__ void settle(const prefill_params &p, int n, Begun &b,
 __device__ __forceinline__ void load_among_items(const prefill_params &p, int &n, int number, int &step, int until, int whole,
                                                  bool last, Begun &b, int lane)
 {
-    for (int turn = n; step < until ? step == 0 || is_begun(b) : last && (b.v || is_begun(b)); ++turn) {
+    const int begin = number < 0 ? 0 : (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
+    for (int turn = n; step < until ? step == begin || is_begun(b) : last && (b.v || is_begun(b)); ++turn) {
         settle(p, turn, b, lane);
         if (step >= until) continue;
-        if (step == 0 && in_transit(p, number)) b.one_back = number;
+        if (step == begin && in_transit(p, number)) b.one_back = number;
         if (step < whole)
             load_chunk(p, n, number, step, lane);
         else
@@ -351,7 +356,7 @@ __device__ __forceinline__ void load_chunks(const prefill_params &p, int &n, int
 
 __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
 {
-    Begun b = { false, NONE, NONE, NONE, 0, 0 };
+    Begun b = { false, false, NONE, NONE, NONE, 0, 0 };
     bool tickets = true, known = false; /* known: the item after this one */
     bool asks = false;                  /* partition FOLLOWING is still to be asked whether it is that */
     int number = -1, n = 0;             /* item and chunk of this CTA */
@@ -367,6 +372,10 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         load_chunks(p, n, number, step, until, !tickets, b, lane);
         if (!known) {
             if (spec::TRANSIT && !tickets && (b.v || is_begun(b))) continue; /* begun by the last chunk */
+            if (spec::TRANSIT && tickets && b.two_back != NONE && !b.brought) { /* else they would come later by a search */
+                bring_quarters(p, true, n - 2, b.two_back);
+                b.brought = true;
+            }
             known = take_item(p, number + 1, tickets, asks, n, lane);
             if (!known && !tickets) break;
             tickets &= known || asks;

@@ -7,6 +7,7 @@
 #include "gdn_hopper_copies.cuh"
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_shared.cuh"
+#include "gdn_hopper_shares.cuh"
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_tile.cuh"
@@ -57,7 +58,10 @@ __device__ __forceinline__ void bring_quarter(const prefill_params &p, int quart
     const int line = (int)load_shared_u32(entry + ITEM_START), part = (int)load_shared_u32(entry + ITEM_PART);
     await_slot(quarter, n);
     if (elected()) {
-        if (line >= 0) {
+        if (line == START_HANDED) {
+            mbar_arrive_expect(full, TILE);
+            bulk_load(quarter_at(quarter, n), handed_state(p, handing_cta(p, true)) + quarter * TILE, TILE, full);
+        } else if (line >= 0) {
             mbar_arrive_expect(full, TILE);
             load_tile(quarter_at(quarter, n), &p.initial_map, full, quarter_of(quarter, part, line));
         } else {
@@ -70,6 +74,9 @@ __device__ __forceinline__ void bring_quarter(const prefill_params &p, int quart
 /* Before chunk n + 1 is loaded the one that takes the place of chunk n's own V; before chunk n + 2 is, the others. */
 __device__ __forceinline__ void bring_quarters(const prefill_params &p, bool others, int n, int number)
 {
+    if ((int)load_shared_u32(entry_of(number) + ITEM_START) == START_HANDED) {
+        await_handed(p, handing_cta(p, true));
+    }
 #pragma unroll 1
     for (int quarter = 0; quarter < 4; ++quarter)
         if ((quarter != 1) == others) bring_quarter(p, quarter, n, number);
@@ -81,9 +88,13 @@ __device__ __forceinline__ void send_quarter(const prefill_params &p, int quarte
     const u32 last = entry_of(number - 1);
     mbar_wait(bar(STATE_TAKEN + quarter), load_shared_u32(entry_of(number) + ITEM_TURNS) & 1);
     if (leaves_state(p, last) && elected()) {
-        const TileAt to = quarter_of(quarter, (int)load_shared_u32(last + ITEM_PART), (int)load_shared_u32(last + ITEM_AFTER));
+        const int after = (int)load_shared_u32(last + ITEM_AFTER);
+        const TileAt to = quarter_of(quarter, (int)load_shared_u32(last + ITEM_PART), after);
         async_proxy_fence();
-        tma_store(&p.final_map, quarter_at(quarter, n), to.token, to.half, to.head, to.batch);
+        if (after == END_HANDED)
+            bulk_store(handed_state(p, handing_cta(p, false)) + quarter * TILE, quarter_at(quarter, n), TILE);
+        else
+            tma_store(&p.final_map, quarter_at(quarter, n), to.token, to.half, to.head, to.batch);
         bulk_commit();
     }
     __syncwarp();
@@ -93,6 +104,17 @@ __device__ __forceinline__ void send_quarter(const prefill_params &p, int quarte
 __device__ __forceinline__ void await_sent()
 {
     if (elected()) bulk_wait_read<0>();
+    __syncwarp();
+}
+
+/* All four are sent: who ends what the last item has begun may have them. */
+__device__ __forceinline__ void tell_sent(const prefill_params &p, int number)
+{
+    if ((int)load_shared_u32(entry_of(number - 1) + ITEM_AFTER) != END_HANDED) return;
+    if (elected()) {
+        bulk_wait<0>();
+        tell_handed(p, handing_cta(p, false));
+    }
     __syncwarp();
 }
 
@@ -159,7 +181,7 @@ __device__ __forceinline__ void swap_state(float (&S)[64], const prefill_params 
 {
     const u32 entry = entry_of(number);
     const int quarter = state_warp / 2;
-    const bool comes = (int)load_shared_u32(entry + ITEM_START) >= 0, goes = leaves_state(p, entry_of(number - 1));
+    const bool comes = has_state(entry), goes = leaves_state(p, entry_of(number - 1));
     mbar_wait(bar(STATE_COMES + quarter), load_shared_u32(entry + ITEM_TURNS) & 1);
     const QuarterLane lane(quarter_at(quarter, n), state_warp);
 #pragma unroll

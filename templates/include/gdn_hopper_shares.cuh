@@ -1,0 +1,192 @@
+/*
+ * gdn_hopper_shares.cuh - where nothing is cut and CTAs have several items: an even share of all chunks for each CTA, which of
+ * them it has, and what CTAs hand each other for it. Must not know: how a state comes and goes, in what order items are dealt
+ * out.
+ */
+#pragma once
+
+#include "gdn_flags.cuh"
+#include "gdn_hopper_items.cuh"
+#include "gdn_hopper_shared.cuh"
+#include "gdn_params.cuh"
+#include "gdn_ptx_sm90.cuh"
+#include "gdn_sequence.cuh"
+
+/*
+ * All pairs of a sequence and a head lie one behind the other on a line, with as much room as they take time: their chunks, and
+ * SWITCH for one item more. The line is cut into even shares, a gang of CTAs each: p.gang of them, one a head of those that
+ * read the same k and q, so that these come to L2 once. A pair that lies across two shares is ended by the one before, as the
+ * last thing that it does, and begun by the one behind, first of all; the state is handed on in memory. (McNaughton, 1959:
+ * Scheduling with deadlines and loss functions.) So all CTAs end at the same time, where whole pairs would leave some idle for
+ * as long as one of them takes, and no chunk is computed twice: bits are those of whole sequences.
+ *
+ * A share is no less than the longest pair and HANDED_IN takes. So who ends a pair comes to that when who has begun it has been
+ * done for so long; and a CTA with a part of a pair has something else besides: a part that is begun is its first item and
+ * not its last one, a part that is ended its last one and not its first.
+ *
+ * Nobody waits in a circle: who ends a pair waits for the CTA of the next share, which has a lower ticket and so is running, to
+ * be done with its first item, or, where that one's second is its last, with what it waits for itself; there is a last share.
+ */
+constexpr int SWITCH = 1;     /* chunks' time of an item beyond its chunks */
+constexpr int HANDED_IN = 4;  /* of handing a state on */
+constexpr int LEAST_PART = 2; /* chunks of a pair for which it is worth it */
+constexpr int WORTH = 16;     /* shares are that part of a share shorter than whole pairs would take at the least */
+constexpr int WHOLE = 0x7fffffff; /* SHARE_FIRST_END */
+static_assert(LEAST_PART > 1, "the last two chunks of a sequence, of which one may be of few tokens, are not parted");
+static_assert(LEAST_PART <= HANDED_IN, "or a share might have one part of a pair and nothing else");
+
+__device__ __forceinline__ int share_word(int which)
+{
+    return (int)load_shared_u32(at(SHARE_AT) + which);
+}
+
+/* ---- Which items are a CTA's ---- */
+
+/* Of an item whose index, sequence and chunks are known: if the CTA has a part of them, which, and where its state goes. */
+__device__ __forceinline__ void take_part(Item &item, const prefill_params &p)
+{
+    if (!spec::TRANSIT || !p.gang) return;
+    const int end = share_word(SHARE_FIRST_END), begin = share_word(SHARE_LAST_BEGIN);
+    if (item.index == share_word(SHARE_FIRST) && end < item.end) {
+        item.end = end;
+        item.to = END_HANDED;
+    }
+    if (item.index + 1 == share_word(SHARE_LIMIT) && begin > 0) {
+        item.begin = begin;
+        item.from = START_HANDED;
+        item.from_zeros = false;
+    }
+}
+
+/* ---- What is decided before the first item ---- */
+
+/* Chunks of a pair at `begin` of the line before which `boundary` parts it: those from there on are for the share before. */
+__device__ __forceinline__ int begun_behind(int begin, int chunks, int boundary)
+{
+    const int first = begin + chunks + SWITCH - boundary;
+    if (boundary <= begin) return chunks;
+    if (first < LEAST_PART) return 0;
+    return chunks - first < LEAST_PART ? chunks : first;
+}
+
+/* a / b, exact for a below MOST_CHUNKS: (a + 1/2) / b is 1 / 2b or more from the next whole number. */
+__device__ __forceinline__ int line_quotient(int a, int b)
+{
+    return (int)__fdividef((float)a + 0.5f, (float)b);
+}
+
+/* Sum of the lanes up to this one. By a warp. */
+__device__ __forceinline__ int sum_up_to(int x, int lane)
+{
+#pragma unroll 1
+    for (int d = 1; d < 32; d *= 2) {
+        const int before = __shfl_up_sync(~0u, x, d);
+        if (lane >= d) x += before;
+    }
+    return x;
+}
+
+__device__ __forceinline__ int warp_max_of(int x)
+{
+#pragma unroll 1
+    for (int d = 16; d; d /= 2)
+        x = max(x, __shfl_xor_sync(~0u, x, d));
+    return x;
+}
+
+/*
+ * What the busiest of `all` gangs has at the least of whole pairs: of those that are as long as some sequence's or longer one
+ * has no fewer than they are by the number of gangs. A lane has a sequence, of which there are `pairs`. By a warp.
+ */
+__device__ __forceinline__ int least_of_whole(int weight, int num_seqs, int pairs, int all)
+{
+    int longer = all - 1; /* and of pairs as long */
+#pragma unroll 1
+    for (int n = 0; n < num_seqs; ++n)
+        if (__shfl_sync(~0u, weight, n) >= weight) longer += pairs;
+    return warp_max_of(line_quotient(longer, all) * weight);
+}
+
+/* Into how many shares; 0: pairs are dealt out whole, the longest first, about as good. total: of one head of a gang. */
+__device__ __forceinline__ int count_shares(int weight, int num_seqs, int total, int pairs, int all)
+{
+    const int longest = warp_max_of(weight), share = line_quotient(total, all);
+    const bool worth = least_of_whole(weight, num_seqs, pairs, all) > max(share, longest) + share / WORTH;
+    return worth ? min(all, line_quotient(total, longest + HANDED_IN)) : 0;
+}
+
+/* Number i of the boundaries of `shares` even shares. */
+__device__ __forceinline__ int boundary_of(int i, int total, int shares)
+{
+    return i == shares ? total : (int)((float)i * __fdividef((float)total, (float)shares));
+}
+
+/* The share from boundary `begin` to `end`, by the lanes whose sequences have these; of the first of its pairs, `from`. */
+__device__ __forceinline__ void store_share(const prefill_params &p, int begin, int end, int place, int from, int weight,
+                                            int to)
+{
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) { /* where it begins, where it ends */
+        const int boundary = i ? end : begin, inside = boundary - i; /* of what lies before its end */
+        if (inside < from || inside >= to) continue;
+        const int pair = line_quotient(inside - from, weight), chunks = weight - SWITCH;
+        const int behind = begun_behind(from + pair * weight, chunks, boundary);
+        const bool none = i ? behind == chunks : behind == 0; /* that pair is another's */
+        const int index = place + (none ? i ? pair - 1 : pair + 1 : pair) * p.gang;
+        store_shared(at(SHARE_AT) + SHARE_FIRST + 4 * i, (u32)(index + i));
+        store_shared(at(SHARE_AT) + SHARE_FIRST_END + 4 * i, (u32)(!none && behind < chunks ? behind : i ? 0 : WHOLE));
+    }
+}
+
+/*
+ * Whether items are shared out, and what is this CTA's: SHARE_*. By one warp, where p.gang; a lane has a sequence. The first to
+ * take a ticket has the last share, since who has a share waits for who has the next one.
+ */
+__device__ __forceinline__ void share_out(const prefill_params &p, int lane)
+{
+    int ticket = 0;
+    if (lane == 0) ticket = (int)take_ticket(p.control);
+    const int pairs = quotient(p.num_heads, p.gang), all = quotient(gridDim.x, p.gang);
+    const int chunks = lane < p.num_seqs ? chunks_of(p, find_sequence(p, lane)) : 0, weight = chunks > 0 ? chunks + SWITCH : 0;
+    const int to = sum_up_to(weight, lane) * pairs, total = __shfl_sync(~0u, to, 31);
+    const int shares = count_shares(weight, p.num_seqs, total, pairs, all);
+    ticket = __shfl_sync(~0u, ticket, 0);
+    const int gang = quotient(ticket, p.gang), share = shares - 1 - gang, member = ticket - gang * p.gang;
+    if (lane == 0) {
+        store_shared(at(SHARE_AT), 0u, shares > 0 ? 0u : (u32)p.num_items, (u32)WHOLE, 0u);
+        store_shared(at(SHARE_AT) + 16, (u32)(share * p.gang + member), shares > 0 ? (u32)p.gang : 0u, (u32)ticket, 0u);
+    }
+    __syncwarp();
+    if (share < 0) return;
+    store_share(p, boundary_of(share, total, shares), boundary_of(share + 1, total, shares), lane * p.num_heads + member,
+                to - weight * pairs, weight, to);
+}
+
+/* ---- States that are handed on ---- */
+
+/* The CTA, in the order of shares, whose state is handed on: this one, or the next share's, of this one's head in its gang. */
+__device__ __forceinline__ int handing_cta(const prefill_params &p, bool next)
+{
+    return share_word(SHARE_CTA) + (next ? p.gang : 0);
+}
+
+__device__ __forceinline__ u8 *handed_state(const prefill_params &p, int cta)
+{
+    return p.images + (i64)cta * (D * D * 4);
+}
+
+/* By the thread that has stored it, once its stores are done. */
+__device__ __forceinline__ void tell_handed(const prefill_params &p, int cta)
+{
+    release();
+    signal(p.control + 1 + cta, 1);
+}
+
+__device__ __forceinline__ void await_handed(const prefill_params &p, int cta)
+{
+    while (peek(p.control + 1 + cta) == 0)
+        ;
+    acquire();
+    async_proxy_fence_all(); /* it comes by TMA */
+    __syncwarp();
+}
