@@ -48,11 +48,13 @@ static int32_t gang_of(const struct gdni_problem *problem, int num_sms)
  * of which those of many sequences have no shares.
  */
 static void workspace_of_shares(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
-                                int num_sms, int64_t chunks, int64_t num_seqs)
+                                int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
     enum { MOST_SEQS = 32, MOST_ITEMS = 4, MOST_CHUNKS = 1 << 20 }; /* a lane each; of a CTA; line_quotient() */
     const int64_t parts = gdni_spec_parts(spec, problem), few = num_seqs < MOST_SEQS ? num_seqs : MOST_SEQS;
+    const int64_t chunks = (num_tokens / spec->params.chunk + few) * parts;
     if (!spec->transit || problem->whole_sequences || few * parts <= num_sms) return;
+    if (chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
     const size_t words = 1 + (size_t)num_sms, state = (size_t)spec->dk * (size_t)spec->dv * sizeof(float);
     out->size = control_bytes((int64_t)words) + (size_t)num_sms * state;
     if (num_seqs > MOST_SEQS || num_seqs * parts > (int64_t)MOST_ITEMS * num_sms || chunks > MOST_CHUNKS) return;
@@ -73,7 +75,7 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
     struct gdni_workspace shares = { 0 };
     if (spec->params.cluster_ctas == 2) return;
     if (items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
-    workspace_of_shares(&shares, spec, problem, num_sms, chunks, num_seqs);
+    workspace_of_shares(&shares, spec, problem, num_sms, num_tokens, num_seqs);
     out->gang = shares.gang;
     out->control_words = shares.gang ? shares.control_words : num_seqs > 1;
     out->images_offset = shares.images_offset;

@@ -459,7 +459,13 @@ static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
     const int64_t block_dv = s->spec->params.block_dv, parts = s->problem->num_heads * (128 / block_dv);
     if (w.partition == 0) {
         cr_expect_eq(w.num_items, seqs * parts);
-        cr_expect(w.control_words <= 1 && w.images_offset == 0 && w.size >= 4 * w.control_words);
+        const size_t words = 1 + (size_t)s->num_sms, states = (size_t)s->num_sms * 128 * 128 * 4;
+        if (w.gang)
+            cr_expect(w.control_words == words && w.images_offset % 256 == 0 && w.images_offset >= 4 * words &&
+                      w.size >= w.images_offset + states && s->num_sms % w.gang == 0 && s->problem->num_heads % w.gang == 0 &&
+                      s->spec->transit && w.num_items > s->num_sms && w.num_items <= 4 * s->num_sms && seqs <= 32);
+        else
+            cr_expect(w.control_words <= 1 && w.images_offset == 0 && w.size >= 4 * w.control_words);
         return;
     }
     ++calls_cut;
