@@ -50,7 +50,7 @@ static int32_t gang_of(const struct gdni_problem *problem, int num_sms)
 static void workspace_of_shares(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
                                 int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
-    enum { MOST_SEQS = 32, MOST_ITEMS = 4, MOST_CHUNKS = 1 << 20 }; /* a lane each; of a CTA; line_quotient() */
+    enum { MOST_SEQS = 32, MOST_ITEMS = 4, MOST_CHUNKS = 1 << 20 }; /* MOST_SHARING; of a CTA; for quotient() */
     const int64_t parts = gdni_spec_parts(spec, problem), few = num_seqs < MOST_SEQS ? num_seqs : MOST_SEQS;
     const int64_t chunks = (num_tokens / spec->params.chunk + few) * parts;
     if (!spec->transit || problem->whole_sequences || few * parts <= num_sms) return;

@@ -111,17 +111,17 @@ static void find_needs(struct call *c, const gdn_plan *plan)
                           c->num_seqs);
 }
 
-/* Of a call that is cut: whether it is done no later whole. longest: tokens of a sequence at the most; 0: not known. */
+/* Of a call that is cut: whether it is done no later whole. longest: tokens of a sequence at the most. */
 static bool is_better_whole(const gdn_plan *plan, const struct call *cut, const struct call *whole, int64_t longest)
 {
     const struct gdni_spec *spec = &plan->specs[cut->variant];
     const int64_t chunk = spec->params.chunk, partition = cut->needs.partition;
-    if (longest == 0 || longest <= partition * chunk) return longest != 0;
+    if (longest <= partition * chunk) return true;
     return whole->needs.gang && gdni_partition_no_better(spec, &plan->problem, gdni_plan_num_sms(plan), (int32_t)partition,
                                                          cut->num_tokens, cut->num_seqs, (longest - 1) / chunk + 1);
 }
 
-/* longest: as above. */
+/* longest: as above; 0: not known. */
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, int64_t longest,
                              gdn_devptr workspace)
 {
@@ -130,7 +130,7 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     if (few >= 0 && !workspace && kernel_of(plan, few)->has_producers) few = -1;
     c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
     find_needs(&c, plan);
-    if (plan->whole_of_variant[c.variant] == c.variant) return c;
+    if (plan->whole_of_variant[c.variant] == c.variant || (c.needs.partition && !longest)) return c;
     struct call whole = c;
     whole.variant = plan->whole_of_variant[c.variant];
     find_needs(&whole, plan);

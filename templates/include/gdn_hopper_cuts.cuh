@@ -11,6 +11,7 @@
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_sequence.cuh"
 #include "gdn_tile.cuh"
+#include "gdn_warp.cuh"
 
 /*
  * Where p.carry is spec::CARRY_BY_GATES and pairs of a sequence and a head are found that hardly decay, SMs are dealt out by
@@ -254,12 +255,7 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
         }
     }
     const int count = lane < pairs ? (int)n + (carried && n > 1.0f) : 0;
-    int sum = count;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        const int other = __shfl_up_sync(~0u, sum, d);
-        if (lane >= d) sum += other;
-    }
+    const int sum = sum_up_to(count, lane);
     const u32 base = lane < pairs ? (u32)(sum - count) : NO_PAIR;
     const u32 upper = carried ? CARRIED_PAIR : min((u32)ceilf(replayed), CARRIED_PAIR - 1) | (forgets ? FORGETS : 0);
     store_shared(at(CUTS_AT) + 4 * lane, base | (u32)count << 8 | upper << 16);

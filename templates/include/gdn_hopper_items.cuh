@@ -68,10 +68,21 @@ __device__ __forceinline__ bool by_gates()
     return spec::CARRIES && load_shared_u32(at(LISTS_AT) + BY_GATES) != 0;
 }
 
+/* CTAs may have shares of all chunks: gdn_hopper_shares.cuh. What is decided of them, behind the first barrier: SHARE_*. */
+__device__ __forceinline__ bool may_share(const prefill_params &p)
+{
+    return spec::TRANSIT && p.gang;
+}
+
+__device__ __forceinline__ int share_word(int which)
+{
+    return (int)load_shared_u32(at(SHARE_AT) + which);
+}
+
 /* The index behind the last item of all, or of the CTA's share, where by_gates() or that is known. */
 __device__ __forceinline__ int items_of(const prefill_params &p)
 {
-    if (spec::TRANSIT && p.gang) return (int)load_shared_u32(at(SHARE_AT) + SHARE_LIMIT);
+    if (may_share(p)) return share_word(SHARE_LIMIT);
     return by_gates() ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items;
 }
 

@@ -22,21 +22,22 @@
  */
 __device__ __forceinline__ void order_items(const prefill_params &p)
 {
-    static_assert(MOST_SORTED <= spec::THREADS, "a thread for each");
-    if (spec::TRANSIT && p.gang && threadIdx.x < 32) share_out(p, threadIdx.x); /* told by the barrier below, or later */
-    if (!sorted(p)) return;
+    static_assert(MOST_SORTED <= spec::THREADS && MOST_SHARING == 32, "a thread for each, and a warp's");
+    if (!may_share(p) && !sorted(p)) return;
     const int n = (int)threadIdx.x;
     const u32 lens = at(K_AT);
-    u32 own = 0;
+    Sequence s = {};
+    if (n < p.num_seqs) s = find_sequence(p, n);
+    if (may_share(p) && n < 32) share_out(p, n < p.num_seqs ? chunks_of(p, s) : 0, n); /* told by the barrier below, or later */
+    if (!sorted(p)) return;
+    const u32 own = (u32)s.len;
     if (n < p.num_seqs) {
-        const Sequence s = find_sequence(p, n);
-        own = (u32)s.len;
         store_shared(lens + 4 * n, own);
         if (spec::TRANSIT) keep_sequence(s, n, p.num_seqs);
     }
     __syncthreads();
     if (n >= p.num_seqs) return;
-    if (spec::TRANSIT && p.gang && share_word(SHARE_STEP)) {
+    if (may_share(p) && share_word(SHARE_STEP)) {
         shared[ORDER_AT + n] = (u8)n;
         return;
     }
@@ -126,20 +127,19 @@ __device__ __forceinline__ void take_first_ticket(const prefill_params &p)
 }
 
 /*
- * Number in the order of items, after that of `index` (-1: the CTA's first), in lane 0. By a share, else dealt out by a counter
- * where the call has a workspace, else in turn. Of partitions, and where CTAs may have shares, the first is dealt out too: an
- * item may wait for one of a lower ticket, which somebody then has.
+ * Number in the order of items, after that of `index` (-1: the CTA's first). By a share, else dealt out by a counter where the
+ * call has a workspace, else in turn. Of partitions, and where CTAs may have shares, the first is dealt out too: an item may
+ * wait for one of a lower ticket, which somebody then has.
  */
-__device__ __forceinline__ int ask_for_index(const prefill_params &p, int index, int lane)
+__device__ __forceinline__ int next_index(const prefill_params &p, int index, int lane)
 {
-    const bool ticket = spec::TRANSIT && p.gang;
-    const int step = ticket ? share_word(SHARE_STEP) : 0;
+    const bool from_first = spec::CUTS || may_share(p);
+    const int step = may_share(p) ? share_word(SHARE_STEP) : 0;
     if (step) return index < 0 ? share_word(SHARE_FIRST) : index + step;
-    if (index < 0 && ticket) return share_word(SHARE_TICKET);
-    if (index < 0) return spec::CUTS ? (int)load_shared_u32(at(LISTS_AT) + TICKET) : blockIdx.x;
+    if (index < 0) return from_first ? (int)load_shared_u32(at(LISTS_AT) + TICKET) : blockIdx.x;
     if (!p.control) return index + gridDim.x;
-    if (lane == 0) index = (spec::CUTS || ticket ? 0 : gridDim.x) + (int)take_ticket(p.control);
-    return index;
+    if (lane == 0) index = (from_first ? 0 : gridDim.x) + (int)take_ticket(p.control);
+    return __shfl_sync(~0u, index, 0);
 }
 
 /* By whoever takes it. */
@@ -212,7 +212,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
     }
 #pragma unroll 1
     while (p.num_seqs > 0) {
-        index = ticketless >= 0 ? ticketless : __shfl_sync(~0u, ask_for_index(p, index, lane), 0);
+        index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
         const bool tickets = index < items_of(p);
         if (!tickets) index = spec::CUTS ? take_set_aside(p, lane) : -1;
         if (index < 0) break;
@@ -224,6 +224,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         ticketless = -1;
         if (item.begin >= item.end || elsewhere) continue;
         item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
+        if (!spec::CUTS) return item; /* whole, or the part of a share */
         const int replayed = item.begin == 0 ? 0 : replayed_by(p, item, lane);
         if (carries(p) && !asks) tell_kind(p, item, item.begin == 0 || replayed > 0, lane);
         if (item.begin == 0) return item;
@@ -239,23 +240,6 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         if (!ends_inside(p, item)) continue;
         item.main = item.end;
         return item;
-    }
-    item.n = -1;
-    return item;
-}
-
-/* The same where nothing is cut, from the index that ask_for_index() said on. */
-__device__ __forceinline__ Item whole_item(const prefill_params &p, int asked, int lane)
-{
-    Item item;
-#pragma unroll 1
-    while (p.num_seqs > 0) {
-        item.index = __shfl_sync(~0u, asked, 0);
-        if (item.index >= items_of(p)) break;
-        find_item(item, p, lane);
-        item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
-        if (item.begin < item.end) return item;
-        asked = ask_for_index(p, item.index, lane);
     }
     item.n = -1;
     return item;

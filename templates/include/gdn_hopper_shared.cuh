@@ -95,17 +95,16 @@ __device__ constexpr u32 key_step(int s)
 static_assert(TOKENS + 4 <= TABLE_BYTES && TABLE_BYTES % 16 == 0, "before what lies in the rest, and for bulk copies");
 /*
  * LISTS_AT, words: heads of lists through control words (gdn_hopper_queue.cuh), 0: empty; START_CARRIED's items, by index + 1.
- * How many partitions there are by gates, 0: they are all of one length. A ticket: of the CTA's first partition, then the state
+ * How many partitions there are by gates, 0: they are all of one length. A ticket: of the CTA's first item, then the state
  * warps' own (take_block(), gdn_hopper_carry.cuh).
  */
 enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, TICKET = 12 };
 /*
  * SHARE_AT, words, where p.gang (gdn_hopper_shares.cuh): indices, of the CTA's first item and behind its last one; where the
  * first one ends and the last one begins; which CTA of all it is in the order of shares; from an item's index to the next
- * one's, 0 where items are dealt out; the CTA's ticket.
+ * one's, 0 where items are dealt out.
  */
 enum { SHARE_FIRST = 0, SHARE_LIMIT = 4, SHARE_FIRST_END = 8, SHARE_LAST_BEGIN = 12, SHARE_CTA = 16, SHARE_STEP = 20 };
-enum { SHARE_TICKET = 24 };
 /* REPAIR_AT, words: index of its first partition; what it goes on with, as REPAIRS has it. */
 enum { RUN_FIRST = 0, RUN_NEXT = 4 };
 

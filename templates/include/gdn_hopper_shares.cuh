@@ -11,6 +11,7 @@
 #include "gdn_params.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_sequence.cuh"
+#include "gdn_warp.cuh"
 
 /*
  * All pairs of a sequence and a head lie one behind the other on a line, with as much room as they take time: their chunks, and
@@ -35,17 +36,12 @@ constexpr int WHOLE = 0x7fffffff; /* SHARE_FIRST_END */
 static_assert(LEAST_PART > 1, "the last two chunks of a sequence, of which one may be of few tokens, are not parted");
 static_assert(LEAST_PART <= HANDED_IN, "or a share might have one part of a pair and nothing else");
 
-__device__ __forceinline__ int share_word(int which)
-{
-    return (int)load_shared_u32(at(SHARE_AT) + which);
-}
-
 /* ---- Which items are a CTA's ---- */
 
 /* Of an item whose index, sequence and chunks are known: if the CTA has a part of them, which, and where its state goes. */
 __device__ __forceinline__ void take_part(Item &item, const prefill_params &p)
 {
-    if (!spec::TRANSIT || !p.gang) return;
+    if (!may_share(p)) return;
     const int end = share_word(SHARE_FIRST_END), begin = share_word(SHARE_LAST_BEGIN);
     if (item.index == share_word(SHARE_FIRST) && end < item.end) {
         item.end = end;
@@ -69,23 +65,6 @@ __device__ __forceinline__ int begun_behind(int begin, int chunks, int boundary)
     return chunks - first < LEAST_PART ? chunks : first;
 }
 
-/* a / b, exact for a below MOST_CHUNKS: (a + 1/2) / b is 1 / 2b or more from the next whole number. */
-__device__ __forceinline__ int line_quotient(int a, int b)
-{
-    return (int)__fdividef((float)a + 0.5f, (float)b);
-}
-
-/* Sum of the lanes up to this one. By a warp. */
-__device__ __forceinline__ int sum_up_to(int x, int lane)
-{
-#pragma unroll 1
-    for (int d = 1; d < 32; d *= 2) {
-        const int before = __shfl_up_sync(~0u, x, d);
-        if (lane >= d) x += before;
-    }
-    return x;
-}
-
 __device__ __forceinline__ int warp_max_of(int x)
 {
 #pragma unroll 1
@@ -104,15 +83,15 @@ __device__ __forceinline__ int least_of_whole(int weight, int num_seqs, int pair
 #pragma unroll 1
     for (int n = 0; n < num_seqs; ++n)
         if (__shfl_sync(~0u, weight, n) >= weight) longer += pairs;
-    return warp_max_of(line_quotient(longer, all) * weight);
+    return warp_max_of(quotient(longer, all) * weight);
 }
 
 /* Into how many shares; 0: pairs are dealt out whole, the longest first, about as good. total: of one head of a gang. */
 __device__ __forceinline__ int count_shares(int weight, int num_seqs, int total, int pairs, int all)
 {
-    const int longest = warp_max_of(weight), share = line_quotient(total, all);
+    const int longest = warp_max_of(weight), share = quotient(total, all);
     const bool worth = least_of_whole(weight, num_seqs, pairs, all) > max(share, longest) + share / WORTH;
-    return worth ? min(all, line_quotient(total, longest + HANDED_IN)) : 0;
+    return worth ? min(all, quotient(total, longest + HANDED_IN)) : 0;
 }
 
 /* Number i of the boundaries of `shares` even shares. */
@@ -129,7 +108,7 @@ __device__ __forceinline__ void store_share(const prefill_params &p, int begin, 
     for (int i = 0; i < 2; ++i) { /* where it begins, where it ends */
         const int boundary = i ? end : begin, inside = boundary - i; /* of what lies before its end */
         if (inside < from || inside >= to) continue;
-        const int pair = line_quotient(inside - from, weight), chunks = weight - SWITCH;
+        const int pair = quotient(inside - from, weight), chunks = weight - SWITCH;
         const int behind = begun_behind(from + pair * weight, chunks, boundary);
         const bool none = i ? behind == chunks : behind == 0; /* that pair is another's */
         const int index = place + (none ? i ? pair - 1 : pair + 1 : pair) * p.gang;
@@ -139,22 +118,23 @@ __device__ __forceinline__ void store_share(const prefill_params &p, int begin, 
 }
 
 /*
- * Whether items are shared out, and what is this CTA's: SHARE_*. By one warp, where p.gang; a lane has a sequence. The first to
- * take a ticket has the last share, since who has a share waits for who has the next one.
+ * Whether items are shared out, and what is this CTA's: SHARE_*. By one warp, where may_share(); a lane has a sequence, of so
+ * many chunks. The first to take a ticket has the last share, since who has a share waits for who has the next one.
  */
-__device__ __forceinline__ void share_out(const prefill_params &p, int lane)
+__device__ __forceinline__ void share_out(const prefill_params &p, int chunks, int lane)
 {
     int ticket = 0;
     if (lane == 0) ticket = (int)take_ticket(p.control);
     const int pairs = quotient(p.num_heads, p.gang), all = quotient(gridDim.x, p.gang);
-    const int chunks = lane < p.num_seqs ? chunks_of(p, find_sequence(p, lane)) : 0, weight = chunks > 0 ? chunks + SWITCH : 0;
+    const int weight = chunks > 0 ? chunks + SWITCH : 0;
     const int to = sum_up_to(weight, lane) * pairs, total = __shfl_sync(~0u, to, 31);
     const int shares = count_shares(weight, p.num_seqs, total, pairs, all);
     ticket = __shfl_sync(~0u, ticket, 0);
     const int gang = quotient(ticket, p.gang), share = shares - 1 - gang, member = ticket - gang * p.gang;
     if (lane == 0) {
         store_shared(at(SHARE_AT), 0u, shares > 0 ? 0u : (u32)p.num_items, (u32)WHOLE, 0u);
-        store_shared(at(SHARE_AT) + 16, (u32)(share * p.gang + member), shares > 0 ? (u32)p.gang : 0u, (u32)ticket, 0u);
+        store_shared(at(SHARE_AT) + 16, (u32)(share * p.gang + member), shares > 0 ? (u32)p.gang : 0u, 0u, 0u);
+        store_shared(at(LISTS_AT) + TICKET, (u32)ticket);
     }
     __syncwarp();
     if (share < 0) return;

@@ -174,8 +174,7 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
         const u32 before = course_of(number - 1);
         const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
         const int following = !spec::CUTS || number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING);
-        item = spec::CUTS ? item_after(p, index, following, asks, entry_of(number - 1), lane)
-                          : whole_item(p, ask_for_index(p, index, lane), lane);
+        item = item_after(p, index, following, asks, entry_of(number - 1), lane);
         if (item.n < 0) return false;
     } else {
         item = next_repair(p, number, lane);

@@ -74,9 +74,7 @@ __device__ __forceinline__ void bring_quarter(const prefill_params &p, int quart
 /* Before chunk n + 1 is loaded the one that takes the place of chunk n's own V; before chunk n + 2 is, the others. */
 __device__ __forceinline__ void bring_quarters(const prefill_params &p, bool others, int n, int number)
 {
-    if ((int)load_shared_u32(entry_of(number) + ITEM_START) == START_HANDED) {
-        await_handed(p, handing_cta(p, true));
-    }
+    if ((int)load_shared_u32(entry_of(number) + ITEM_START) == START_HANDED) await_handed(p, handing_cta(p, true));
 #pragma unroll 1
     for (int quarter = 0; quarter < 4; ++quarter)
         if ((quarter != 1) == others) bring_quarter(p, quarter, n, number);

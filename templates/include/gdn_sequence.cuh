@@ -36,8 +36,8 @@ __device__ __forceinline__ Sequence find_sequence(const prefill_params &p, int n
 }
 
 /*
- * a / b of numbers up to 4096, as many heads as there may be: (a + 1/2) / b is 1 / 2b or more from the next whole number, and a
- * hundredth of that wrong. A third of what dividing integers takes, which a kernel's first loads wait for.
+ * a / b of numbers below 2^21, more than heads there may be: (a + 1/2) / b is 1 / 2b or more from the next whole number, and
+ * less than that wrong, by 2^-22 of itself. A third of what dividing integers takes, which a kernel's first loads wait for.
  */
 __device__ __forceinline__ int quotient(int a, int b)
 {

@@ -21,6 +21,17 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
+/* Of the lanes up to this one. */
+__device__ __forceinline__ int sum_up_to(int x, int lane)
+{
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const int other = __shfl_up_sync(~0u, x, d);
+        if (lane >= d) x += other;
+    }
+    return x;
+}
+
 /* Largest of a warp's two values a lane, neither negative. */
 __device__ __forceinline__ float warp_max(float a, float b)
 {
