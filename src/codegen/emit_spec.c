@@ -5,6 +5,7 @@
 #include "codegen/conv_launch.h"
 #include "codegen/partition.h"
 #include "codegen/unit.h"
+#include "codegen/workspace.h"
 
 static void constant(struct gdni_strbuf *sb, const char *name, int32_t value)
 {
@@ -50,6 +51,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     flag(sb, "TWINS", spec->params.cluster_ctas == 2);
     flag(sb, "CUTS", spec->cuts);
     flag(sb, "TRANSIT", spec->transit);
+    constant(sb, "MOST_SHARING", GDNI_MOST_SHARING);
     flag(sb, "CARRIES", spec->params.carry == GDNI_CARRY_STATES);
     constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);
     constant(sb, "CUT_PAIRS", GDNI_CUT_PAIRS);

@@ -50,14 +50,15 @@ static int32_t gang_of(const struct gdni_problem *problem, int num_sms)
 static void workspace_of_shares(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
                                 int num_sms, int64_t num_tokens, int64_t num_seqs)
 {
-    enum { MOST_SEQS = 32, MOST_ITEMS = 4, MOST_CHUNKS = 1 << 20 }; /* MOST_SHARING; of a CTA; for quotient() */
-    const int64_t parts = gdni_spec_parts(spec, problem), few = num_seqs < MOST_SEQS ? num_seqs : MOST_SEQS;
+    enum { MOST_ITEMS = 4, MOST_CHUNKS = 1 << 20 }; /* of a CTA; for quotient() */
+    const int64_t parts = gdni_spec_parts(spec, problem);
+    const int64_t few = num_seqs < GDNI_MOST_SHARING ? num_seqs : GDNI_MOST_SHARING;
     const int64_t chunks = (num_tokens / spec->params.chunk + few) * parts;
     if (!spec->transit || problem->whole_sequences || few * parts <= num_sms) return;
     if (chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
     const size_t words = 1 + (size_t)num_sms, state = (size_t)spec->dk * (size_t)spec->dv * sizeof(float);
     out->size = control_bytes((int64_t)words) + (size_t)num_sms * state;
-    if (num_seqs > MOST_SEQS || num_seqs * parts > (int64_t)MOST_ITEMS * num_sms || chunks > MOST_CHUNKS) return;
+    if (num_seqs > GDNI_MOST_SHARING || num_seqs * parts > (int64_t)MOST_ITEMS * num_sms || chunks > MOST_CHUNKS) return;
     out->gang = gang_of(problem, num_sms);
     out->control_words = words;
     out->images_offset = control_bytes((int64_t)words);

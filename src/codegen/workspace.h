@@ -15,6 +15,9 @@
  */
 enum { GDNI_GRAPH_CLEAR_WORDS = 1088 };
 
+/* Most sequences of a call whose chunks are shared out evenly: a lane of a warp each. */
+enum { GDNI_MOST_SHARING = 32 };
+
 /*
  * From the workspace's first byte: `control_words` 32-bit words that must be zeros, then images, or states between partitions,
  * which need not be. All 0: nothing is needed.

@@ -17,7 +17,13 @@
  */
 enum { ITEM_N = 0, ITEM_PART = 4, ITEM_START = 8, ITEM_AFTER = 12, ITEM_BEGIN = 16, ITEM_MAIN = 20, ITEM_END = 24 };
 enum { ITEM_INDEX = 28 };
-enum { ITEM_TURNS = ITEM_INDEX }; /* with spec::TRANSIT, where nobody has a use for an index: see turns_before() */
+/* With spec::TRANSIT, where nobody has a use for an index: what becomes of states before the item's first chunk. */
+enum { ITEM_TRANSIT = ITEM_INDEX };
+/*
+ * PASSES: its own, or that of the item before it, is in transit (gdn_hopper_transit.cuh). Of these: COMES: its own is no zeros;
+ * GOES: the other one is wanted. PARITY: of how many such items were before it, and so of their barriers' phase.
+ */
+enum { TRANSIT_PASSES = 1, TRANSIT_COMES = 2, TRANSIT_GOES = 4, TRANSIT_PARITY = 8 };
 enum { END_KEPT = -2, END_LINK = -3, END_STATE = -4, END_ADDEND = -5, END_TRANSITION = -6, END_NOTHING = -7 };
 enum { END_AGAIN = -8 }; /* of a repair: the state at the link is what it was found to be, or is not */
 
@@ -69,23 +75,15 @@ __device__ __forceinline__ bool leaves_state(const prefill_params &p, u32 entry)
     return (spec::TRANSIT && after == END_HANDED) || (after >= 0 && p.final_state);
 }
 
-/* With spec::TRANSIT: whether it starts from a state. */
-__device__ __forceinline__ bool has_state(u32 entry)
+/* TRANSIT_* of an item, when all is known of the one before it. By one lane. */
+__device__ __forceinline__ u32 transit_of(const prefill_params &p, const Item &item, int number)
 {
-    return (int)load_shared_u32(entry + ITEM_START) != START_ZEROS;
-}
-
-/* Whether the state of the item of this number, and that of the one before it, are exchanged as gdn_hopper_transit.cuh says. */
-__device__ __forceinline__ bool in_transit(const prefill_params &p, int number)
-{
-    if (!spec::TRANSIT || number == 0 || !p.states_by_map) return false;
-    return has_state(entry_of(number)) || leaves_state(p, entry_of(number - 1));
-}
-
-/* Of how many items before the one of this number they were: its parity is that of their barriers' phase. */
-__device__ __forceinline__ u32 turns_before(const prefill_params &p, int number)
-{
-    return number == 0 ? 0 : load_shared_u32(entry_of(number - 1) + ITEM_TURNS) + in_transit(p, number - 1);
+    if (number == 0) return 0;
+    const u32 last = load_shared_u32(entry_of(number - 1) + ITEM_TRANSIT);
+    const u32 parity = (last ^ (last & TRANSIT_PASSES) * TRANSIT_PARITY) & TRANSIT_PARITY;
+    const u32 what = (item.start != START_ZEROS ? (u32)TRANSIT_COMES : 0) |
+                     (leaves_state(p, entry_of(number - 1)) ? (u32)TRANSIT_GOES : 0);
+    return parity | (what && item.n >= 0 && p.states_by_map ? what | TRANSIT_PASSES : 0);
 }
 
 /*
@@ -102,7 +100,7 @@ __device__ __forceinline__ void publish(const prefill_params &p, const Item &ite
             store_shared(entry_of(number - 1) + ITEM_AFTER, (u32)END_KEPT);
         store_shared(entry, (u32)item.n, (u32)item.part, (u32)item.start, (u32)after_item(p, item));
         store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end,
-                     spec::TRANSIT ? turns_before(p, number) : (u32)item.index);
+                     spec::TRANSIT ? transit_of(p, item, number) : (u32)item.index);
         if (spec::CARRIES && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
         if (item.n >= 0 && number > 0) prefetch_state(p, item);

@@ -22,7 +22,7 @@
  */
 __device__ __forceinline__ void order_items(const prefill_params &p)
 {
-    static_assert(MOST_SORTED <= spec::THREADS && MOST_SHARING == 32, "a thread for each, and a warp's");
+    static_assert(MOST_SORTED <= spec::THREADS && spec::MOST_SHARING == 32, "a thread for each, and a warp's");
     if (!may_share(p) && !sorted(p)) return;
     const int n = (int)threadIdx.x;
     const u32 lens = at(K_AT);

@@ -73,8 +73,8 @@ constexpr int V_PLACE_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's
 constexpr int LISTS_AT = V_PLACE_AT + 32;                /* of what the CTA still has to do: REPAIRS, LATER */
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
-constexpr int MOST_SHARING = 32;                         /* sequences of which CTAs may have shares, */
-constexpr int SHARE_AT = ORDER_AT + MOST_SHARING;        /* and this one's: SHARE_* */
+/* Behind those of as many as CTAs may have shares of, this one's: SHARE_* */
+constexpr int SHARE_AT = ORDER_AT + spec::MOST_SHARING;
 constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: gdn_hopper_cuts.cuh */
 constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of one length, a byte each pair */
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
@@ -82,7 +82,8 @@ constexpr int WRONG_AT = KEEPER_AT + 4 * ITEM_SLOTS;     /* and a word each: see
 constexpr int REPAIR_AT = WRONG_AT + 4 * ITEM_SLOTS;     /* the repair that is under way: RUN_* */
 /* Where states are in transit: of each such sequence, and the one behind the last, its first token; its lines. */
 constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1), TO_AT = FROM_AT + 4 * MOST_SORTED;
-constexpr int END = spec::TRANSIT ? TO_AT + 4 * MOST_SORTED + 12 : ORDER_AT + MOST_SORTED;
+constexpr int QUARTERS_AT = TO_AT + 4 * MOST_SORTED; /* and a byte each quarter of a state: its slot */
+constexpr int END = spec::TRANSIT ? QUARTERS_AT + 12 : ORDER_AT + MOST_SORTED;
 static_assert(SHARE_AT + 32 <= END && REPAIR_AT + 16 <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
 static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");
 

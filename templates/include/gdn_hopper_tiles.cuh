@@ -191,9 +191,8 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
 /* What is begun of the chunks that are loaded, n of them, and ends before another is; but V, which comes with that. */
 struct Begun {
     bool v;                 /* V of chunk n - 1 is to be loaded */
-    bool brought;           /* of chunk n - 2, if it is an item's first, the quarters but one are asked for */
     int tail;               /* of chunk n - 1 K is to be cleared from this row on, or NONE */
-    int one_back, two_back; /* the item whose first chunk is n - 1, or n - 2, if its state is in transit, or NONE */
+    int passes;             /* the item whose first chunk is n - 1, if its state is in transit, or NONE */
     u32 k_parity, v_parity; /* of TAIL and TAIL_V */
 };
 constexpr int NONE = -1;
@@ -201,7 +200,7 @@ constexpr int NONE = -1;
 /* More than V. */
 __device__ __forceinline__ bool is_begun(const Begun &b)
 {
-    return b.tail != NONE || b.one_back != NONE || b.two_back != NONE;
+    return b.tail != NONE || b.passes != NONE;
 }
 
 /* K and Q of chunk n, which comes whole; no Q where nobody wants O: what is made of an old one then is dropped. */
@@ -268,64 +267,55 @@ __device__ __forceinline__ void finish_tail(const prefill_params &p, int n, Begu
     b.v = false;
 }
 
-/*
- * Ends what is begun, where states are in transit; before chunk n is loaded or, behind the last one, in its place. Chunk
- * n - 2, if it is an item's first, gets its V when the quarter in its place has gone; chunk n - 1 at once or, if it is one, the
- * quarter. Quarters first: more waits for them than for the rest of a tail's K. A loop, since it runs a few times an item, and
- * each line of code is one of the cache's.
- */
-__device__ __forceinline__ void settle(const prefill_params &p, int n, Begun &b, int lane)
+/* V of chunk n, whole or of a tail chunk. */
+__device__ __forceinline__ void load_v(const prefill_params &p, int n, Begun &b, int lane)
 {
-#pragma unroll 1
-    for (int m = n - 2; m < n; ++m) {
-        const int item = m == n - 2 ? b.two_back : b.one_back;
-        const bool passes = m == n - 2 && item != NONE, loads = m == n - 1 && item == NONE && b.v;
-        if (item != NONE && !(passes && b.brought)) bring_quarters(p, passes, m, item);
-        if (m == n - 2 && b.tail != NONE) finish_k(n - 1, b, lane);
-        if (!passes && !loads) continue;
-        if (passes) {
-            send_quarter(p, 1, m, item);
-            await_sent();
-        } else {
-            await_v_slot(m);
-        }
-        const int rows = v_rows(m);
-        if (rows == C)
-            ask_for_whole_v(p, m);
-        else
-            ask_for_tail_v(p, m, rows);
-        if (passes) send_quarter(p, 0, m, item);
-        if (rows != C) finish_tail_v(m, rows, b.v_parity, lane);
-        if (passes) {
-            send_quarter(p, 2, m, item);
-            send_quarter(p, 3, m, item);
-            await_sent();
-            tell_sent(p, item);
-        }
+    const int rows = v_rows(n);
+    await_v_slot(n);
+    if (rows == C) {
+        ask_for_whole_v(p, n);
+    } else {
+        ask_for_tail_v(p, n, rows);
+        finish_tail_v(n, rows, b.v_parity, lane);
     }
-    b.v = b.brought = false;
-    b.two_back = b.one_back;
-    b.one_back = NONE;
+    b.v = false;
 }
 
 /*
  * Where states are in transit: chunks from `step` on that are an item's first, or before which something ends; behind the last
- * one (last) in the place of two more.
+ * one (last) in the place of one more. An item's state is asked for when its first chunk is loaded, before another item is
+ * looked for. It passes while the next chunk is loaded, whose place it has, and that of the one behind it: as soon as the first
+ * warpgroup has taken its part. V then comes at once, since this warp waits for the other part.
  */
 __device__ __forceinline__ void load_among_items(const prefill_params &p, int &n, int number, int &step, int until, int whole,
                                                  bool last, Begun &b, int lane)
 {
     const int begin = number < 0 ? 0 : (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
-    for (int turn = n; step < until ? step == begin || is_begun(b) : last && (b.v || is_begun(b)); ++turn) {
-        settle(p, turn, b, lane);
-        if (step >= until) continue;
-        if (step == begin && in_transit(p, number)) b.one_back = number;
-        if (step < whole)
-            load_chunk(p, n, number, step, lane);
-        else
-            load_tail(p, n, number, step, b, lane);
-        b.v = true;
-        ++step, ++n;
+    while (step < until ? step == begin || is_begun(b) : last && (b.v || is_begun(b))) {
+        const int passes = b.passes;
+        b.passes = NONE;
+        if (b.tail != NONE) finish_k(n - 1, b, lane);
+        if (b.v) load_v(p, n - 1, b, lane);
+        if (passes != NONE) send_quarters(p, 0, passes);
+        if (step < until) {
+            const u32 transit = load_shared_u32(entry_of(number) + ITEM_TRANSIT);
+            if (step == begin && transit & TRANSIT_PASSES) b.passes = number;
+            if (step < whole)
+                load_chunk(p, n, number, step, lane);
+            else
+                load_tail(p, n, number, step, b, lane);
+            b.v = true;
+            ++step, ++n;
+            if ((passes != NONE || b.passes != NONE) && b.tail == NONE) {
+                load_whole_v(p, n - 1);
+                b.v = false;
+            }
+        }
+        if (passes != NONE) {
+            send_quarters(p, 1, passes);
+            tell_sent(p, passes);
+        }
+        if (b.passes != NONE) bring_quarters(p, n - 1, b.passes);
     }
 }
 
@@ -355,7 +345,7 @@ __device__ __forceinline__ void load_chunks(const prefill_params &p, int &n, int
 
 __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
 {
-    Begun b = { false, false, NONE, NONE, NONE, 0, 0 };
+    Begun b = { false, NONE, NONE, 0, 0 };
     bool tickets = true, known = false; /* known: the item after this one */
     bool asks = false;                  /* partition FOLLOWING is still to be asked whether it is that */
     int number = -1, n = 0;             /* item and chunk of this CTA */
@@ -371,10 +361,6 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         load_chunks(p, n, number, step, until, !tickets, b, lane);
         if (!known) {
             if (spec::TRANSIT && !tickets && (b.v || is_begun(b))) continue; /* begun by the last chunk */
-            if (spec::TRANSIT && tickets && b.two_back != NONE && !b.brought) { /* else they would come later by a search */
-                bring_quarters(p, true, n - 2, b.two_back);
-                b.brought = true;
-            }
             known = take_item(p, number + 1, tickets, asks, n, lane);
             if (!known && !tickets) break;
             tickets &= known || asks;

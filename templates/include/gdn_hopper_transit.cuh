@@ -17,22 +17,33 @@
  * the rings: where chunk n is the next item's first one, each takes the place of a tile that is not wanted before that chunk
  * has begun, from when the tile before it there is given back until the quarter is exchanged and gone:
  *
- *     quarter 0   K of chunk n + 2        2   V of chunk n + 1
- *             1   V of chunk n            3   Q of chunk n + 2
+ *     quarter 0   Q of chunk n + 1        2   K of chunk n + 2
+ *             1   K of chunk n + 1        3   Q of chunk n + 2
  *
+ * The first warpgroup, which has quarters 0 and 1, is half a chunk ahead of the second one, and its places are free sooner.
  * State warps have loaded what they start from, each lane, before they store there what they ended with: it needs no place of
  * its own.
  */
 constexpr int QUARTER_COLUMNS = 32;
 static_assert(!spec::TRANSIT || (D * QUARTER_COLUMNS * 4 == TILE && V_TILE == TILE), "a tile's slot each");
 
-__device__ __forceinline__ u32 quarter_at(int quarter, int n)
+/* As slots of K and Q lie behind each other. */
+__device__ __forceinline__ u32 quarter_at(u32 slot)
 {
-    if (quarter == 0) return clock_at(n + 2).k();
-    return quarter == 3 ? clock_at(n + 2).q() : clock_at(n + quarter - 1).v();
+    static_assert(K_AT == 0 && Q_AT == K_STAGES * TILE, "slots of one size");
+    return at(K_AT) + slot * TILE;
 }
 
 /* ---- The tile warp ---- */
+
+/* A quarter's slot, once the tile that was in it is given back. */
+__device__ __forceinline__ u32 take_slot(int quarter, int n)
+{
+    const bool of_k = quarter == 1 || quarter == 2;
+    const Clock c = clock_at(n + 1 + quarter / 2);
+    mbar_wait(bar(of_k ? K_EMPTY + (c.n & 3) : Q_EMPTY + c.q_slot), (of_k ? c.parity4() : c.q_parity) ^ 1);
+    return of_k ? c.n & 3 : K_STAGES + c.q_slot;
+}
 
 /* A quarter's place in its pool's map: of KV all keys of a block of columns, of VK rows of columns. */
 __device__ __forceinline__ TileAt quarter_of(int quarter, int head, int line)
@@ -40,67 +51,66 @@ __device__ __forceinline__ TileAt quarter_of(int quarter, int head, int line)
     return spec::STATE_KV ? TileAt{ 0, quarter, head, line } : TileAt{ QUARTER_COLUMNS * quarter, 0, head, line };
 }
 
-/* Until the tile that was in its slot is given back. */
-__device__ __forceinline__ void await_slot(int quarter, int n)
+/* By one lane. line: what the item starts from; from zeros nothing comes, and its place is said to be there. */
+__device__ __forceinline__ void bring_quarter(const prefill_params &p, int quarter, u32 slot, int line, int part)
 {
-    const Clock c = clock_at(n + 2), of_v = clock_at(n + quarter - 1);
-    int empty = V_EMPTY + (of_v.n & 1);
-    u32 parity = of_v.parity2();
-    if (quarter == 0) empty = K_EMPTY + (c.n & 3), parity = c.parity4();
-    if (quarter == 3) empty = Q_EMPTY + c.q_slot, parity = c.q_parity;
-    mbar_wait(bar(empty), parity ^ 1);
+    const u32 full = bar(STATE_COMES + quarter);
+    shared[QUARTERS_AT + quarter] = (u8)slot;
+    if (line == START_ZEROS) {
+        mbar_arrive(full);
+        return;
+    }
+    mbar_arrive_expect(full, TILE);
+    if (line == START_HANDED)
+        bulk_load(quarter_at(slot), handed_state(p, handing_cta(p, true)) + quarter * TILE, TILE, full);
+    else
+        load_tile(quarter_at(slot), &p.initial_map, full, quarter_of(quarter, part, line));
 }
 
-/* Where the item starts from zeros nothing comes, and the slot is said to be there. */
-__device__ __forceinline__ void bring_quarter(const prefill_params &p, int quarter, int n, int number)
+/* Of the item of this number, whose first chunk is n, the last one that is loaded. */
+__device__ __forceinline__ void bring_quarters(const prefill_params &p, int n, int number)
 {
-    const u32 entry = entry_of(number), full = bar(STATE_COMES + quarter);
+    const u32 entry = entry_of(number);
     const int line = (int)load_shared_u32(entry + ITEM_START), part = (int)load_shared_u32(entry + ITEM_PART);
-    await_slot(quarter, n);
-    if (elected()) {
-        if (line == START_HANDED) {
-            mbar_arrive_expect(full, TILE);
-            bulk_load(quarter_at(quarter, n), handed_state(p, handing_cta(p, true)) + quarter * TILE, TILE, full);
-        } else if (line >= 0) {
-            mbar_arrive_expect(full, TILE);
-            load_tile(quarter_at(quarter, n), &p.initial_map, full, quarter_of(quarter, part, line));
-        } else {
-            mbar_arrive(full);
-        }
-    }
-    __syncwarp();
-}
-
-/* Before chunk n + 1 is loaded the one that takes the place of chunk n's own V; before chunk n + 2 is, the others. */
-__device__ __forceinline__ void bring_quarters(const prefill_params &p, bool others, int n, int number)
-{
-    if ((int)load_shared_u32(entry_of(number) + ITEM_START) == START_HANDED) await_handed(p, handing_cta(p, true));
+    if (line == START_HANDED) await_handed(p, handing_cta(p, true));
 #pragma unroll 1
-    for (int quarter = 0; quarter < 4; ++quarter)
-        if ((quarter != 1) == others) bring_quarter(p, quarter, n, number);
-}
-
-/* What two warps had of the last item's state, from the slot where they found the next one's; until await_sent(). */
-__device__ __forceinline__ void send_quarter(const prefill_params &p, int quarter, int n, int number)
-{
-    const u32 last = entry_of(number - 1);
-    mbar_wait(bar(STATE_TAKEN + quarter), load_shared_u32(entry_of(number) + ITEM_TURNS) & 1);
-    if (leaves_state(p, last) && elected()) {
-        const int after = (int)load_shared_u32(last + ITEM_AFTER);
-        const TileAt to = quarter_of(quarter, (int)load_shared_u32(last + ITEM_PART), after);
-        async_proxy_fence();
-        if (after == END_HANDED)
-            bulk_store(handed_state(p, handing_cta(p, false)) + quarter * TILE, quarter_at(quarter, n), TILE);
-        else
-            tma_store(&p.final_map, quarter_at(quarter, n), to.token, to.half, to.head, to.batch);
-        bulk_commit();
+    for (int quarter = 0; quarter < 4; ++quarter) {
+        const u32 slot = take_slot(quarter, n);
+        if (elected()) bring_quarter(p, quarter, slot, line, part);
+        __syncwarp();
     }
-    __syncwarp();
 }
 
-/* All that was sent has been read, and slots are free for tiles. */
-__device__ __forceinline__ void await_sent()
+/* By one lane. after: a line of final_state, or END_HANDED. */
+__device__ __forceinline__ void send_quarter(const prefill_params &p, int quarter, u32 slot, int after, int part)
 {
+    const TileAt to = quarter_of(quarter, part, after);
+    if (after == END_HANDED)
+        bulk_store(handed_state(p, handing_cta(p, false)) + quarter * TILE, quarter_at(slot), TILE);
+    else
+        tma_store(&p.final_map, quarter_at(slot), to.token, to.half, to.head, to.batch);
+    bulk_commit();
+}
+
+/*
+ * What a warpgroup had of the last item's state, from where it has found that of the item of this number. When this returns
+ * both slots are free for tiles.
+ */
+__device__ __forceinline__ void send_quarters(const prefill_params &p, int group, int number)
+{
+    const u32 transit = load_shared_u32(entry_of(number) + ITEM_TRANSIT), last = entry_of(number - 1);
+    const int after = (int)load_shared_u32(last + ITEM_AFTER), part = (int)load_shared_u32(last + ITEM_PART);
+    const u32 slots = load_shared_u32(at(QUARTERS_AT)) >> 16 * group;
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) {
+        const int quarter = 2 * group + i;
+        mbar_wait(bar(STATE_TAKEN + quarter), transit / TRANSIT_PARITY & 1);
+        if (elected()) {
+            async_proxy_fence(); /* also before a tile is loaded, where nothing goes */
+            if (transit & TRANSIT_GOES) send_quarter(p, quarter, slots >> 8 * i & 255, after, part);
+        }
+        __syncwarp();
+    }
     if (elected()) bulk_wait_read<0>();
     __syncwarp();
 }
@@ -172,30 +182,33 @@ struct QuarterLane {
 };
 
 /*
- * The state of the item of this number, whose first chunk is n, for that of the one before it; where that is not wanted, or
- * this one starts from zeros, in one direction.
+ * The state of an item for that of the one before it; transit: the item's. In straight code, since each line of it is fetched
+ * anew for each item: what is not wanted is stored all the same, and where an item starts from zeros what is loaded is dropped.
  */
-__device__ __forceinline__ void swap_state(float (&S)[64], const prefill_params &p, int number, int n, int state_warp)
+__device__ __forceinline__ void swap_state(float (&S)[64], u32 transit, int state_warp)
 {
-    const u32 entry = entry_of(number);
+    constexpr int AT_ONCE = 4;
     const int quarter = state_warp / 2;
-    const bool comes = has_state(entry), goes = leaves_state(p, entry_of(number - 1));
-    mbar_wait(bar(STATE_COMES + quarter), load_shared_u32(entry + ITEM_TURNS) & 1);
-    const QuarterLane lane(quarter_at(quarter, n), state_warp);
+    mbar_wait(bar(STATE_COMES + quarter), transit / TRANSIT_PARITY & 1);
+    const QuarterLane lane(quarter_at(shared[QUARTERS_AT + quarter]), state_warp);
 #pragma unroll
-    for (int i = 0; i < 16; i += 4) {
-        float x[4][4] = {};
-        if (comes)
+    for (int i = 0; i < 16; i += AT_ONCE) {
+        float x[AT_ONCE][4];
 #pragma unroll
-            for (int j = 0; j < 4; ++j)
-                lane.load(x[j], i + j);
-        if (goes)
+        for (int j = 0; j < AT_ONCE; ++j)
+            lane.load(x[j], i + j);
 #pragma unroll
-            for (int j = 0; j < 4; ++j)
-                lane.store(&S[4 * (i + j)], i + j);
+        for (int j = 0; j < AT_ONCE; ++j)
+            lane.store(&S[4 * (i + j)], i + j);
 #pragma unroll
-        for (int j = 0; j < 16; ++j)
+        for (int j = 0; j < 4 * AT_ONCE; ++j)
             S[4 * i + j] = x[j / 4][j % 4];
     }
     mbar_arrive_warp(bar(STATE_TAKEN + quarter), lane_id());
+    if (rarely(!(transit & TRANSIT_COMES))) {
+        __syncwarp(); /* else each register would be selected, or zero */
+#pragma unroll
+        for (int i = 0; i < 64; ++i)
+            S[i] = 0.0f;
+    }
 }

@@ -29,14 +29,14 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
                                            const Place &place)
 {
     const int start = (int)load_shared_u32(entry + ITEM_START);
-    if (start == START_KEPT || start == START_ON) return;
+    if (spec::CUTS && (start == START_KEPT || start == START_ON)) return;
     if (spec::CARRIES && rarely(start == START_CARRIED)) {
         carry_state(S, p, entry, c.parity1() ^ 1, place);
         return;
     }
     const int index = (int)load_shared_u32(entry + ITEM_INDEX), n = (int)load_shared_u32(entry + ITEM_N);
     take_state(S, p, entry, place);
-    if (rarely(start == START_LINK)) load_link(S, link_state(link_at(p, index, n), place));
+    if (spec::CUTS && rarely(start == START_LINK)) load_link(S, link_state(link_at(p, index, n), place));
     if (spec::CARRIES && rarely(start == START_IDENTITY)) begin_transition(S, link_at(p, index, n), place);
     if (spec::CUTS && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
 }
@@ -59,7 +59,11 @@ __device__ __forceinline__ void exchange_states(float (&S)[64], const prefill_pa
                                                 const Place &place)
 {
     float T[64];
-    clear(T);
+    /* Zeros as ptxas does not know them: it would have them made before it is known which way states go. */
+    const float zero = __uint_as_float(more ? load_shared_u32(next + ITEM_BEGIN) >> 31 : 0u);
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+        T[i] = zero;
     if (more) take_state(T, p, next, place);
     leave_state(S, p, entry, place);
 #pragma unroll
@@ -67,19 +71,19 @@ __device__ __forceinline__ void exchange_states(float (&S)[64], const prefill_pa
         S[i] = T[i];
 }
 
-/* After an item's last chunk, or the last one that it replays. */
+/* After an item's last chunk, or the last one that it replays; where states are not exchanged. */
 __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_params &p, u32 entry, bool last,
                                           const Place &place)
 {
     const int to = (int)load_shared_u32(entry + ITEM_AFTER);
-    if (!last || to == END_LINK || to == END_AGAIN) {
+    if (spec::CUTS && (!last || to == END_LINK || to == END_AGAIN)) {
         meet_at_link(S, p, entry, last, to == END_AGAIN, place);
     } else if (spec::CARRIES && (to == END_STATE || to == END_ADDEND)) {
         leave_at_link(S, p, entry, place);
     } else if (spec::CARRIES && to == END_TRANSITION) {
         const int index = (int)load_shared_u32(entry + ITEM_INDEX);
         leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place);
-    } else if (!spec::CHECKPOINTS && !EXCHANGES) {
+    } else if (!spec::CHECKPOINTS) {
         if (spec::CUTS && to >= 0 && p.final_state) await_start(p, entry);
         leave_state(S, p, entry, place);
     }
@@ -109,7 +113,7 @@ __device__ __forceinline__ void between_chunks(float (&S)[64], const prefill_par
     if (spec::CARRIES && flags & CHUNK_TRANSITION)
         keep_size(S, link_at(p, (int)load_shared_u32(entry + ITEM_INDEX), (int)load_shared_u32(entry + ITEM_N)),
                   flags & CHUNK_LAST ? 3e38f : 0.5f, place);
-    if (flags & (CHUNK_LAST | CHUNK_REPLAYED)) hand_over(S, p, entry, flags & CHUNK_LAST, place);
+    if (!EXCHANGES && flags & (CHUNK_LAST | CHUNK_REPLAYED)) hand_over(S, p, entry, flags & CHUNK_LAST, place);
 }
 
 /* The chunks of an item, whose state is there, or on its way. Returns the number of the next item. */
@@ -166,8 +170,9 @@ __device__ __forceinline__ void state_role(const prefill_params &p, Place place)
         while (more) {
             number = walk_item(st, p, c, place);
             more = await_item(number);
-            if (more && in_transit(p, (int)number))
-                swap_state(st.S, p, (int)number, c.n, place.index());
+            const u32 transit = spec::TRANSIT ? load_shared_u32(entry_of(number) + ITEM_TRANSIT) : 0;
+            if (transit & TRANSIT_PASSES)
+                swap_state(st.S, transit, place.index());
             else
                 exchange_states(st.S, p, entry_of(number - 1), entry_of(number), more, place);
         }

@@ -85,6 +85,8 @@ tests() {
         esac
         step "test_batch_invariant_$name" "$build/tests/gpu/test_batch_invariant" "${options[@]}"
     done
+    step test_shares "$build/tests/gpu/test_shares"
+    step test_shares_norms "$build/tests/gpu/test_shares" --qk-l2norm
     step test_stress "$build/tests/gpu/test_stress"
     dropins
 }
@@ -128,6 +130,7 @@ sanitizers() {
             --bounds "$bounds"
         step "${tool}_norms" "${under[@]}" "$build/tests/gpu/test_prefill" --small --jobs 2 --qk-l2norm \
             --params partition_chunks=4,carry=2 --bounds "$bounds"
+        step "${tool}_shares" "${under[@]}" "$build/tests/gpu/test_shares" --small --jobs 2
         step "${tool}_contract" "${under[@]}" "$build/tests/gpu/test_contract" --small --jobs 2
         step "${tool}_conv1d" "${under[@]}" "$build/tests/gpu/test_conv1d" --small --jobs 2
     done
