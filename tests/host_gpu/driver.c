@@ -5,6 +5,7 @@
  *   HOST_GPU_SMS=4      SMs, and so CTAs of a kernel that fills one at a time
  *   HOST_GPU_SEED=1     of the order of events; each launch has its own
  *   HOST_GPU_CC=9.0     compute capability
+ *   HOST_GPU_SLOW=-1    CTA that falls behind the others once all have begun; -1: none
  *
  * What a GPU would not have borne is printed, and every call after it fails, as after an illegal address.
  */
@@ -52,6 +53,12 @@ static unsigned resident_ctas(const struct fake_launch *launch)
     return (unsigned)fake_controls.device(0)->num_sms * (on_one < FEW_AT_A_TIME ? on_one : FEW_AT_A_TIME);
 }
 
+static double variable(const char *name, double otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atof(text) : otherwise;
+}
+
 /* NULL, or why a launch is none that this GPU runs. */
 static const char *why_not(const struct fake_launch *launch)
 {
@@ -67,7 +74,8 @@ static int64_t duration(void *user, const struct fake_launch *launch)
     (void)user;
     static unsigned launches;
     const struct host_gpu_launch l = { launch->grid[0], launch->block[0], launch->smem, resident_ctas(launch),
-                                       (uint64_t)seed << 32 | ++launches, launch->params };
+                                       (uint64_t)seed << 32 | ++launches, launch->params,
+                                       (unsigned)(1 + variable("HOST_GPU_SLOW", -1)) };
     const char *trouble = why_not(launch);
     if (!trouble) {
         const host_gpu_run run = find_kernel(launch->image);
@@ -76,12 +84,6 @@ static int64_t duration(void *user, const struct fake_launch *launch)
     if (!*trouble) return 10000;
     fprintf(stderr, "host GPU: %s, HOST_GPU_SEED=%u, launch %u: %s\n", launch->kernel, seed, launches, trouble);
     return FAKE_FAULTS;
-}
-
-static double variable(const char *name, double otherwise)
-{
-    const char *text = getenv(name);
-    return text ? atof(text) : otherwise;
 }
 
 /* KB of shared memory that a CTA may have (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"). */

@@ -16,6 +16,7 @@ struct host_gpu_launch {
     unsigned resident; /* CTAs at a time */
     uint64_t seed;     /* of the order of events */
     const void *params;
+    unsigned slow; /* 1 + a CTA that falls behind once all have begun; 0: none */
 };
 
 /*

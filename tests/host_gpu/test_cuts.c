@@ -118,7 +118,7 @@ static int check_cases(const struct cutter *cutter, struct cut_case *cases, int 
 {
     int num_cut = 0;
     const struct cuts_params params = { count, cases };
-    const struct host_gpu_launch launch = { (unsigned)num_sms, CUT_LANES, cutter->shared_bytes, 2, 1, &params };
+    const struct host_gpu_launch launch = { (unsigned)num_sms, CUT_LANES, cutter->shared_bytes, 2, 1, &params, 0 };
     cr_assert_str_eq(cutter->run(&launch), "");
     for (int i = 0; i < count; ++i) num_cut += check_case(&cases[i], num_sms);
     return num_cut;

@@ -65,7 +65,7 @@ static void run_here(struct outcome *out, host_gpu_run run, int fault, uint64_t 
 {
     _Alignas(16) uint32_t words[LANES];
     const struct faulty_params params = { fault, words };
-    const struct host_gpu_launch launch = { 2, LANES, SHARED, 2, seed, &params };
+    const struct host_gpu_launch launch = { 2, LANES, SHARED, 2, seed, &params, 0 };
     memset(words, 0x11, sizeof words);
     snprintf(out->trouble, sizeof out->trouble, "%s", run(&launch));
     memcpy(out->out, words, sizeof words);

@@ -39,6 +39,8 @@ constexpr u32 SHARED_BASE = 1024; /* address of a CTA's first byte: 0 is none */
 constexpr u32 STATIC_BYTES = 1024, STATIC_GAP = 4096; /* of arrays that a kernel declares, behind what no access may touch */
 constexpr size_t STACK_BYTES = 128 * 1024, STACKS_PER_SLAB = 256;
 constexpr u64 STACK_END = 0x65646e65206b6361; /* its lowest word, while nobody has come so far */
+constexpr u64 HEAD_START = 100000; /* turns until a slow CTA falls behind: all have begun, and drawn tickets */
+constexpr u32 SLOWNESS = 64;       /* and then has one turn for so many */
 constexpr u64 PATIENCE = 20000000; /* turns without a barrier's completion or a lane's end */
 
 /* ---- Chance ---- */
@@ -176,7 +178,7 @@ struct Machine {
     std::vector<char *> slabs; /* of stacks: a mapping each would be more than a process may have */
     std::vector<Lane *> spare;
     u64 turns, last_progress;
-    unsigned grid, block, shared_bytes;
+    unsigned grid, block, shared_bytes, slow;
     std::function<void()> body;
     std::string trouble;
     bool stopped;
@@ -806,6 +808,7 @@ inline void turn()
     if (m.turns - m.last_progress > PATIENCE) fault("nothing comes of what runs:%s", who_waits().c_str());
     const u32 i = m.dice.below((u32)m.runnable.size());
     Lane *lane = m.runnable[i];
+    if (lane->cta->index + 1 == m.slow && m.turns > HEAD_START && !m.dice.once_in(SLOWNESS)) return;
     m.runnable[i] = m.runnable.back();
     m.runnable.pop_back();
     lane->runnable = false;
@@ -833,6 +836,7 @@ inline const char *run_grid(const struct host_gpu_launch *launch, std::function<
     m.grid = launch->grid;
     m.block = launch->block;
     m.shared_bytes = launch->shared_bytes;
+    m.slow = launch->slow;
     m.body = std::move(body);
     m.turns = m.last_progress = 0;
     unsigned next = 0;
