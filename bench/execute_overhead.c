@@ -12,6 +12,7 @@
 #include "common/bench.h"
 
 enum { BURST = 200, BURSTS = 200, HEADS = 16, DIM = 128, TOKENS = 64, MAX_ADDED_NS = 1000, WITH_MAPS_NS = 2000 };
+enum { MANY_SEQS = 16 }; /* with HEADS more pairs than an H200 has SMs: a call whose states have tensor maps too */
 
 static struct bench_options options;
 static gdn_ctx *ctx;
@@ -55,6 +56,8 @@ static int param_bytes(const gdn_plan *plan, bool *has_maps)
 
 struct subject {
     const char *op, *name;
+    int32_t starts[MANY_SEQS + 1]; /* of its sequences, TOKENS in all */
+    int64_t num_seqs;
     gdn_plan *plan;
     gdn_prefill_args gdn;
     gdn_conv1d_args conv;
@@ -70,11 +73,18 @@ static gdn_devptr zeros(size_t bytes)
     return p;
 }
 
-static struct subject prefill_subject(const char *name, uint32_t flags)
+static void part_tokens(struct subject *s, int num_seqs)
+{
+    s->num_seqs = num_seqs;
+    for (int n = 0; n <= num_seqs; ++n)
+        s->starts[n] = n * (TOKENS / num_seqs);
+}
+
+static struct subject prefill_subject(const char *name, uint32_t flags, int num_seqs)
 {
     struct subject s = { .op = "gdn_prefill", .name = name, .gdn = GDN_PREFILL_ARGS_INIT };
     gdn_prefill_desc desc = GDN_PREFILL_DESC_INIT;
-    const int32_t cu_seqlens[2] = { 0, TOKENS };
+    part_tokens(&s, num_seqs);
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = HEADS;
     desc.head_dim_qk = desc.head_dim_v = DIM;
     desc.flags = flags;
@@ -87,10 +97,10 @@ static struct subject prefill_subject(const char *name, uint32_t flags)
     s.gdn.o = zeros(TOKENS * HEADS * DIM * 2);
     s.gdn.g = zeros(TOKENS * HEADS * 4);
     s.gdn.beta = zeros(TOKENS * HEADS * 4);
-    s.gdn.initial_state = s.gdn.final_state = zeros(HEADS * DIM * DIM * 4);
-    s.gdn.cu_seqlens = cu_upload(cu_seqlens, sizeof cu_seqlens);
+    s.gdn.initial_state = s.gdn.final_state = zeros((size_t)num_seqs * HEADS * DIM * DIM * 4);
+    s.gdn.cu_seqlens = cu_upload(s.starts, sizeof s.starts);
     s.gdn.num_tokens = TOKENS;
-    s.gdn.num_seqs = 1;
+    s.gdn.num_seqs = num_seqs;
     return s;
 }
 
@@ -98,8 +108,8 @@ static struct subject conv_subject(void)
 {
     struct subject s = { .op = "conv1d_qkv", .name = "execute_overhead", .conv = GDN_CONV1D_ARGS_INIT };
     gdn_conv1d_desc desc = GDN_CONV1D_DESC_INIT;
-    const int32_t cu_seqlens[2] = { 0, TOKENS };
     const size_t channels = 3 * HEADS * DIM;
+    part_tokens(&s, 1);
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = HEADS;
     desc.head_dim_qk = desc.head_dim_v = DIM;
     desc.max_tokens = 1 << 20;
@@ -111,7 +121,7 @@ static struct subject conv_subject(void)
     s.conv.k = zeros(TOKENS * HEADS * DIM * 2);
     s.conv.v = zeros(TOKENS * HEADS * DIM * 2);
     s.conv.state = zeros(channels * 3 * 2);
-    s.conv.cu_seqlens = cu_upload(cu_seqlens, sizeof cu_seqlens);
+    s.conv.cu_seqlens = cu_upload(s.starts, sizeof s.starts);
     s.conv.num_tokens = TOKENS;
     s.conv.num_seqs = 1;
     s.conv.x_stride = (int64_t)channels;
@@ -151,12 +161,11 @@ static double time_bare(const struct subject *s)
 
 static void write_line(const struct subject *s, const char *impl, double *ns, double *median_ns)
 {
-    static const int32_t cu_seqlens[] = { 0, TOKENS };
     struct bench_line line = bench_line_init();
     double mad_ns = 0.0;
     bench_median(ns, BURSTS, median_ns, &mad_ns);
     line.op = s->op, line.impl = impl, line.name = s->name, line.method = "host", line.dtype = "bf16";
-    line.num_seqs = 1, line.tokens = TOKENS, line.cu_seqlens = cu_seqlens, line.capacity = 1 << 20;
+    line.num_seqs = s->num_seqs, line.tokens = TOKENS, line.cu_seqlens = s->starts, line.capacity = 1 << 20;
     if (s->gdn.q)
         line.hq = line.hk = line.hv = HEADS, line.dk = line.dv = DIM;
     else
@@ -189,11 +198,16 @@ static int measure(struct subject *s)
     return added <= most ? 0 : 1;
 }
 
+static int measure_prefill(const char *name, uint32_t flags, int num_seqs)
+{
+    struct subject s = prefill_subject(name, flags, num_seqs);
+    return measure(&s);
+}
+
 static int measure_programmatic(void)
 {
     if (atoi(target.arch + strlen("sm_")) < 90) return 0;
-    struct subject s = prefill_subject("execute_overhead_programmatic", GDN_PREFILL_PROGRAMMATIC_LAUNCH);
-    return measure(&s);
+    return measure_prefill("execute_overhead_programmatic", GDN_PREFILL_PROGRAMMATIC_LAUNCH, 1);
 }
 
 int main(int argc, char **argv)
@@ -206,8 +220,9 @@ int main(int argc, char **argv)
     GDN(gdn_ctx_create(&ctx, &config));
     GDN(gdn_target_from_device(ctx, options.device, &target));
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    struct subject conv = conv_subject(), prefill = prefill_subject("execute_overhead", 0);
-    const int failed = measure(&conv) + measure(&prefill) + measure_programmatic();
+    struct subject conv = conv_subject();
+    const int failed = measure(&conv) + measure_prefill("execute_overhead", 0, 1) + measure_programmatic() +
+                       measure_prefill("execute_overhead_many_sequences", 0, MANY_SEQS);
     CU(cuStreamDestroy(stream));
     gdn_ctx_destroy(ctx);
     return failed ? 1 : 0;
