@@ -25,8 +25,9 @@ static int64_t draw(struct rng *rng, int64_t most)
 
 static gdn_plan *draw_plan(struct rng *rng)
 {
-    static const int32_t heads[][2] = { { 1, 1 },  { 2, 4 },   { 4, 8 },   { 8, 8 },   { 4, 16 },  { 16, 16 }, { 7, 21 }, { 16, 32 },
-                                        { 8, 40 }, { 16, 48 }, { 16, 64 }, { 33, 33 }, { 64, 64 }, { 20, 40 }, { 128, 128 } };
+    static const int32_t heads[][2] = { { 1, 1 },   { 2, 4 },   { 4, 8 },   { 8, 8 },   { 4, 16 },
+                                        { 16, 16 }, { 7, 21 },  { 16, 32 }, { 8, 40 },  { 16, 48 },
+                                        { 16, 64 }, { 33, 33 }, { 64, 64 }, { 20, 40 }, { 128, 128 } };
     static const uint32_t flags[] = { 0, 0, 0, GDN_PLAN_WHOLE_SEQUENCES, GDN_PLAN_GENERIC, GDN_PLAN_BATCH_INVARIANT };
     static const int32_t sms[] = { 132, 132, 114, 78, 144, 3 };
     const int pick = rng_below(rng, (int)(sizeof heads / sizeof heads[0]));
@@ -51,11 +52,11 @@ static void expect_room(const gdn_plan *plan, int variant, int64_t tokens, int64
     const struct gdni_problem *p = &plan->problem;
     gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan), tokens, seqs);
     cr_expect_leq(needs.size, plan->workspace_size,
-                  "seed %d: %d heads, dims %d, %d SMs, whole %d, invariant %d, generic %d, bounds %lld and %lld: a call of %lld "
-                  "tokens and %lld sequences needs %zu bytes in variant %d, and %zu are asked for",
-                  SEED, p->num_heads, p->head_dim_v, gdni_plan_num_sms(plan), p->whole_sequences, p->batch_invariant, p->generic,
-                  (long long)p->max_tokens, (long long)p->max_seqs, (long long)tokens, (long long)seqs, needs.size, variant,
-                  plan->workspace_size);
+                  "seed %d: %d heads, dims %d, %d SMs, whole %d, invariant %d, generic %d, bounds %lld and %lld: a call of "
+                  "%lld tokens and %lld sequences needs %zu bytes in variant %d, and %zu are asked for",
+                  SEED, p->num_heads, p->head_dim_v, gdni_plan_num_sms(plan), p->whole_sequences, p->batch_invariant,
+                  p->generic, (long long)p->max_tokens, (long long)p->max_seqs, (long long)tokens, (long long)seqs,
+                  needs.size, variant, plan->workspace_size);
 }
 
 /* Of what may run it: by its bucket, by its number of sequences, and either without the code that cuts. */
