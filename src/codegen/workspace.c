@@ -57,7 +57,8 @@ static void workspace_of_shares(struct gdni_workspace *out, const struct gdni_sp
     if (!spec->transit || problem->whole_sequences || few * parts <= num_sms) return;
     if (chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
     const size_t words = 1 + (size_t)num_sms, state = (size_t)spec->dk * (size_t)spec->dv * sizeof(float);
-    out->size = control_bytes((int64_t)words) + (size_t)num_sms * state;
+    const size_t size = control_bytes((int64_t)words) + (size_t)num_sms * state;
+    if (out->size < size) out->size = size;
     if (num_seqs > GDNI_MOST_SHARING || num_seqs * parts > (int64_t)MOST_ITEMS * num_sms || chunks > MOST_CHUNKS) return;
     out->gang = gang_of(problem, num_sms);
     out->control_words = words;
@@ -73,15 +74,11 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
 {
     const int64_t parts = gdni_spec_parts(spec, problem), items = num_seqs * parts;
     const int64_t chunks = (num_tokens / spec->params.chunk + num_seqs) * parts;
-    struct gdni_workspace shares = { 0 };
     if (spec->params.cluster_ctas == 2) return;
     if (items <= num_sms || chunks < (int64_t)spec->params.deal_chunks * num_sms) return;
-    workspace_of_shares(&shares, spec, problem, num_sms, num_tokens, num_seqs);
-    out->gang = shares.gang;
-    out->control_words = shares.gang ? shares.control_words : num_seqs > 1;
-    out->images_offset = shares.images_offset;
-    if (out->size < shares.size) out->size = shares.size;
+    out->control_words = num_seqs > 1;
     if (out->size < control_bytes(1)) out->size = control_bytes(1);
+    workspace_of_shares(out, spec, problem, num_sms, num_tokens, num_seqs);
 }
 
 /*

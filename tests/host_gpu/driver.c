@@ -30,7 +30,7 @@ static struct {
     host_gpu_run run;
 } kernels[MAX_KERNELS];
 static int num_kernels;
-static unsigned seed = 1;
+static unsigned seed = 1, slow; /* slow: see host_gpu_launch */
 
 /* ---- Kernels ---- */
 
@@ -53,12 +53,6 @@ static unsigned resident_ctas(const struct fake_launch *launch)
     return (unsigned)fake_controls.device(0)->num_sms * (on_one < FEW_AT_A_TIME ? on_one : FEW_AT_A_TIME);
 }
 
-static double variable(const char *name, double otherwise)
-{
-    const char *text = getenv(name);
-    return text ? atof(text) : otherwise;
-}
-
 /* NULL, or why a launch is none that this GPU runs. */
 static const char *why_not(const struct fake_launch *launch)
 {
@@ -74,8 +68,7 @@ static int64_t duration(void *user, const struct fake_launch *launch)
     (void)user;
     static unsigned launches;
     const struct host_gpu_launch l = { launch->grid[0], launch->block[0], launch->smem, resident_ctas(launch),
-                                       (uint64_t)seed << 32 | ++launches, launch->params,
-                                       (unsigned)(1 + variable("HOST_GPU_SLOW", -1)) };
+                                       (uint64_t)seed << 32 | ++launches, launch->params, slow };
     const char *trouble = why_not(launch);
     if (!trouble) {
         const host_gpu_run run = find_kernel(launch->image);
@@ -84,6 +77,12 @@ static int64_t duration(void *user, const struct fake_launch *launch)
     if (!*trouble) return 10000;
     fprintf(stderr, "host GPU: %s, HOST_GPU_SEED=%u, launch %u: %s\n", launch->kernel, seed, launches, trouble);
     return FAKE_FAULTS;
+}
+
+static double variable(const char *name, double otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atof(text) : otherwise;
 }
 
 /* KB of shared memory that a CTA may have (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"). */
@@ -104,6 +103,7 @@ __attribute__((constructor)) static void plug_in(void)
     gpu->minor = cc % 10;
     gpu->smem_optin = shared_kb(cc) * 1024;
     seed = (unsigned)variable("HOST_GPU_SEED", 1);
+    slow = (unsigned)(1 + variable("HOST_GPU_SLOW", -1));
     fake_controls.set_free_memory((size_t)16 << 30);
     fake_controls.set_code(&code);
 }
