@@ -82,7 +82,7 @@ constexpr int WRONG_AT = KEEPER_AT + 4 * ITEM_SLOTS;     /* and a word each: see
 constexpr int REPAIR_AT = WRONG_AT + 4 * ITEM_SLOTS;     /* the repair that is under way: RUN_* */
 /* Where states are in transit: of each such sequence, and the one behind the last, its first token; its lines. */
 constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1), TO_AT = FROM_AT + 4 * MOST_SORTED;
-constexpr int QUARTERS_AT = TO_AT + 4 * MOST_SORTED; /* and a byte each quarter of a state: its slot */
+constexpr int QUARTERS_AT = TO_AT + 4 * MOST_SORTED; /* and a byte each quarter of a state: its slot; 8 to a multiple of 16 */
 constexpr int END = spec::TRANSIT ? QUARTERS_AT + 12 : ORDER_AT + MOST_SORTED;
 static_assert(SHARE_AT + 32 <= END && REPAIR_AT + 16 <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
 static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");

@@ -65,14 +65,6 @@ __device__ __forceinline__ int begun_behind(int begin, int chunks, int boundary)
     return chunks - first < LEAST_PART ? chunks : first;
 }
 
-__device__ __forceinline__ int warp_max_of(int x)
-{
-#pragma unroll 1
-    for (int d = 16; d; d /= 2)
-        x = max(x, __shfl_xor_sync(~0u, x, d));
-    return x;
-}
-
 /*
  * What the busiest of `all` gangs has at the least of whole pairs: of those that are as long as some sequence's or longer one
  * has no fewer than they are by the number of gangs. A lane has a sequence, of which there are `pairs`. By a warp.
@@ -83,13 +75,13 @@ __device__ __forceinline__ int least_of_whole(int weight, int num_seqs, int pair
 #pragma unroll 1
     for (int n = 0; n < num_seqs; ++n)
         if (__shfl_sync(~0u, weight, n) >= weight) longer += pairs;
-    return warp_max_of(quotient(longer, all) * weight);
+    return (int)__reduce_max_sync(~0u, (u32)(quotient(longer, all) * weight));
 }
 
 /* Into how many shares; 0: pairs are dealt out whole, the longest first, about as good. total: of one head of a gang. */
 __device__ __forceinline__ int count_shares(int weight, int num_seqs, int total, int pairs, int all)
 {
-    const int longest = warp_max_of(weight), share = quotient(total, all);
+    const int longest = (int)__reduce_max_sync(~0u, (u32)weight), share = quotient(total, all);
     const bool worth = least_of_whole(weight, num_seqs, pairs, all) > max(share, longest) + share / WORTH;
     return worth ? min(all, quotient(total, longest + HANDED_IN)) : 0;
 }
