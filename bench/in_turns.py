@@ -9,9 +9,9 @@ which another NVRTC may have filled (gdn-jit-cache warm), and compiles none. PAT
 longest sequence is, which libraries before max_seq_tokens refuse. A row is SEQUENCESxTOKENS, lengths one by one
 (7000+9000), or m (the lengths of mixed32), q and v heads, dtype, gates, norms where it makes them; or conv, the
 lengths, channels of q, k and v, dtype, features. Tensors rotate over several times what L2 holds. A turn is a burst
-of some 4 ms behind a pause, in the other order each time; then turns of replay without a pause, which a card's power
-bounds. Prints medians, by how much sums of outputs and states differ from the first library's, and whether their bits
-do; --out has every turn.
+of some 4 ms behind a pause, in the other order each time; then, if wanted, turns of calls that each stand behind a
+read of 640 MB; then turns of replay without a pause, which a card's power bounds. Prints medians, by how much sums of
+outputs and states differ from the first library's, and whether their bits do; --out has every turn.
 Exit status: 0; 1 when a row failed.
 """
 
@@ -27,6 +27,7 @@ import time
 from core import rows, schema
 
 BURST_US = 4000
+KINDS = ("burst_us", "apart_us", "sustained_us")  # of a turn's times
 
 
 def arguments():
@@ -37,6 +38,7 @@ def arguments():
     p.add_argument("--pause", type=float, default=0.15, metavar="S", help="before a burst")
     p.add_argument("--sustained", type=float, default=0.25, metavar="S", help="of a turn without a pause")
     p.add_argument("--sustained-turns", type=int, default=2)
+    p.add_argument("--apart-turns", type=int, default=0, help="of calls each behind a read of 640 MB, as in a model")
     p.add_argument("--out", help="results file, JSON")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = p.parse_args()
@@ -82,7 +84,8 @@ class Worker:
     def __init__(self):
         from impls import registry
 
-        self.impl, self.graph = registry.load("gdn-jit"), None
+        self.impl = registry.load("gdn-jit")
+        self.graph = self.calls = self.apart_calls = None
 
     def row(self, text):
         from core import inputs, timing
@@ -93,7 +96,7 @@ class Worker:
         out, state = calls[0]()  # conv1d: q, k, v and gates; a state that it may not have
         tensors = [t for t in (*(out if isinstance(out, list) else [out]), state) if t is not None]
         sums, bits = [float(t.float().abs().sum()) for t in tensors], [bits_of(t) for t in tensors]
-        self.graph = timing.Graph(calls)
+        self.graph, self.calls, self.apart_calls = timing.Graph(calls), calls, None
         self.graph.replay_us(2)
         return dict(kernel=self.impl.chosen(row)["kernel"], sums=sums, bits=bits)
 
@@ -105,10 +108,16 @@ class Worker:
         self.graph.replay_us(max(1, count // 2))
         return dict(us=self.graph.replay_us(count))
 
+    def apart(self, _):
+        from core import timing
+
+        self.apart_calls = self.apart_calls or timing.Apart(self.calls)
+        return dict(us=self.apart_calls.us(2))
+
     def free(self, _):
         import torch
 
-        self.graph = None
+        self.graph = self.calls = self.apart_calls = None
         torch.cuda.empty_cache()
         return {}
 
@@ -180,9 +189,10 @@ def prepare(workers, text):
 
 
 def take_turns(workers, args):
-    times = {name: dict(burst_us=[], sustained_us=[]) for name in workers}
+    times = {name: {kind: [] for kind in KINDS} for name in workers}
     for kind, command, turns in (
         ("burst_us", "burst", args.turns),
+        ("apart_us", "apart", args.apart_turns),
         ("sustained_us", f"sustained {args.sustained}", args.sustained_turns),
     ):
         for name in in_turns(list(workers), turns):
@@ -213,10 +223,11 @@ def line_of(result):
     first = next(iter(libraries.values()))
     parts = []
     for name, x in libraries.items():
-        burst, sustained = (statistics.median(x[k]) if x[k] else float("nan") for k in ("burst_us", "sustained_us"))
+        burst, apart, sustained = (statistics.median(x[k]) if x[k] else float("nan") for k in KINDS)
         differ = max(abs(a / b - 1) if b else abs(a) for a, b in zip(x["sums"], first["sums"]))
         bits = "same" if x["bits"] == first["bits"] else "other"
-        parts.append(f"{name} {burst:.2f} ({sustained:.2f}), {differ:.0e}, {bits} bits")
+        others = f" ({sustained:.2f})" + (f", apart {apart:.2f}" if x["apart_us"] else "")
+        parts.append(f"{name} {burst:.2f}{others}, {differ:.0e}, {bits} bits")
     return f"{result['row']:32s} " + " | ".join(parts)
 
 

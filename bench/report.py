@@ -273,6 +273,20 @@ def host_section(results):
     return out
 
 
+def apart_section(results):
+    """Calls that each stand behind a read of 640 MB."""
+    out = []
+    for op in ("gdn_prefill", "conv1d_qkv"):
+        names, body = results.names(op), []
+        for row in results.rows(op):
+            found = [results.get(row, n) for n in names]
+            cells = [f"{x['apart_us']:.1f}" if x and "apart_us" in x else "-" for x in found]
+            if set(cells) != {"-"}:
+                body.append([rows.key(row).split(" ", 1)[1], *cells])
+        out += ([f"## Microseconds of calls apart, {op}", ""] if body else []) + table(["row", *names], body)
+    return out
+
+
 def errors_section(results):
     out = []
     for op in ("gdn_prefill", "conv1d_qkv"):
@@ -303,6 +317,7 @@ def tables(lines):
         steady_section,
         conv_section,
         beside_section,
+        apart_section,
         host_section,
         errors_section,
     ):

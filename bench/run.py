@@ -34,6 +34,7 @@ def arguments():
         "--sustained", type=float, default=0.5, metavar="S", help="seconds of replay without a pause; 0: none"
     )
     p.add_argument("--l2", default="cold", help="cold, warm or cold,warm; a row that passes L2 by itself is only cold")
+    p.add_argument("--apart", action="store_true", help="also each call behind a read of 640 MB, as in a model")
     p.add_argument("--host", action="store_true", help="also the host's time per call")
     p.add_argument("--no-errors", action="store_true", help="no comparison with the reference")
     p.add_argument("--ceilings", action="store_true", help="also copy, GEMM, smallest kernel and bare launch")
@@ -85,6 +86,7 @@ def text_of(line):
     words.append(f"{line['median_us']:10.2f} us")
     for field, form in (
         ("sustained_us", "sustained {:.2f}"),
+        ("apart_us", "apart {:.2f}"),
         ("ratio_to_copy", "{:.3f} of copy"),
         ("tflops", "{:.0f} TFLOP/s"),
         ("gbps", "{:.0f} GB/s"),
@@ -141,11 +143,12 @@ def first_call(call):
     return found, (time.perf_counter() - start) * 1e3
 
 
-def timed(calls, args):
+def timed(calls, args, apart):
     from core import timing
 
     try:
-        return timing.Graph(calls).measure(args.samples, args.sustained)
+        times = timing.Graph(calls).measure(args.samples, args.sustained)
+        return {**times, **(timing.Apart(calls).measure(args.samples) if apart else {})}
     except RuntimeError as e:
         if "captur" not in str(e).lower():
             raise
@@ -176,7 +179,7 @@ def measure(row, impl, variant, sets, errors, run, copies):
         if l2 == "warm" and len(sets) == 1:
             continue
         chosen = calls if l2 == "cold" else calls[:1]
-        times = timed(chosen, args)
+        times = timed(chosen, args, args.apart and l2 == "cold")
         if impl.name == "copy":
             copies[l2] = times["median_us"]
         elif l2 in copies:

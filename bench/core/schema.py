@@ -43,6 +43,7 @@ FIELDS = {  # name -> type, in the order of a line
     "mad_us": NUMBER,
     "samples": int,
     "sustained_us": NUMBER,
+    "apart_us": NUMBER,
     "ratio_to_copy": NUMBER,
     "tflops": NUMBER,
     "gbps": NUMBER,
@@ -100,7 +101,7 @@ def problems(line, strict=True):
     if strict:
         needed = ALWAYS + (() if "error" in line else MEASURED) + SHAPES.get(line.get("op"), ())
         found += [f"{name} is missing" for name in needed if name not in line]
-    for name in ("median_us", "sustained_us"):
+    for name in ("median_us", "sustained_us", "apart_us"):
         if name in line and isinstance(line[name], NUMBER) and not 0 < line[name] < 1e9:
             found.append(f"{name} is {line[name]}: a time in microseconds is positive")
     return found

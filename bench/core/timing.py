@@ -9,6 +9,7 @@ import torch
 
 SAMPLE_MS = 5.0
 QUEUE = 1000  # launches that a stream takes without waiting
+READ_BYTES = 640 << 20  # of weights between two calls of a model: more than an L2 holds, of tensors and of code
 
 
 def event():
@@ -97,6 +98,26 @@ class Graph:
                 out["sustained_us"] = self.replay_us(max(1, math.ceil(sustained_s * 1e6 / (median * self.count))))
             out["clocks"] = clocks.field()
         return out
+
+
+class Apart:
+    """Calls each behind a read of READ_BYTES, without what the read takes: as a call of a model finds a GPU."""
+
+    MOST_CALLS = 24
+
+    def __init__(self, calls):
+        source, total = torch.zeros(READ_BYTES // 4, device="cuda"), torch.empty((), device="cuda")
+        read = lambda: torch.sum(source, dim=0, out=total)  # noqa: E731
+        calls = [calls[i % len(calls)] for i in range(self.MOST_CALLS)]
+        self.reads = Graph([read] * len(calls))
+        self.both = Graph([f for call in calls for f in (read, call)])
+
+    def us(self, times=1):
+        return 2 * self.both.replay_us(times) - self.reads.replay_us(times)
+
+    def measure(self, samples):
+        self.us()
+        return dict(apart_us=statistics.median(self.us() for _ in range(samples)))
 
 
 def eager(call, samples, repeats=4):

@@ -235,6 +235,12 @@ class Report(unittest.TestCase):
         )
         self.assertEqual(report.lengths_curves(report.Results(lines), "zero"), [])
 
+    def test_calls_apart_have_a_table_where_there_are_any(self):
+        title = "## Microseconds of calls apart, gdn_prefill"
+        self.assertNotIn(title, report.tables(recorded()))
+        text = report.tables(recorded(apart_us=201.26))
+        self.assertIn("| 201.3 |", row_of(text[text.index(title) :], "| 1x32768_16 fp16 decay"))
+
     def test_losing_rows_are_shown(self):
         text = report.tables(recorded())
         self.assertIn("0.21 of 2.03: missed", row_of(text, "| 1x32768_16 fp16 decay"))
@@ -334,10 +340,10 @@ class InTurns(unittest.TestCase):
         self.assertEqual({f for row in rows.CONV_ROWS for f in row.features}, set(rows.CONV_FEATURES))
 
     def test_line_has_medians_and_what_differs(self):
-        a = dict(burst_us=[3.0, 1.0, 2.0], sustained_us=[4.0], kernel="k", sums=[2.0, 8.0], bits=[5, 7])
-        b = dict(burst_us=[1.5, 1.5, 9.0], sustained_us=[5.0], kernel="k", sums=[2.0, 8.08], bits=[5, 8])
+        a = dict(burst_us=[3.0, 1.0, 2.0], apart_us=[], sustained_us=[4.0], kernel="k", sums=[2.0, 8.0], bits=[5, 7])
+        b = dict(burst_us=[1.5, 1.5, 9.0], apart_us=[6.0], sustained_us=[5.0], kernel="k", sums=[2, 8.08], bits=[5, 8])
         line = in_turns.line_of(dict(row="x", libraries=dict(a=a, b=b)))
-        self.assertIn("a 2.00 (4.00), 0e+00, same bits | b 1.50 (5.00), 1e-02, other bits", line)
+        self.assertIn("a 2.00 (4.00), 0e+00, same bits | b 1.50 (5.00), apart 6.00, 1e-02, other bits", line)
 
     def worker(self, answers):
         """A process that answers commands by their first word; of one that is not there: it ends."""
@@ -351,13 +357,13 @@ class InTurns(unittest.TestCase):
         return worker
 
     def measured(self, workers):
-        args = argparse.Namespace(turns=3, pause=0, sustained=0.1, sustained_turns=2)
+        args = argparse.Namespace(turns=3, pause=0, sustained=0.1, sustained_turns=2, apart_turns=1)
         return in_turns.measure({name: self.worker(answers) for name, answers in workers.items()}, "x", args)
 
     def test_every_turn_is_kept(self):
         answers = {"row": '{"kernel": "k", "sums": [1, 2]}', "free": "{}"}
-        answers |= {"burst": '{"us": 3}', "sustained": '{"us": 4}'}
-        of_each = dict(burst_us=[3, 3, 3], sustained_us=[4, 4], kernel="k", sums=[1, 2])
+        answers |= {"burst": '{"us": 3}', "sustained": '{"us": 4}', "apart": '{"us": 5}'}
+        of_each = dict(burst_us=[3, 3, 3], apart_us=[5], sustained_us=[4, 4], kernel="k", sums=[1, 2])
         self.assertEqual(self.measured(dict(a=answers, b=answers))["libraries"], dict(a=of_each, b=of_each))
 
     def test_a_turn_that_fails_and_a_process_that_ends_are_said(self):
