@@ -714,7 +714,8 @@ GDN_API gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options,
 
 /*
  * What a context can do here. Each text is one line, a long path cut in its middle; what is empty is not available, and its
- * `_problem` says why. Whether the cache directory can be written is not tried: gdn-jit-cache doctor does.
+ * `_problem` says why. A cache directory that serves, but takes no new kernel, has both; whether one can be written is asked,
+ * not tried, which gdn-jit-cache doctor does.
  */
 typedef struct gdn_doctor {
     size_t struct_size;

@@ -364,7 +364,7 @@ static void print_json(const struct cli_facts *f, const struct cli_findings *fin
     cJSON_AddBoolToObject(root, "ready", !cli_stops_warm(findings));
     add_part(root, CLI_PART_DRIVER, d->driver, d->driver_problem, findings);
     add_part(root, CLI_PART_NVRTC, d->nvrtc, d->nvrtc_problem, findings);
-    add_part(root, CLI_PART_CACHE, d->cache, d->cache_problem, findings);
+    add_part(root, CLI_PART_CACHE, d->cache, d->cache[0] ? "" : d->cache_problem, findings); /* else it was tried */
     cJSON_AddBoolToObject(root, "compile_disabled", f->compile_disabled);
     cJSON_AddItemToObject(root, "bundles", bundles_json(f));
     cJSON_AddItemToObject(root, "devices", devices_json(f));

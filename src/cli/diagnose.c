@@ -178,9 +178,10 @@ static void diagnose_cache(const struct cli_facts *f, struct cli_findings *out)
 {
     const gdn_doctor *d = &f->doctor;
     const char *here = strstr(d->cache_problem, "GDN_CTX_SHARED_CACHE") ? " (for this tool: --shared-cache)" : "";
-    if (d->cache_problem[0])
-        find(out, CLI_PART_CACHE, !d->cache[0] && !f->compile_disabled, "%s%s", d->cache_problem, here);
-    if (d->cache[0]) diagnose_folders(f, out);
+    if (d->cache[0])
+        diagnose_folders(f, out); /* which has tried to write there */
+    else if (d->cache_problem[0])
+        find(out, CLI_PART_CACHE, !f->compile_disabled, "%s%s", d->cache_problem, here);
     diagnose_entries(f, out);
 }
 

@@ -2,14 +2,19 @@
  * examine.c - what a context can do on this machine: driver, compiler, cache directory, one line each.
  * Must not know: plans, kernels. A part that is missing is an answer here, never a failure.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/first_size.h"
 #include "runtime/cache.h"
 #include "runtime/context.h"
+#include "runtime/fsutil.h"
 #include "runtime/nvrtc.h"
+#include "runtime/program.h"
 #include "runtime/target.h"
 #include "text/utf8.h"
 
@@ -58,14 +63,26 @@ static void examine_nvrtc(gdn_ctx *ctx, gdn_doctor *d)
         put_line(d->nvrtc_problem, sizeof d->nvrtc_problem, gdni_error_text());
 }
 
+/* Where nothing is compiled nothing has to be written. */
+static void examine_writing(const gdn_ctx *ctx, const struct gdni_cache_dir *dir, gdn_doctor *d)
+{
+    if (!gdni_programs_may_compile(ctx, 0) || faccessat(dir->fd, ".", W_OK | X_OK, AT_EACCESS) == 0) return;
+    snprintf(d->cache_problem, sizeof d->cache_problem,
+             "it cannot be written (%s), so that kernels in it are used and new ones are lost with their process: "
+             "gdn-jit-cache doctor says what to do",
+             gdni_fs_error(errno));
+}
+
 static void examine_cache(const gdn_ctx *ctx, gdn_doctor *d)
 {
     const struct gdni_cache_dir *dir = gdni_cache_user_dir(ctx->cache);
-    if (dir->path)
-        put_line(d->cache, sizeof d->cache, dir->path);
-    else
+    if (!dir->path) {
         put_line(d->cache_problem, sizeof d->cache_problem,
                  dir->problem[0] ? dir->problem : "kept in memory only, as configured: each process compiles anew");
+        return;
+    }
+    put_line(d->cache, sizeof d->cache, dir->path);
+    examine_writing(ctx, dir, d);
 }
 
 gdn_status gdn_examine(gdn_ctx *ctx, gdn_doctor *out)

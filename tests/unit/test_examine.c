@@ -4,8 +4,10 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "support/fake_host.h"
+#include "support/store.h"
 
 static gdn_doctor examine(gdn_ctx *ctx)
 {
@@ -28,6 +30,27 @@ Test(examine, a_whole_machine)
     cr_expect_str_eq(d.cache, dir);
     cr_expect_str_eq(d.cache_problem, "");
     fake_host_close(&host);
+    fake_remove_dir(dir);
+}
+
+/* Its kernels serve, so that it is there; in strict mode nothing has to be written. */
+Test(examine, a_cache_directory_that_takes_no_new_kernel_says_so)
+{
+    char dir[64];
+    struct fake_host host;
+    fake_make_dir(dir);
+    for (int strict = 0; strict < 2; ++strict) {
+        fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, strict ? GDN_CTX_NO_COMPILE : 0);
+        if (chmod(dir, 0500) != 0) cr_assert_fail("chmod %s", dir);
+        if (!strict) store_drop_root(dir);
+        const gdn_doctor d = examine(host.ctx);
+        cr_expect_str_eq(d.cache, dir);
+        cr_expect_eq(strstr(d.cache_problem, "it cannot be written (Permission denied)") != NULL, !strict, "%s",
+                     d.cache_problem);
+        cr_expect(!strict || !d.cache_problem[0], "%s", d.cache_problem);
+        fake_host_close(&host);
+    }
+    chmod(dir, 0700);
     fake_remove_dir(dir);
 }
 
