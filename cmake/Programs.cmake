@@ -5,6 +5,7 @@ include_guard()
 file(GLOB support CONFIGURE_DEPENDS tests/support/*.c)
 add_library(gdn_support INTERFACE)
 if(support)
+    list(APPEND support tests/fakenvrtc/fake_cubin.c) # tests look into what stand-ins for NVRTC made
     add_library(gdn_support_objects STATIC ${support})
     target_include_directories(gdn_support_objects PRIVATE tests tests/support examples src)
     target_link_libraries(gdn_support_objects PUBLIC gdnjit_static m)

@@ -31,6 +31,7 @@
  */
 #include "gdn_spec.cuh"
 
+#include "gdn_code.cuh"
 #include "gdn_launch.cuh"
 #include "gdn_params.cuh"
 #include "gdn_sequence.cuh"
@@ -76,6 +77,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
         if constexpr (spec::CUTS) clear_lists();
     }
     if (threadIdx.x == 32) prefetch_maps(p);
+    if (threadIdx.x == 32 * OUTPUT) prefetch_code();
     wait_for_previous_kernel();
     order_items(p);
     if (threadIdx.x == 0) take_first_ticket(p);

@@ -31,6 +31,7 @@ static const char *const prefill_instrs[] = { "mma_io",      "mma_f16",         
         "gdn_warp.cuh", "gdn_ptx_mbar.cuh", "gdn_ptx_sm90.cuh", "gdn_tile.cuh", "gdn_flags.cuh"
 static const char *const hopper_headers[] = {
     HOPPER_HEADERS,
+    "gdn_code.cuh",
     "gdn_hopper_table.cuh",
     "gdn_hopper_shared.cuh",
     "gdn_hopper_twins.cuh",

@@ -82,6 +82,7 @@ static const struct {
     { "GDN_JIT_DISABLE_COMPILE", offsetof(struct gdni_env, disable_compile), read_switch, "0 or 1" },
     { "GDN_JIT_DISABLE_CACHE", offsetof(struct gdni_env, disable_cache), read_switch, "0 or 1" },
     { "GDN_JIT_WHOLE_SEQUENCES", offsetof(struct gdni_env, whole_sequences), read_switch, "0 or 1" },
+    { "GDN_JIT_DISABLE_CODE_PREFETCH", offsetof(struct gdni_env, disable_code_prefetch), read_switch, "0 or 1" },
 };
 
 bool gdni_env_look(struct gdni_env *out, gdni_env_refused_fn *refused, void *user)

@@ -35,6 +35,7 @@ struct gdni_env {
     bool disable_compile;     /* GDN_JIT_DISABLE_COMPILE=1 */
     bool disable_cache;       /* GDN_JIT_DISABLE_CACHE=1: no cache directory but gdn_config's */
     bool whole_sequences;     /* GDN_JIT_WHOLE_SEQUENCES=1 */
+    bool disable_code_prefetch; /* GDN_JIT_DISABLE_CODE_PREFETCH=1 */
 };
 
 /* A variable that has no such value, and the sentence that says so. True: read on, as if it were not set. */

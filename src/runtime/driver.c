@@ -142,7 +142,7 @@ static const struct cause init_causes[] = {
     { 999, 999, "the kernel module is not loaded or /dev/nvidia* cannot be opened: look at nvidia-smi" },
 };
 
-static const char *words(const struct gdni_cuda *cuda, gdni_curesult result)
+const char *gdni_cuda_words(const struct gdni_cuda *cuda, gdni_curesult result)
 {
     const char *text = NULL;
     if (cuda->cuGetErrorString(result, &text) != 0 || !text) return "unknown error";
@@ -155,7 +155,7 @@ static gdn_status initialise(const struct gdni_driver *driver)
     if (result == 0) return GDN_OK;
     const char *remedy = REMEDY_OF(init_causes, result);
     return GDN_FAIL(result == CUDA_ERROR_NO_DEVICE ? GDN_E_NO_DEVICE : GDN_E_NO_DRIVER, "cuInit failed: %s (%d): %s",
-                    words(&driver->cuda, result), result, remedy ? remedy : "see whether nvidia-smi works");
+                    gdni_cuda_words(&driver->cuda, result), result, remedy ? remedy : "see whether nvidia-smi works");
 }
 
 static gdn_status open_driver(struct gdni_driver *driver)
@@ -200,6 +200,6 @@ static const struct cause call_causes[] = {
 gdn_status gdni_cuda_fail(const struct gdni_cuda *cuda, gdni_curesult result, const char *call)
 {
     const char *remedy = REMEDY_OF(call_causes, result);
-    return GDN_FAIL(GDN_E_CUDA, "%s failed: %s (%d)%s%s", call, words(cuda, result), result, remedy ? ": " : "",
+    return GDN_FAIL(GDN_E_CUDA, "%s failed: %s (%d)%s%s", call, gdni_cuda_words(cuda, result), result, remedy ? ": " : "",
                     remedy ? remedy : "");
 }

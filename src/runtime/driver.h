@@ -116,4 +116,7 @@ gdn_status gdni_driver_get(struct gdni_driver *driver, const struct gdni_cuda **
 /* GDN_E_CUDA with the call's name and the driver's words. */
 gdn_status gdni_cuda_fail(const struct gdni_cuda *cuda, gdni_curesult result, const char *call);
 
+/* What the driver says of a result. */
+const char *gdni_cuda_words(const struct gdni_cuda *cuda, gdni_curesult result);
+
 #endif

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "runtime/code_address.h"
 #include "runtime/context.h"
 
 enum { MAX_DEVICES = 64 };
@@ -25,6 +26,8 @@ struct part {
     struct gdni_program *program;
     enum gdni_origin origin;
     gdni_culib library; /* NULL until the first load, or after a rebuild */
+    void *told;         /* the program's cubin as library has it, where its kernel's address is told; NULL: as it is */
+    bool refused_told;  /* this driver does not load it so */
 };
 
 struct gdni_modules {
@@ -64,9 +67,8 @@ void gdni_modules_add(struct gdni_modules *modules, const struct gdni_spec *spec
 static void note(const struct gdni_modules *m, gdni_curesult result, const char *call)
 {
     if (result == 0 || result == CUDA_ERROR_DEINITIALIZED) return;
-    const char *text = NULL;
-    if (m->cuda->cuGetErrorString(result, &text) != 0 || !text) text = "unknown error";
-    gdni_log(&m->ctx->log, GDN_LOG_WARN, "unloading a plan: %s failed: %s (%d)", call, text, result);
+    gdni_log(&m->ctx->log, GDN_LOG_WARN, "unloading a plan: %s failed: %s (%d)", call, gdni_cuda_words(m->cuda, result),
+             result);
 }
 
 void gdni_modules_destroy(struct gdni_modules *modules)
@@ -75,6 +77,7 @@ void gdni_modules_destroy(struct gdni_modules *modules)
     for (int i = 0; i < modules->num_parts; ++i) {
         struct part *part = &modules->parts[i];
         if (part->library) note(modules, modules->cuda->cuLibraryUnload(part->library), "cuLibraryUnload");
+        gdni_free(part->told);
         gdni_program_release(part->program);
     }
     for (int i = 0; i < atomic_load_explicit(&modules->num_devices, memory_order_acquire); ++i)
@@ -117,12 +120,20 @@ struct gdni_program *gdni_modules_program(struct gdni_modules *modules, int i, e
 
 /* ---- Loading: the lock is held ---- */
 
+/* Whether no device is served yet: what a driver refuses then may be the bytes' fault. */
+static bool is_first(const struct gdni_modules *m)
+{
+    return atomic_load_explicit(&m->num_devices, memory_order_relaxed) == 0;
+}
+
 /* An attempt to load, and the variant whose cubin the driver would not have; -1: another failure. */
 struct attempt {
     struct gdni_modules *m;
     gdni_cudevice device;
     struct gdni_loaded *loaded;
     int refused;
+    int untold; /* the variant, and what the driver said of it with its kernel's address told; -1: none */
+    gdni_curesult untold_result;
 };
 
 /* Results that say something about the bytes rather than about the machine. */
@@ -158,38 +169,63 @@ static gdn_status fail_part(struct attempt *a, int i, gdni_curesult result, cons
 {
     const struct part *part = &a->m->parts[i];
     /* On a second device the bytes are known to be good: they serve the first. */
-    const bool first = atomic_load_explicit(&a->m->num_devices, memory_order_relaxed) == 0;
-    if (first && about_image(result) && part->program->source != GDNI_FROM_COMPILER) a->refused = i;
+    if (is_first(a->m) && about_image(result) && part->program->source != GDNI_FROM_COMPILER) a->refused = i;
     gdni_cuda_fail(a->m->cuda, result, call);
     return say_part(a->m->cuda, part->program, result);
 }
 
-static gdn_status open_library(struct attempt *a, int i)
+/* The driver's calls: the one that failed, and its result; NULL when none did. */
+static const char *open_library(struct attempt *a, int i, gdni_curesult *result)
 {
     struct part *part = &a->m->parts[i];
-    if (part->library) return GDN_OK;
+    const struct gdni_program *program = part->program;
+    if (part->library) return NULL;
+    if (!part->told && !part->refused_told && !a->m->ctx->env.disable_code_prefetch)
+        part->told = gdni_tell_code_address(program->cubin, program->cubin_size, program->entry);
     gdni_culib library = NULL;
-    const gdni_curesult result =
-        a->m->cuda->cuLibraryLoadData(&library, part->program->cubin, NULL, NULL, 0, NULL, NULL, 0);
-    if (result != 0) return fail_part(a, i, result, "cuLibraryLoadData");
+    const void *cubin = part->told ? part->told : program->cubin;
+    *result = a->m->cuda->cuLibraryLoadData(&library, cubin, NULL, NULL, 0, NULL, NULL, 0);
+    if (*result != 0) return "cuLibraryLoadData";
     part->library = library;
-    return GDN_OK;
+    return NULL;
 }
 
-static gdn_status load_part(struct attempt *a, int i)
+static const char *load_function(struct attempt *a, int i, gdni_curesult *result)
 {
     const struct gdni_cuda *cuda = a->m->cuda;
     const struct part *part = &a->m->parts[i];
     gdni_cukernel kernel = NULL;
-    GDN_TRY(open_library(a, i));
-    gdni_curesult result = cuda->cuLibraryGetKernel(&kernel, part->library, part->program->entry);
-    if (result != 0) return fail_part(a, i, result, "cuLibraryGetKernel");
-    result = cuda->cuKernelGetFunction(&a->loaded->functions[i], kernel);
-    if (result != 0) return fail_part(a, i, result, "cuKernelGetFunction");
-    if (part->spec->smem_bytes <= SMEM_WITHOUT_OPT_IN) return GDN_OK;
-    result =
+    const char *failed = open_library(a, i, result);
+    if (failed) return failed;
+    if ((*result = cuda->cuLibraryGetKernel(&kernel, part->library, part->program->entry)) != 0)
+        return "cuLibraryGetKernel";
+    if ((*result = cuda->cuKernelGetFunction(&a->loaded->functions[i], kernel)) != 0) return "cuKernelGetFunction";
+    if (part->spec->smem_bytes <= SMEM_WITHOUT_OPT_IN) return NULL;
+    *result =
         cuda->cuKernelSetAttribute(FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE, part->spec->smem_bytes, kernel, a->device);
-    return result == 0 ? GDN_OK : fail_part(a, i, result, "cuKernelSetAttribute");
+    return *result == 0 ? NULL : "cuKernelSetAttribute";
+}
+
+/* A driver that does not load a cubin whose kernel's address is told gets the one that the compiler made. */
+static const char *load_untold(struct attempt *a, int i, gdni_curesult *result)
+{
+    struct part *part = &a->m->parts[i];
+    a->untold = i;
+    a->untold_result = *result;
+    if (part->library) a->m->cuda->cuLibraryUnload(part->library); /* of a failed load: nobody could act on its failure */
+    gdni_free(part->told);
+    part->library = NULL;
+    part->told = NULL;
+    part->refused_told = true;
+    return load_function(a, i, result);
+}
+
+static gdn_status load_part(struct attempt *a, int i)
+{
+    gdni_curesult result = 0;
+    const char *failed = load_function(a, i, &result);
+    if (failed && a->m->parts[i].told && about_image(result) && is_first(a->m)) failed = load_untold(a, i, &result);
+    return failed ? fail_part(a, i, result, failed) : GDN_OK;
 }
 
 static gdn_status load_parts(struct attempt *a)
@@ -273,18 +309,22 @@ static void replace(struct gdni_modules *m, int i, const struct gdni_program *re
 {
     struct part *part = &m->parts[i];
     gdni_culib library = NULL;
+    void *told = NULL;
     pthread_mutex_lock(&m->lock);
     struct gdni_program *old = fresh;
     /* A second device may have loaded it meanwhile: then its functions are in use, and this device's failure stands. */
-    if (part->program == refused && atomic_load_explicit(&m->num_devices, memory_order_relaxed) == 0) {
+    if (part->program == refused && is_first(m)) {
         old = part->program;
         library = part->library;
+        told = part->told;
         part->program = fresh;
         part->origin = origin;
         part->library = NULL;
+        part->told = NULL;
     }
     pthread_mutex_unlock(&m->lock);
     if (library) note(m, m->cuda->cuLibraryUnload(library), "cuLibraryUnload");
+    gdni_free(told);
     gdni_program_release(old);
 }
 
@@ -319,15 +359,25 @@ static gdn_status rebuild(struct gdni_modules *m, int i)
     return status;
 }
 
+static void log_untold(const struct attempt *a)
+{
+    gdni_log(&a->m->ctx->log, GDN_LOG_WARN,
+             "the driver does not load %s with its code's address told: %s (%d); it runs as it was compiled, and does not "
+             "bring its code to L2",
+             gdni_kernel_info(a->m->parts[a->untold].spec->kernel)->name,
+             gdni_cuda_words(a->m->cuda, a->untold_result), a->untold_result);
+}
+
 gdn_status gdni_modules_load(struct gdni_modules *modules, const struct gdni_cuda *cuda, gdni_cudevice device)
 {
     /* Ends: what stands in for a refused program comes from further on (bundle, disk, compiler), and nothing behind that. */
     for (;;) {
-        struct attempt a = { .m = modules, .device = device, .refused = -1 };
+        struct attempt a = { .m = modules, .device = device, .refused = -1, .untold = -1 };
         pthread_mutex_lock(&modules->lock);
         if (!modules->cuda) modules->cuda = cuda; /* the same table each time: it belongs to ctx */
         const gdn_status status = load_locked(&a);
         pthread_mutex_unlock(&modules->lock);
+        if (a.untold >= 0) log_untold(&a);
         if (status == GDN_OK || a.refused < 0) return status;
         GDN_TRY(rebuild(modules, a.refused));
     }

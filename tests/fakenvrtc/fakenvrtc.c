@@ -157,7 +157,8 @@ gdni_nvrtcresult nvrtcGetProgramLog(gdni_nvrtcprog program, char *log)
 static struct fake_cubin cubin_of(gdni_nvrtcprog program)
 {
     /* another compiler's bytes are other bytes */
-    return (struct fake_cubin){ program->body, strlen(program->body), program->kernel, program->cc, (unsigned)controls.minor };
+    return (struct fake_cubin){ program->body, strlen(program->body), program->kernel, program->cc, (unsigned)controls.minor,
+                                .asks_address = strstr(program->body, "gdn_code.cuh") != NULL };
 }
 
 gdni_nvrtcresult nvrtcGetCUBINSize(gdni_nvrtcprog program, size_t *size)

@@ -124,7 +124,7 @@ int compile(gdni_nvrtcprog_opaque &p, int num_options, const char *const *option
     p.log = read_file(folder.path / "log");
     if (status) return COMPILATION;
     const std::string object = read_file(folder.path / "kernel.so"), kernel = stem(p);
-    const fake_cubin cubin = { object.data(), object.size(), kernel.c_str(), (unsigned)capability, 0 };
+    const fake_cubin cubin = { object.data(), object.size(), kernel.c_str(), (unsigned)capability, 0, 0 };
     p.cubin.resize(fake_cubin_size(&cubin));
     fake_cubin_write(&cubin, p.cubin.data());
     p.log = "ptxas info    : Used 0 registers\n";

@@ -16,7 +16,7 @@ static const char *const names[] = {
     "GDN_JIT_CACHE_DIR", "GDN_JIT_BUNDLE_PATH", "GDN_JIT_CACHE_MAX_BYTES", "GDN_JIT_DISABLE_COMPILE",
     "GDN_JIT_DISABLE_CACHE", "GDN_JIT_NVRTC", "GDN_JIT_LOG", "XDG_CACHE_HOME", "HOME",
     "GDN_JIT_RECORD", "GDN_JIT_TUNING_PATH", "GDN_JIT_COMPILE_WAIT_MS", "XDG_RUNTIME_DIR",
-    "GDN_JIT_WHOLE_SEQUENCES",
+    "GDN_JIT_WHOLE_SEQUENCES", "GDN_JIT_DISABLE_CODE_PREFETCH",
 };
 
 static void clear(void)
@@ -39,7 +39,7 @@ Test(env, nothing_set_is_all_zero, .init = clear)
     cr_assert(!env.record && !env.xdg_runtime_dir && env.compile_wait_ms == 0);
     cr_assert_eq(env.cache_max_bytes, 0u);
     cr_assert_eq(env.log_level, 0);
-    cr_assert(!env.disable_compile && !env.disable_cache && !env.whole_sequences);
+    cr_assert(!env.disable_compile && !env.disable_cache && !env.whole_sequences && !env.disable_code_prefetch);
 }
 
 Test(env, every_variable_reaches_its_member, .init = clear)
@@ -59,6 +59,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     setenv("GDN_JIT_DISABLE_COMPILE", "1", 1);
     setenv("GDN_JIT_DISABLE_CACHE", "1", 1);
     setenv("GDN_JIT_WHOLE_SEQUENCES", "1", 1);
+    setenv("GDN_JIT_DISABLE_CODE_PREFETCH", "1", 1);
     cr_assert_eq(gdni_env_read(&env), GDN_OK);
     clear(); /* what was read is a copy */
     cr_assert_str_eq(env.cache_dir, "/c");
@@ -72,7 +73,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     cr_assert_eq(env.compile_wait_ms, 600000u);
     cr_assert_eq(env.cache_max_bytes, UINT64_MAX);
     cr_assert_eq(env.log_level, GDN_LOG_DEBUG);
-    cr_assert(env.disable_compile && env.disable_cache && env.whole_sequences);
+    cr_assert(env.disable_compile && env.disable_cache && env.whole_sequences && env.disable_code_prefetch);
     gdni_env_free(&env);
     cr_assert_null(env.cache_dir);
 }
@@ -104,6 +105,7 @@ Test(env, what_cannot_be_understood_is_refused_by_name_value_and_remedy, .init =
         { "GDN_JIT_DISABLE_COMPILE", "yes", "0 or 1" },
         { "GDN_JIT_DISABLE_CACHE", "11", "0 or 1" },
         { "GDN_JIT_WHOLE_SEQUENCES", "on", "0 or 1" },
+        { "GDN_JIT_DISABLE_CODE_PREFETCH", "true", "0 or 1" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct gdni_env env;
