@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "gdn_cases.h"
+#include "gpu_inputs.h"
 #include "gpu_prefill.h"
 
 static struct gpu_options options;
@@ -41,41 +42,26 @@ static void name_job(char *out, size_t size, const struct job *j)
 
 /* ---- a batch on the device -------------------------------------------------------------------------------------------- */
 
-enum { Q, K, V, G, BETA, H0, NUM_INPUTS };
-
 struct batch {
     struct gdn_case c;
-    struct gpu_buffer in[NUM_INPUTS], o, state;
-    size_t row[NUM_INPUTS]; /* bytes of a token; of H0 a sequence */
-    size_t o_row;
+    struct gpu_inputs in;
+    struct gpu_buffer o, state;
+    size_t o_row, line; /* bytes of a token's o, of a sequence's states */
 };
 
 static void open_batch(struct batch *b, const struct job *j)
 {
     gdn_case_make(&b->c, gdn_family_find(j->family), j->shape, j->type, j->dim, GDN_STATE_KV, options.seed);
-    const struct gdn_case *c = &b->c;
-    const size_t dim = (size_t)j->dim, heads = (size_t)c->heads;
-    const size_t rows[NUM_INPUTS] = { (size_t)j->shape->num_q_heads * dim * 2,
-                                      (size_t)j->shape->num_k_heads * dim * 2,
-                                      (size_t)j->shape->num_v_heads * dim * 2,
-                                      heads * 4,
-                                      heads * 4,
-                                      heads * dim * dim * 4 };
-    const void *const host[NUM_INPUTS] = { c->q, c->k, c->v, c->g, c->beta, c->h0 };
-    memcpy(b->row, rows, sizeof rows);
-    for (int i = 0; i < NUM_INPUTS; ++i) {
-        const size_t count = i == H0 ? (size_t)j->shape->num_seqs : (size_t)c->tokens;
-        b->in[i] = host[i] ? gpu_buffer_from(host[i], count * rows[i]) : gpu_no_buffer;
-    }
-    b->o_row = heads * dim * 2;
-    b->o = gpu_buffer_filled((size_t)c->tokens * b->o_row, GPU_NAN_FILL);
-    b->state = gpu_buffer_filled((size_t)j->shape->num_seqs * rows[H0], GPU_NAN_FILL);
+    gpu_inputs_upload(&b->in, &b->c);
+    b->o_row = (size_t)(b->c.heads * j->dim) * 2;
+    b->line = b->in.row[GPU_H0];
+    b->o = gpu_buffer_filled((size_t)b->c.tokens * b->o_row, GPU_NAN_FILL);
+    b->state = gpu_buffer_filled((size_t)j->shape->num_seqs * b->line, GPU_NAN_FILL);
 }
 
 static void close_batch(struct batch *b)
 {
-    for (int i = 0; i < NUM_INPUTS; ++i)
-        gpu_buffer_free(&b->in[i]);
+    gpu_inputs_free(&b->in);
     gpu_buffer_free(&b->o);
     gpu_buffer_free(&b->state);
     gdn_case_free(&b->c);
@@ -113,27 +99,27 @@ static void free_bits(struct bits *bits)
     free(bits->state);
 }
 
-static gdn_devptr part(const struct gpu_buffer *buffer, size_t offset)
+/* An input from this row on, where the case has it. */
+static gdn_devptr part(const struct batch *b, int input, size_t row)
 {
-    return buffer->p ? buffer->p + offset : 0;
+    return b->in.at[input].p ? b->in.at[input].p + row * b->in.row[input] : 0;
 }
 
 static struct bits run_part(const struct batch *b, int first, int count, const struct bounds_of_plan *bounds)
 {
     const int32_t *starts = b->c.cu + first;
     const size_t token = (size_t)starts[0], tokens = (size_t)(starts[count] - starts[0]),
-                 lines = (size_t)count * b->row[H0];
+                 lines = (size_t)count * b->line;
     struct bits out = { gpu_malloc(tokens * b->o_row), gpu_malloc(lines) };
     int32_t own_starts[GDN_SHAPE_MAX_SEQS + 1];
     for (int n = 0; n <= count; ++n)
         own_starts[n] = starts[n] - starts[0];
     struct gpu_buffer cu_seqlens = gpu_buffer_from(own_starts, (size_t)(count + 1) * sizeof *own_starts);
     gdn_prefill_args a = b->c.args;
-    a.q = part(&b->in[Q], token * b->row[Q]), a.k = part(&b->in[K], token * b->row[K]);
-    a.v = part(&b->in[V], token * b->row[V]), a.g = part(&b->in[G], token * b->row[G]);
-    a.beta = part(&b->in[BETA], token * b->row[BETA]);
-    a.initial_state = part(&b->in[H0], (size_t)first * b->row[H0]);
-    a.o = part(&b->o, token * b->o_row), a.final_state = part(&b->state, (size_t)first * b->row[H0]);
+    a.q = part(b, GPU_Q, token), a.k = part(b, GPU_K, token), a.v = part(b, GPU_V, token);
+    a.g = part(b, GPU_G, token), a.beta = part(b, GPU_BETA, token);
+    a.initial_state = part(b, GPU_H0, (size_t)first);
+    a.o = b->o.p + token * b->o_row, a.final_state = b->state.p + (size_t)first * b->line;
     a.cu_seqlens = count > 1 ? cu_seqlens.p : 0;
     a.num_tokens = (int64_t)tokens, a.num_seqs = count;
     CU(cuMemsetD8Async(b->o.p, GPU_NAN_FILL, b->o.bytes, NULL));
@@ -154,7 +140,7 @@ static struct bits run_part(const struct batch *b, int first, int count, const s
 static bool same(const struct batch *b, const struct bits *whole, int n, const struct bits *of_part, int first)
 {
     const int32_t *starts = b->c.cu;
-    const size_t bytes = (size_t)(starts[n + 1] - starts[n]) * b->o_row, line = b->row[H0];
+    const size_t bytes = (size_t)(starts[n + 1] - starts[n]) * b->o_row, line = b->line;
     const char *there = of_part->o + (size_t)(starts[n] - starts[first]) * b->o_row;
     return memcmp(whole->o + (size_t)starts[n] * b->o_row, there, bytes) == 0 &&
            memcmp(whole->state + (size_t)n * line, of_part->state + (size_t)(n - first) * line, line) == 0;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "gdn_cases.h"
+#include "gpu_inputs.h"
 #include "gpu_prefill.h"
 
 enum { NUM_DEVICES = 2, ROUNDS = 30, D = 128 };
@@ -138,34 +139,24 @@ static uint64_t compiles(void)
     return stats.compiles;
 }
 
-enum { Q, K, V, G, BETA, H0, CU_SEQLENS, NUM_INPUTS };
-
 /* One-call form on one of the GPUs; o comes back as new memory. */
 static uint16_t *one_call(const struct gdn_case *c, int i)
 {
-    const size_t t = (size_t)c->tokens, o_bytes = (size_t)c->o_count * 2;
+    const size_t o_bytes = (size_t)c->o_count * 2;
+    struct gpu_inputs in;
     CU(cuCtxSetCurrent(contexts[i]));
-    struct gpu_buffer in[NUM_INPUTS] = {
-        [Q] = gpu_buffer_from(c->q, t * (size_t)c->shape->num_q_heads * D * 2),
-        [K] = gpu_buffer_from(c->k, t * (size_t)c->shape->num_k_heads * D * 2),
-        [V] = gpu_buffer_from(c->v, t * (size_t)c->shape->num_v_heads * D * 2),
-        [G] = gpu_buffer_from(c->g, t * (size_t)c->heads * 4),
-        [BETA] = gpu_buffer_from(c->beta, t * (size_t)c->heads * 4),
-        [H0] = gpu_buffer_from(c->h0, (size_t)c->state_count * 4),
-        [CU_SEQLENS] = gpu_buffer_from(c->cu, (size_t)(c->shape->num_seqs + 1) * 4),
-    };
+    gpu_inputs_upload(&in, c);
     gdn_prefill_args args = c->args;
     size_t size = 0;
     GDN(gdn_prefill_workspace_size(ctx, &c->desc, NULL, &size));
     struct gpu_buffer o = gpu_buffer_filled(o_bytes, GPU_NAN_FILL), workspace = gpu_buffer_filled(size, GPU_NAN_FILL);
-    args.q = in[Q].p, args.k = in[K].p, args.v = in[V].p, args.g = in[G].p, args.beta = in[BETA].p;
-    args.initial_state = in[H0].p, args.cu_seqlens = in[CU_SEQLENS].p, args.o = o.p;
+    gpu_inputs_aim(&args, &in);
+    args.o = o.p;
     GDN(gdn_prefill(ctx, &c->desc, &args, workspace.p, size, NULL));
     gpu_wait(NULL);
     uint16_t *out = gpu_malloc(o_bytes);
     gpu_buffer_read(&o, out);
-    for (int input = 0; input < NUM_INPUTS; ++input)
-        gpu_buffer_free(&in[input]);
+    gpu_inputs_free(&in);
     gpu_buffer_free(&o);
     gpu_buffer_free(&workspace);
     return out;

@@ -13,6 +13,7 @@
 #include "bounds.h"
 #include "emulator.h"
 #include "gdn_cases.h"
+#include "gpu_inputs.h"
 #include "gpu_prefill.h"
 
 #define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
@@ -22,19 +23,13 @@ static gdn_ctx *ctx;
 
 /* ---- a case on the device ----------------------------------------------------------------------------------------------- */
 
-enum { Q, K, V, G, BETA, CU, H0, O, STATE, NUM_BUFFERS };
-
 struct session {
     struct gdn_case c;
     gdn_plan *plan;
-    struct gpu_buffer buffer[NUM_BUFFERS];
+    struct gpu_inputs in;
+    struct gpu_buffer o, state;
     gdn_prefill_args args; /* the whole case in one call */
 };
-
-static struct gpu_buffer upload(const void *host, size_t bytes)
-{
-    return host ? gpu_buffer_from(host, bytes) : gpu_no_buffer;
-}
 
 static struct session open_planned(const char *family, const struct gdn_shape *shape, gdn_dtype type, int dim,
                                    uint32_t flags, uint32_t plan_flags)
@@ -44,21 +39,12 @@ static struct session open_planned(const char *family, const struct gdn_shape *s
     gdn_case_make(c, gdn_family_find(family), shape, type, dim, GDN_STATE_KV, options.seed);
     c->desc.flags |= flags;
     s.plan = gpu_prefill_plan_with(ctx, options.device, &c->desc, plan_flags, 0);
-    const size_t tokens = (size_t)c->tokens, heads = (size_t)c->heads, row = (size_t)dim * 2;
-    const size_t state = (size_t)c->state_count * 4;
-    s.buffer[Q] = upload(c->q, tokens * (size_t)shape->num_q_heads * row);
-    s.buffer[K] = upload(c->k, tokens * (size_t)shape->num_k_heads * row);
-    s.buffer[V] = upload(c->v, tokens * (size_t)shape->num_v_heads * row);
-    s.buffer[G] = upload(c->g, tokens * heads * 4);
-    s.buffer[BETA] = upload(c->beta, tokens * heads * 4);
-    s.buffer[CU] = upload(c->cu, (size_t)(shape->num_seqs + 1) * 4);
-    s.buffer[H0] = upload(c->h0, state);
-    s.buffer[O] = gpu_buffer_filled((size_t)c->o_count * 2, GPU_NAN_FILL);
-    s.buffer[STATE] = gpu_buffer_filled(state, GPU_NAN_FILL);
+    gpu_inputs_upload(&s.in, c);
+    s.o = gpu_buffer_filled((size_t)c->o_count * 2, GPU_NAN_FILL);
+    s.state = gpu_buffer_filled((size_t)c->state_count * 4, GPU_NAN_FILL);
     s.args = c->args;
-    s.args.q = s.buffer[Q].p, s.args.k = s.buffer[K].p, s.args.v = s.buffer[V].p;
-    s.args.g = s.buffer[G].p, s.args.beta = s.buffer[BETA].p, s.args.cu_seqlens = s.buffer[CU].p;
-    s.args.initial_state = s.buffer[H0].p, s.args.o = s.buffer[O].p, s.args.final_state = s.buffer[STATE].p;
+    gpu_inputs_aim(&s.args, &s.in);
+    s.args.o = s.o.p, s.args.final_state = s.state.p;
     return s;
 }
 
@@ -70,8 +56,9 @@ static struct session open_session(const char *family, const struct gdn_shape *s
 
 static void close_session(struct session *s)
 {
-    for (int i = 0; i < NUM_BUFFERS; ++i)
-        gpu_buffer_free(&s->buffer[i]);
+    gpu_inputs_free(&s->in);
+    gpu_buffer_free(&s->o);
+    gpu_buffer_free(&s->state);
     gdn_plan_destroy(s->plan);
     gdn_case_free(&s->c);
 }
@@ -120,7 +107,7 @@ static void run_piece(const struct session *s, int64_t first, int64_t count)
     a.v += (gdn_devptr)(first * shape->num_v_heads * row), a.o += (gdn_devptr)(first * s->c.heads * row);
     if (a.g) a.g += (gdn_devptr)gates;
     if (a.beta) a.beta += (gdn_devptr)gates;
-    a.initial_state = first ? s->buffer[STATE].p : s->buffer[H0].p;
+    a.initial_state = first ? s->state.p : s->in.at[GPU_H0].p;
     gpu_prefill_execute(s->plan, &a);
 }
 
@@ -145,7 +132,7 @@ static const struct cuts cuts[] = {
 static void pieces_of(const struct session *s, const struct cuts *cut)
 {
     int32_t first = 0;
-    CU(cuMemsetD8Async(s->buffer[O].p, GPU_NAN_FILL, s->buffer[O].bytes, NULL));
+    CU(cuMemsetD8Async(s->o.p, GPU_NAN_FILL, s->o.bytes, NULL));
     CU(cuStreamSynchronize(NULL));
     for (int i = 0; first < cut->len;) {
         const int32_t piece = cut->pieces[i], left = cut->len - first;
@@ -164,13 +151,13 @@ static bool pieces_pass(const struct cuts *cut, const char *family, gdn_dtype ty
     struct session s = open_planned(family, &shape, type, dim, 0, plan_flags);
     char errors[160];
     gpu_prefill_execute(s.plan, &s.args);
-    uint16_t *whole_o = read_buffer(&s.buffer[O]);
-    float *whole_state = read_buffer(&s.buffer[STATE]);
+    uint16_t *whole_o = read_buffer(&s.o);
+    float *whole_state = read_buffer(&s.state);
     pieces_of(&s, cut);
-    uint16_t *o = read_buffer(&s.buffer[O]);
-    float *state = read_buffer(&s.buffer[STATE]);
+    uint16_t *o = read_buffer(&s.o);
+    float *state = read_buffer(&s.state);
     const bool close = within_bounds(&s.c, o, state, errors, sizeof errors);
-    const bool bits = same(o, whole_o, s.buffer[O].bytes) && same(state, whole_state, s.buffer[STATE].bytes);
+    const bool bits = same(o, whole_o, s.o.bytes) && same(state, whole_state, s.state.bytes);
     const char *verdict = bits ? ", the bits of one call" : one_kernel ? ", not the bits of one call" : "";
     snprintf(detail, size, "%s%s", errors, verdict);
     free(whole_o), free(whole_state), free(o), free(state);
@@ -207,13 +194,13 @@ static void prefix_cache(const char *name, gdn_dtype type)
         gpu_plan_flags & GDN_PLAN_GENERIC ? gpu_prefill_execute : gpu_prefill_execute_bare;
     struct session s = open_session("random_no_h0", &shape, type, 128, GDN_PREFILL_CHECKPOINTS);
     const size_t line = (size_t)s.c.state_count / PREFIX_SEQS * 4, row = (size_t)s.c.heads * 128 * 2;
-    struct gpu_buffer pool = gpu_buffer_filled(PREFIX_LINES * line, GPU_NAN_FILL), list = upload(rows, sizeof rows);
-    struct gpu_buffer slots[3] = { upload(first_lines, sizeof first_lines), upload(resumed, sizeof resumed),
-                                   upload(last_lines, sizeof last_lines) };
+    struct gpu_buffer pool = gpu_buffer_filled(PREFIX_LINES * line, GPU_NAN_FILL), list = gpu_buffer_from(rows, sizeof rows);
+    struct gpu_buffer slots[3] = { gpu_buffer_from(first_lines, sizeof first_lines), gpu_buffer_from(resumed, sizeof resumed),
+                                   gpu_buffer_from(last_lines, sizeof last_lines) };
     gdn_prefill_args a = s.args;
     a.final_state = pool.p, a.slot_out = slots[0].p, a.checkpoints = list.p, a.num_checkpoints = PREFIX_SEQS;
     execute(s.plan, &a);
-    char *o = read_buffer(&s.buffer[O]);
+    char *o = read_buffer(&s.o);
     bool passed = true;
     a.initial_state = pool.p, a.slot_in = slots[1].p, a.slot_out = slots[2].p, a.num_checkpoints = 0;
     for (int n = 0; n < PREFIX_SEQS; ++n) { /* each alone: its rows are not next to the others' */
@@ -228,8 +215,8 @@ static void prefix_cache(const char *name, gdn_dtype type)
         CU(cuStreamSynchronize(NULL));
         execute(s.plan, &b);
     }
-    char *again = read_buffer(&s.buffer[O]), *lines = read_buffer(&pool);
-    passed &= same(o, again, s.buffer[O].bytes);
+    char *again = read_buffer(&s.o), *lines = read_buffer(&pool);
+    passed &= same(o, again, s.o.bytes);
     for (int n = 0; n < PREFIX_SEQS; ++n)
         passed &= same(lines + (size_t)first_lines[n] * line, lines + (size_t)last_lines[n] * line, line);
     gpu_report(passed, name,
@@ -266,7 +253,7 @@ struct graph_test {
 
 static void set_metadata(const struct graph_test *t, const struct metadata *m)
 {
-    CU(cuMemsetD8Async(t->s.buffer[O].p, GPU_NAN_FILL, t->s.buffer[O].bytes, NULL));
+    CU(cuMemsetD8Async(t->s.o.p, GPU_NAN_FILL, t->s.o.bytes, NULL));
     CU(cuMemsetD8Async(t->pool.p, 0x11, t->pool.bytes, NULL));
     CU(cuStreamSynchronize(NULL));
     cu_copy_in(t->cu.p, m->cu, sizeof m->cu);
@@ -280,12 +267,12 @@ static bool replay_is_the_call(const struct graph_test *t, const struct metadata
     set_metadata(t, m);
     CU(cuGraphLaunch(graph, stream));
     CU(cuStreamSynchronize(stream));
-    char *o = read_buffer(&t->s.buffer[O]), *pool = read_buffer(&t->pool);
+    char *o = read_buffer(&t->s.o), *pool = read_buffer(&t->pool);
     set_metadata(t, m);
     GDN(gdn_execute_prefill(t->s.plan, &t->args, 0, 0, NULL)); /* as it was captured: another kernel has other bits */
     CU(cuStreamSynchronize(NULL));
-    char *direct_o = read_buffer(&t->s.buffer[O]), *direct_pool = read_buffer(&t->pool);
-    const bool passed = same(o, direct_o, t->s.buffer[O].bytes) && same(pool, direct_pool, t->pool.bytes);
+    char *direct_o = read_buffer(&t->s.o), *direct_pool = read_buffer(&t->pool);
+    const bool passed = same(o, direct_o, t->s.o.bytes) && same(pool, direct_pool, t->pool.bytes);
     free(o), free(pool), free(direct_o), free(direct_pool);
     return passed;
 }
@@ -299,8 +286,8 @@ static void captured_graph(const char *name)
     size_t nodes = 0;
     gdn_stream stream;
     t.pool = gpu_buffer_filled((size_t)t.s.c.state_count * 4 * GRAPH_LINES, GPU_NAN_FILL);
-    t.cu = upload(first.cu, sizeof first.cu), t.slots = upload(first.slots, sizeof first.slots);
-    t.list = upload(first.checkpoints, sizeof first.checkpoints);
+    t.cu = gpu_buffer_from(first.cu, sizeof first.cu), t.slots = gpu_buffer_from(first.slots, sizeof first.slots);
+    t.list = gpu_buffer_from(first.checkpoints, sizeof first.checkpoints);
     t.args = t.s.args;
     t.args.num_seqs = GRAPH_SEQS;
     t.args.cu_seqlens = t.cu.p, t.args.slot_in = t.slots.p, t.args.initial_state = t.args.final_state = t.pool.p;
@@ -321,6 +308,15 @@ static void captured_graph(const char *name)
 
 /* ---- sizes -------------------------------------------------------------------------------------------------------------- */
 
+/* A buffer's bytes so many times in a row. */
+static struct gpu_buffer repeated(const struct gpu_buffer *one, size_t times)
+{
+    struct gpu_buffer out = gpu_buffer_filled(one->bytes * times, GPU_NAN_FILL);
+    for (size_t k = 0; k < times; ++k)
+        CU(cuMemcpyDtoDAsync(out.p + k * one->bytes, one->p, one->bytes, NULL));
+    return out;
+}
+
 /* 82 times the case's 25 prompts of 16 tokens: 2050 prompts, 65600 pairs of sequence and head. */
 static void many_prompts(const char *name)
 {
@@ -329,35 +325,33 @@ static void many_prompts(const char *name)
     for (int n = 0; n < SEQS; ++n)
         shape.lens[n] = LEN;
     struct session s = open_session("random", &shape, GDN_BF16, 64, 0);
-    struct gpu_buffer big[NUM_BUFFERS];
+    struct gpu_inputs big = s.in;
     int32_t *starts = gpu_malloc((TIMES * SEQS + 1) * sizeof *starts);
     char detail[320];
     for (int n = 0; n <= TIMES * SEQS; ++n)
         starts[n] = n * LEN;
-    for (int i = 0; i < NUM_BUFFERS; ++i) {
-        const struct gpu_buffer *one = &s.buffer[i];
-        big[i] = i == CU ? upload(starts, (TIMES * SEQS + 1) * sizeof *starts)
-                         : gpu_buffer_filled(one->bytes * TIMES, GPU_NAN_FILL);
-        for (size_t k = 0; k < TIMES && i != CU && i != O && i != STATE; ++k)
-            CU(cuMemcpyDtoDAsync(big[i].p + k * one->bytes, one->p, one->bytes, NULL));
-    }
+    for (int i = 0; i < GPU_NUM_INPUTS; ++i)
+        big.at[i] = i == GPU_CU ? gpu_buffer_from(starts, (TIMES * SEQS + 1) * sizeof *starts)
+                                : repeated(&s.in.at[i], TIMES);
+    struct gpu_buffer big_o = gpu_buffer_filled(s.o.bytes * TIMES, GPU_NAN_FILL);
+    struct gpu_buffer big_state = gpu_buffer_filled(s.state.bytes * TIMES, GPU_NAN_FILL);
     CU(cuStreamSynchronize(NULL));
     gdn_prefill_args a = s.args;
-    a.q = big[Q].p, a.k = big[K].p, a.v = big[V].p, a.g = big[G].p, a.beta = big[BETA].p, a.cu_seqlens = big[CU].p;
-    a.initial_state = big[H0].p, a.o = big[O].p, a.final_state = big[STATE].p;
+    gpu_inputs_aim(&a, &big);
+    a.o = big_o.p, a.final_state = big_state.p;
     a.num_tokens = (int64_t)TIMES * SEQS * LEN, a.num_seqs = (int64_t)TIMES * SEQS;
     gdn_prefill_desc wide = s.c.desc;
     wide.max_tokens = a.num_tokens, wide.max_seqs = a.num_seqs;
     gdn_plan *plan = gpu_prefill_plan(ctx, options.device, &wide);
     gpu_prefill_execute(plan, &a);
-    char *o = read_buffer(&big[O]), *state = read_buffer(&big[STATE]);
+    char *o = read_buffer(&big_o), *state = read_buffer(&big_state);
     bool passed = within_bounds(&s.c, (const uint16_t *)(void *)o, (const float *)(void *)state, detail, sizeof detail);
     for (size_t k = 1; k < TIMES; ++k)
-        passed &= same(o, o + k * s.buffer[O].bytes, s.buffer[O].bytes) &&
-                  same(state, state + k * s.buffer[STATE].bytes, s.buffer[STATE].bytes);
+        passed &= same(o, o + k * s.o.bytes, s.o.bytes) &&
+                  same(state, state + k * s.state.bytes, s.state.bytes);
     gpu_report(passed, name, detail);
-    for (int i = 0; i < NUM_BUFFERS; ++i)
-        gpu_buffer_free(&big[i]);
+    gpu_inputs_free(&big);
+    gpu_buffer_free(&big_o), gpu_buffer_free(&big_state);
     gdn_plan_destroy(plan);
     free(starts), free(o), free(state);
     close_session(&s);
@@ -372,18 +366,18 @@ static void far_lines(const char *name)
     struct session s = open_session("random", &shape, GDN_BF16, 128, 0);
     const size_t line = (size_t)s.c.state_count / 2 * 4;
     gdn_devptr pool = cu_alloc((size_t)(3 * stride) * 4 + line);
-    struct gpu_buffer slots = upload(lines, sizeof lines);
+    struct gpu_buffer slots = gpu_buffer_from(lines, sizeof lines);
     gpu_prefill_execute(s.plan, &s.args);
-    char *o = read_buffer(&s.buffer[O]), *state = read_buffer(&s.buffer[STATE]), *far = gpu_malloc(2 * line);
+    char *o = read_buffer(&s.o), *state = read_buffer(&s.state), *far = gpu_malloc(2 * line);
     for (int n = 0; n < 2; ++n)
         cu_copy_in(pool + (gdn_devptr)(lines[n] * stride) * 4, (const char *)s.c.h0 + (size_t)n * line, line);
     gdn_prefill_args a = s.args;
     a.initial_state = a.final_state = pool, a.initial_slot_stride = a.final_slot_stride = stride, a.slot_in = slots.p;
     gpu_prefill_execute(s.plan, &a);
-    char *again = read_buffer(&s.buffer[O]);
+    char *again = read_buffer(&s.o);
     for (int n = 0; n < 2; ++n)
         CU(cuMemcpyDtoH(far + (size_t)n * line, pool + (gdn_devptr)(lines[n] * stride) * 4, line));
-    gpu_report(same(o, again, s.buffer[O].bytes) && same(state, far, 2 * line), name, "a line past 2^31 elements");
+    gpu_report(same(o, again, s.o.bytes) && same(state, far, 2 * line), name, "a line past 2^31 elements");
     free(o), free(state), free(far), free(again);
     CU(cuMemFree(pool));
     gpu_buffer_free(&slots);
@@ -399,7 +393,7 @@ static void far_rows(const char *name)
     struct session s = open_session("random", &shape, GDN_F16, 128, 0);
     gdn_devptr q = cu_alloc((size_t)stride * 2 * TOKENS), o = cu_alloc((size_t)stride * 2 * TOKENS);
     gpu_prefill_execute(s.plan, &s.args);
-    char *packed = read_buffer(&s.buffer[O]), *far = gpu_malloc(TOKENS * ROW);
+    char *packed = read_buffer(&s.o), *far = gpu_malloc(TOKENS * ROW);
     for (int t = 0; t < TOKENS; ++t)
         cu_copy_in(q + (gdn_devptr)(t * stride) * 2, (const char *)s.c.q + t * ROW, ROW);
     gdn_prefill_args a = s.args;
@@ -420,8 +414,8 @@ static void whole_call(const char *name, const char *family, const struct gdn_sh
     struct session s = open_session(family, shape, type, 128, 0);
     char detail[320];
     gpu_prefill_execute(s.plan, &s.args);
-    uint16_t *o = read_buffer(&s.buffer[O]);
-    float *state = read_buffer(&s.buffer[STATE]);
+    uint16_t *o = read_buffer(&s.o);
+    float *state = read_buffer(&s.state);
     gpu_report(within_bounds(&s.c, o, state, detail, sizeof detail), name, detail);
     free(o), free(state);
     close_session(&s);

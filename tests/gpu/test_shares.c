@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "gdn_cases.h"
+#include "gpu_inputs.h"
 #include "gpu_params.h"
 #include "gpu_prefill.h"
 
@@ -62,12 +63,11 @@ static void name_job(char *out, size_t size, const struct job *j)
 
 /* ---- a call ------------------------------------------------------------------------------------------------------------- */
 
-enum { Q, K, V, G, BETA, CU, SLOTS, LIST, NUM_INPUTS };
-
 struct call {
     struct gdn_case c;
     gdn_plan *plan;
-    struct gpu_buffer in[NUM_INPUTS], o, pool, workspace;
+    struct gpu_inputs in;
+    struct gpu_buffer slots, list, o, pool, workspace;
     gdn_prefill_args args;
     void *start; /* of the pool: a line a sequence, and one a checkpoint; without initial states NaN */
 };
@@ -90,24 +90,12 @@ static int list_checkpoints(int64_t rows[MAX_CHECKPOINTS][3], const struct share
     return count;
 }
 
-static void upload_inputs(struct call *call, const struct shared_case *it, const int64_t (*list)[3], int checkpoints)
+static struct gpu_buffer upload_slots(const struct shared_case *it)
 {
-    const struct gdn_case *c = &call->c;
-    const size_t tokens = (size_t)c->tokens, heads = (size_t)c->heads, seqs = (size_t)it->shape.num_seqs;
     int32_t slots[GDN_SHAPE_MAX_SEQS];
     for (int n = 0; n < it->shape.num_seqs; ++n)
         slots[n] = it->inert && n == it->inert - 1 ? -1 : line_of(&it->shape, n);
-    const void *const host[NUM_INPUTS] = { c->q, c->k, c->v, c->g, c->beta, c->cu, slots, list };
-    const size_t bytes[NUM_INPUTS] = { tokens * (size_t)it->shape.num_q_heads * D * 2,
-                                       tokens * (size_t)it->shape.num_k_heads * D * 2,
-                                       tokens * (size_t)it->shape.num_v_heads * D * 2,
-                                       tokens * heads * 4,
-                                       tokens * heads * 4,
-                                       (seqs + 1) * 4,
-                                       seqs * 4,
-                                       (size_t)checkpoints * sizeof *list };
-    for (int i = 0; i < NUM_INPUTS; ++i)
-        call->in[i] = host[i] ? gpu_buffer_from(host[i], bytes[i]) : gpu_no_buffer;
+    return gpu_buffer_from(slots, (size_t)it->shape.num_seqs * sizeof *slots);
 }
 
 static void fill_pool(struct call *call, const struct gdn_shape *shape, int lines)
@@ -128,24 +116,26 @@ static void open_call(struct call *call, const struct job *j)
     gdn_case_make(&call->c, gdn_family_find(j->family), shape, j->type, D, j->layout, options.seed);
     call->c.desc.flags |= GDN_PREFILL_CHECKPOINTS;
     call->plan = gpu_prefill_plan_with(ctx, options.device, &call->c.desc, 0, j->it->num_sms);
-    upload_inputs(call, j->it, list, checkpoints);
+    gpu_inputs_upload(&call->in, &call->c);
+    call->slots = upload_slots(j->it);
+    call->list = gpu_buffer_from(list, (size_t)checkpoints * sizeof *list);
     fill_pool(call, shape, shape->num_seqs + checkpoints);
     call->o = gpu_buffer_filled((size_t)call->c.o_count * 2, GPU_NAN_FILL);
     call->workspace = gpu_buffer_filled(gdn_plan_workspace_size(call->plan), GPU_NAN_FILL);
     gdn_prefill_args *a = &call->args;
     *a = call->c.args;
-    a->q = call->in[Q].p, a->k = call->in[K].p, a->v = call->in[V].p, a->g = call->in[G].p, a->beta = call->in[BETA].p;
-    a->cu_seqlens = a->cu_seqlens ? call->in[CU].p : 0;
+    gpu_inputs_aim(a, &call->in);
     a->initial_state = call->c.h0 ? call->pool.p : 0, a->final_state = call->pool.p;
-    a->slot_in = call->in[SLOTS].p, a->checkpoints = call->in[LIST].p, a->num_checkpoints = checkpoints;
+    a->slot_in = call->slots.p, a->checkpoints = call->list.p, a->num_checkpoints = checkpoints;
     a->o = call->o.p;
 }
 
 static void close_call(struct call *call)
 {
-    for (int i = 0; i < NUM_INPUTS; ++i)
-        gpu_buffer_free(&call->in[i]);
-    gpu_buffer_free(&call->o), gpu_buffer_free(&call->pool), gpu_buffer_free(&call->workspace);
+    struct gpu_buffer *const own[] = { &call->slots, &call->list, &call->o, &call->pool, &call->workspace };
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; ++i)
+        gpu_buffer_free(own[i]);
+    gpu_inputs_free(&call->in);
     free(call->start);
     gdn_plan_destroy(call->plan);
     gdn_case_free(&call->c);

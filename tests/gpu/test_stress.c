@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "gdn_cases.h"
+#include "gpu_inputs.h"
 #include "gpu_prefill.h"
 
 enum { CALLS = 8, DEFAULT_REPEAT = 1000 };
@@ -133,11 +134,10 @@ static bool await_crowd(const struct crowd *crowd, int ctas)
 
 /* ---- a case on the device --------------------------------------------------------------------------------------------- */
 
-enum { Q, K, V, G, BETA, CU, H0, NUM_INPUTS };
-
 struct stress {
     struct gdn_case c;
-    struct gpu_buffer in[NUM_INPUTS], o[CALLS], state[CALLS];
+    struct gpu_inputs in;
+    struct gpu_buffer o[CALLS], state[CALLS];
     gdn_prefill_args args;
     gdn_stream stream;
 };
@@ -151,30 +151,20 @@ static void open_stress(struct stress *s, const char *family, const struct gdn_s
 {
     struct gdn_case *c = &s->c;
     gdn_case_make(c, gdn_family_find(family), shape, type, 128, GDN_STATE_KV, options.seed);
-    const size_t row = 128 * 2 * (size_t)c->tokens, gates = (size_t)(c->tokens * c->heads) * 4;
-    const size_t state = (size_t)c->state_count * 4;
-    s->in[Q] = gpu_buffer_from(c->q, row * (size_t)shape->num_q_heads);
-    s->in[K] = gpu_buffer_from(c->k, row * (size_t)shape->num_k_heads);
-    s->in[V] = gpu_buffer_from(c->v, row * (size_t)shape->num_v_heads);
-    s->in[G] = gpu_buffer_from(c->g, gates);
-    s->in[BETA] = gpu_buffer_from(c->beta, gates);
-    s->in[CU] = gpu_buffer_from(c->cu, (size_t)(shape->num_seqs + 1) * 4);
-    s->in[H0] = gpu_buffer_from(c->h0, state);
+    gpu_inputs_upload(&s->in, c);
     for (int i = 0; i < CALLS; ++i) {
         s->o[i] = gpu_buffer_filled((size_t)c->o_count * 2, GPU_NAN_FILL);
-        s->state[i] = gpu_buffer_filled(state, GPU_NAN_FILL);
+        s->state[i] = gpu_buffer_filled((size_t)c->state_count * 4, GPU_NAN_FILL);
     }
     s->args = c->args;
-    s->args.q = s->in[Q].p, s->args.k = s->in[K].p, s->args.v = s->in[V].p, s->args.g = s->in[G].p;
-    s->args.beta = s->in[BETA].p, s->args.cu_seqlens = s->in[CU].p;
+    gpu_inputs_aim(&s->args, &s->in);
     CU(cuStreamCreate(&s->stream, CU_STREAM_NON_BLOCKING));
 }
 
 static void close_stress(struct stress *s)
 {
     CU(cuStreamDestroy(s->stream));
-    for (int i = 0; i < NUM_INPUTS; ++i)
-        gpu_buffer_free(&s->in[i]);
+    gpu_inputs_free(&s->in);
     for (int i = 0; i < CALLS; ++i) {
         gpu_buffer_free(&s->o[i]);
         gpu_buffer_free(&s->state[i]);
@@ -187,10 +177,10 @@ static void enqueue(const struct stress *s, int i, const gdn_plan *plan, const s
 {
     gdn_prefill_args a = s->args;
     a.o = s->o[i].p, a.final_state = s->state[i].p;
-    a.initial_state = i % 2 ? s->state[i].p : s->in[H0].p;
+    a.initial_state = i % 2 ? s->state[i].p : s->in.at[GPU_H0].p;
     CU(cuMemsetD8Async(a.o, GPU_NAN_FILL, s->o[i].bytes, s->stream));
     if (i % 2)
-        CU(cuMemcpyDtoDAsync(a.final_state, s->in[H0].p, s->in[H0].bytes, s->stream));
+        CU(cuMemcpyDtoDAsync(a.final_state, s->in.at[GPU_H0].p, s->in.at[GPU_H0].bytes, s->stream));
     else
         CU(cuMemsetD8Async(a.final_state, GPU_NAN_FILL, s->state[i].bytes, s->stream));
     GDN(gdn_execute_prefill(plan, &a, workspace->p, workspace->bytes, s->stream));
