@@ -276,7 +276,7 @@ def host_section(results):
 def apart_section(results):
     """Calls that each stand behind a read of 640 MB."""
     out = []
-    for op in ("gdn_prefill", "conv1d_qkv"):
+    for op in schema.OPS:
         names, body = results.names(op), []
         for row in results.rows(op):
             found = [results.get(row, n) for n in names]

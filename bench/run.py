@@ -148,7 +148,6 @@ def timed(calls, args, apart):
 
     try:
         times = timing.Graph(calls).measure(args.samples, args.sustained)
-        return {**times, **(timing.Apart(calls).measure(args.samples) if apart else {})}
     except RuntimeError as e:
         if "captur" not in str(e).lower():
             raise
@@ -156,6 +155,7 @@ def timed(calls, args, apart):
 
         torch.cuda.synchronize()
         return dict(timing.kernels(calls), note="not capturable: " + schema.sentence(e)[:120])
+    return {**times, **(timing.Apart(calls).measure(args.samples) if apart else {})}
 
 
 def measure(row, impl, variant, sets, errors, run, copies):

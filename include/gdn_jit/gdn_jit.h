@@ -714,8 +714,8 @@ GDN_API gdn_status gdn_cache_pack(gdn_ctx *ctx, const gdn_pack_options *options,
 
 /*
  * What a context can do here. Each text is one line, a long path cut in its middle; what is empty is not available, and its
- * `_problem` says why. A cache directory that serves, but takes no new kernel, has both; whether one can be written is asked,
- * not tried, which gdn-jit-cache doctor does.
+ * `_problem` says why. A cache directory that serves, but takes no new kernel, has both, unless nothing is compiled anyway;
+ * whether it can be written is asked of its permissions, where gdn-jit-cache doctor tries.
  */
 typedef struct gdn_doctor {
     size_t struct_size;

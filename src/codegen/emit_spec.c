@@ -45,6 +45,8 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     constant(sb, "PRODUCER_REGISTERS", spec->producer_registers);
     constant(sb, "STATE_REGISTERS", spec->state_registers);
     constant(sb, "AUX_REGISTERS", spec->aux_registers);
+    constant(sb, "ADDRESS_BITS", GDNI_ADDRESS_BITS);
+    constant(sb, "CODE_LINE", GDNI_CODE_LINE);
     const bool images = gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_producers;
     flag(sb, "IMAGES", images);
     constant(sb, "IMAGE_BYTES", images ? gdni_prefill_image_bytes(spec) : 0);

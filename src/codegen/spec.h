@@ -42,6 +42,12 @@ enum { GDNI_CARRY_NOTHING = 1, GDNI_CARRY_STATES = 2, GDNI_MOST_CARRIED_HEADS = 
 /* Of a CTA of a launch that clears control words, one each (gdn_launch.cuh); words that two clear, whole clusters. */
 enum { GDNI_CLEARING_THREADS = 128, GDNI_CLEARED_AT_ONCE = 2 * GDNI_CLEARING_THREADS };
 
+/*
+ * Addresses that CUDA gives a process have fewer bits than GDNI_ADDRESS_BITS. A kernel that brings its own code to L2 is told
+ * its address with the number of its lines of GDNI_CODE_LINE bytes above them (gdn_code.cuh).
+ */
+enum { GDNI_ADDRESS_BITS = 49, GDNI_CODE_LINE = 128 };
+
 /* Zeroed before it is filled: comparable with memcmp but for the arch pointer, which is unique per arch. */
 struct gdni_spec {
     int32_t kernel; /* enum gdni_kernel */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "codegen/spec.h"
 
 enum { R_CUDA_64 = 2 }; /* as nvdisasm names it: an address, plus what the relocation adds */
 
@@ -16,6 +17,9 @@ struct image {
     const unsigned char *bytes;
     size_t size;
     Elf64_Ehdr header;
+    uint32_t symbols_at; /* number of the symbols' section; there is one in a cubin */
+    Elf64_Shdr symbols, names;
+    uint64_t variable, kernel, kernel_size; /* numbers of their symbols; 0, which none has: not found */
 };
 
 static bool read_at(const struct image *image, uint64_t offset, void *out, size_t size)
@@ -34,46 +38,66 @@ static bool read_section(const struct image *image, uint32_t i, Elf64_Shdr *out)
            out->sh_size <= image->size - out->sh_offset;
 }
 
-/* Symbol i of a table; false also behind its end. */
-static bool read_symbol(const struct image *image, const Elf64_Shdr *symbols, uint64_t i, Elf64_Sym *out)
+static bool find_symbols(struct image *image)
 {
-    return i < symbols->sh_size / sizeof *out && read_at(image, symbols->sh_offset + i * sizeof *out, out, sizeof *out);
+    for (uint32_t i = 0; i < image->header.e_shnum; ++i)
+        if (read_section(image, i, &image->symbols) && image->symbols.sh_type == SHT_SYMTAB) {
+            image->symbols_at = i;
+            return read_section(image, image->symbols.sh_link, &image->names);
+        }
+    return false;
 }
 
-static bool is_named(const struct image *image, const Elf64_Shdr *symbols, const Elf64_Sym *symbol, const char *name)
+static bool is_named(const struct image *image, const Elf64_Sym *symbol, const char *name)
 {
-    Elf64_Shdr names;
     const size_t length = strlen(name) + 1;
-    return read_section(image, symbols->sh_link, &names) && symbol->st_name <= names.sh_size &&
-           length <= names.sh_size - symbol->st_name &&
-           memcmp(image->bytes + names.sh_offset + symbol->st_name, name, length) == 0;
+    return symbol->st_name <= image->names.sh_size && length <= image->names.sh_size - symbol->st_name &&
+           memcmp(image->bytes + image->names.sh_offset + symbol->st_name, name, length) == 0;
 }
 
-/* The number of the entry's symbol; 0, which no symbol has: there is none. */
-static uint64_t find_entry(const struct image *image, const Elf64_Shdr *symbols, const char *entry, Elf64_Sym *out)
+static bool find_variable_and_kernel(struct image *image, const char *entry)
 {
-    for (uint64_t i = 1; read_symbol(image, symbols, i, out); ++i)
-        if (ELF64_ST_TYPE(out->st_info) == STT_FUNC && is_named(image, symbols, out, entry)) return i;
-    return 0;
-}
-
-/* Whether relocation i of a section asks for the variable; then *out is the one that tells, and *at its place in the file. */
-static bool make_telling(const struct image *image, const Elf64_Shdr *section, uint64_t i, const char *entry, uint64_t *at,
-                         Elf64_Rela *out)
-{
-    Elf64_Shdr symbols;
     Elf64_Sym symbol;
-    *at = section->sh_offset + i * sizeof *out;
-    if (!read_section(image, section->sh_link, &symbols) || !read_at(image, *at, out, sizeof *out)) return false;
-    if (ELF64_R_TYPE(out->r_info) != R_CUDA_64) return false;
-    if (!read_symbol(image, &symbols, ELF64_R_SYM(out->r_info), &symbol)) return false;
-    if (!is_named(image, &symbols, &symbol, GDNI_OWN_CODE)) return false;
-    const uint64_t kernel = find_entry(image, &symbols, entry, &symbol);
-    if (kernel == 0) return false;
-    const uint64_t lines = symbol.st_size / GDNI_CODE_LINE + (symbol.st_size % GDNI_CODE_LINE != 0);
-    out->r_info = ELF64_R_INFO(kernel, (uint64_t)R_CUDA_64);
-    out->r_addend = (int64_t)(lines << GDNI_CODE_ADDRESS_BITS);
-    return true;
+    for (uint64_t i = 1; i < image->symbols.sh_size / sizeof symbol; ++i) {
+        if (!read_at(image, image->symbols.sh_offset + i * sizeof symbol, &symbol, sizeof symbol)) return false;
+        if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && is_named(image, &symbol, GDNI_OWN_CODE)) image->variable = i;
+        if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !is_named(image, &symbol, entry)) continue;
+        image->kernel = i;
+        image->kernel_size = symbol.st_size;
+    }
+    return image->variable && image->kernel;
+}
+
+/* Of a section of relocations: those of the variable are the kernel's, in the copy. Returns how many. */
+static int tell(const struct image *image, const Elf64_Shdr *section, unsigned char *copy)
+{
+    const uint64_t lines = image->kernel_size / GDNI_CODE_LINE + (image->kernel_size % GDNI_CODE_LINE != 0);
+    Elf64_Rela relocation;
+    int told = 0;
+    for (uint64_t i = 0; i < section->sh_size / sizeof relocation; ++i) {
+        const uint64_t at = section->sh_offset + i * sizeof relocation;
+        if (!read_at(image, at, &relocation, sizeof relocation)) break;
+        if (relocation.r_info != ELF64_R_INFO(image->variable, (uint64_t)R_CUDA_64)) continue;
+        relocation.r_info = ELF64_R_INFO(image->kernel, (uint64_t)R_CUDA_64);
+        relocation.r_addend = (int64_t)(lines << GDNI_ADDRESS_BITS);
+        memcpy(copy + at, &relocation, sizeof relocation);
+        ++told;
+    }
+    return told;
+}
+
+static int tell_everywhere(const struct image *image, unsigned char *copy)
+{
+    size_t left = image->size; /* sections may lie above each other; then they are not looked at for ever */
+    int told = 0;
+    for (uint32_t i = 0; i < image->header.e_shnum; ++i) {
+        Elf64_Shdr section;
+        if (!read_section(image, i, &section) || section.sh_type != SHT_RELA) continue;
+        if (section.sh_link != image->symbols_at || section.sh_size > left) continue;
+        left -= section.sh_size;
+        told += tell(image, &section, copy);
+    }
+    return told;
 }
 
 void *gdni_tell_code_address(const void *cubin, size_t size, const char *entry)
@@ -82,17 +106,9 @@ void *gdni_tell_code_address(const void *cubin, size_t size, const char *entry)
     if (!read_at(&image, 0, &image.header, sizeof image.header)) return NULL;
     if (memcmp(image.header.e_ident, ELFMAG, SELFMAG) != 0 || image.header.e_ident[EI_CLASS] != ELFCLASS64) return NULL;
     if (image.header.e_shentsize != sizeof(Elf64_Shdr)) return NULL;
-    unsigned char *told = NULL;
-    for (uint32_t i = 0; i < image.header.e_shnum; ++i) {
-        Elf64_Shdr section;
-        Elf64_Rela relocation;
-        uint64_t at = 0;
-        if (!read_section(&image, i, &section) || section.sh_type != SHT_RELA) continue;
-        for (uint64_t k = 0; k < section.sh_size / sizeof relocation; ++k) {
-            if (!make_telling(&image, &section, k, entry, &at, &relocation)) continue;
-            if (!told && !(told = gdni_memdup(cubin, size))) return NULL;
-            memcpy(told + at, &relocation, sizeof relocation);
-        }
-    }
-    return told;
+    if (!find_symbols(&image) || !find_variable_and_kernel(&image, entry)) return NULL;
+    unsigned char *copy = gdni_memdup(cubin, size);
+    if (copy && tell_everywhere(&image, copy) > 0) return copy;
+    gdni_free(copy);
+    return NULL;
 }

@@ -1,6 +1,7 @@
 /*
  * context.h - what a gdn_ctx holds. Each part has its own file and its own lock; this struct has none: it is filled by
- * gdn_ctx_create() and read-only after, but for the parts' own state behind their locks and the count of holders.
+ * gdn_ctx_create() and read-only after, but for the parts' own state behind their locks, the count of holders, and one
+ * thing that a load may find out.
  */
 #ifndef GDNI_CONTEXT_H
 #define GDNI_CONTEXT_H
@@ -33,6 +34,7 @@ struct gdn_ctx {
     struct gdni_env env;
     struct gdni_log log;
     struct gdni_counters counters;
+    atomic_bool code_address_refused; /* its driver loads cubins as compiled alone: module.c */
     struct gdni_nvrtc *nvrtc;
     struct gdni_cache *cache;
     struct gdni_registry *registry;

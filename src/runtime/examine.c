@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/first_size.h"
 #include "runtime/cache.h"
+#include "runtime/cache_dir.h"
 #include "runtime/context.h"
 #include "runtime/fsutil.h"
 #include "runtime/nvrtc.h"
@@ -63,14 +65,21 @@ static void examine_nvrtc(gdn_ctx *ctx, gdn_doctor *d)
         put_line(d->nvrtc_problem, sizeof d->nvrtc_problem, gdni_error_text());
 }
 
-/* Where nothing is compiled nothing has to be written. */
+/* Where nothing is compiled nothing has to be written. Else entries go into a folder, which is made where it is not there. */
 static void examine_writing(const gdn_ctx *ctx, const struct gdni_cache_dir *dir, gdn_doctor *d)
 {
-    if (!gdni_programs_may_compile(ctx, 0) || faccessat(dir->fd, ".", W_OK | X_OK, AT_EACCESS) == 0) return;
-    snprintf(d->cache_problem, sizeof d->cache_problem,
-             "it cannot be written (%s), so that kernels in it are used and new ones are lost with their process: "
-             "gdn-jit-cache doctor says what to do",
-             gdni_fs_error(errno));
+    static const char *const folders[] = { GDNI_CACHE_FOLDER, "." };
+    char line[PATH_MAX + 256];
+    int which = 0, error = 0;
+    if (!gdni_programs_may_compile(ctx, 0)) return;
+    for (; which < 2; ++which)
+        if ((error = faccessat(dir->fd, folders[which], W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno) != ENOENT) break;
+    if (!error) return;
+    snprintf(line, sizeof line,
+             "%s%s cannot be written (%s): its kernels are used, new ones are lost with their process; gdn-jit-cache doctor "
+             "says what to do",
+             dir->path, which ? "" : "/" GDNI_CACHE_FOLDER, gdni_fs_error(error));
+    put_line(d->cache_problem, sizeof d->cache_problem, line);
 }
 
 static void examine_cache(const gdn_ctx *ctx, gdn_doctor *d)

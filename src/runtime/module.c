@@ -1,7 +1,7 @@
 /*
  * module.c - owns driver libraries, kernels' functions and retained primary contexts of one plan.
  *
- * Must not know: what a kernel computes, where cubins are kept. `lock` guards parts[].program, origin, library and
+ * Must not know: what a kernel computes, where cubins are kept. `lock` guards parts[].program, origin, library, told and
  * the appending of devices. devices[i] is complete before num_devices, stored with release, covers it; nothing published
  * changes until gdni_modules_destroy(), which the caller keeps apart from every execute.
  *
@@ -26,8 +26,7 @@ struct part {
     struct gdni_program *program;
     enum gdni_origin origin;
     gdni_culib library; /* NULL until the first load, or after a rebuild */
-    void *told;         /* the program's cubin as library has it, where its kernel's address is told; NULL: as it is */
-    bool refused_told;  /* this driver does not load it so */
+    bool told; /* library, or what was last to become it, is of a copy in which its code's address is told */
 };
 
 struct gdni_modules {
@@ -77,7 +76,6 @@ void gdni_modules_destroy(struct gdni_modules *modules)
     for (int i = 0; i < modules->num_parts; ++i) {
         struct part *part = &modules->parts[i];
         if (part->library) note(modules, modules->cuda->cuLibraryUnload(part->library), "cuLibraryUnload");
-        gdni_free(part->told);
         gdni_program_release(part->program);
     }
     for (int i = 0; i < atomic_load_explicit(&modules->num_devices, memory_order_acquire); ++i)
@@ -126,14 +124,14 @@ static bool is_first(const struct gdni_modules *m)
     return atomic_load_explicit(&m->num_devices, memory_order_relaxed) == 0;
 }
 
-/* An attempt to load, and the variant whose cubin the driver would not have; -1: another failure. */
 struct attempt {
     struct gdni_modules *m;
     gdni_cudevice device;
     struct gdni_loaded *loaded;
-    int refused;
-    int untold; /* the variant, and what the driver said of it with its kernel's address told; -1: none */
-    gdni_curesult untold_result;
+    gdni_cukernel kernel; /* of the part at hand */
+    int refused; /* the variant whose cubin the driver would not have; -1: another failure */
+    const char *untold; /* the first kernel in this context that a driver loads as it was compiled alone; NULL: none */
+    gdni_curesult told_result; /* what it said of the copy with its address told */
 };
 
 /* Results that say something about the bytes rather than about the machine. */
@@ -174,58 +172,80 @@ static gdn_status fail_part(struct attempt *a, int i, gdni_curesult result, cons
     return say_part(a->m->cuda, part->program, result);
 }
 
+/* Results that say nothing about the bytes, and would be the same of others. */
+static bool about_machine(gdni_curesult result)
+{
+    static const gdni_curesult results[] = {
+        2,   /* OUT_OF_MEMORY */
+        3,   /* NOT_INITIALIZED */
+        4,   /* DEINITIALIZED */
+        201, /* INVALID_CONTEXT */
+        304, /* OPERATING_SYSTEM */
+        999, /* UNKNOWN */
+    };
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; ++i)
+        if (results[i] == result) return true;
+    return result >= 700 && result < 800; /* what a kernel did before; its context is lost */
+}
+
 /* The driver's calls: the one that failed, and its result; NULL when none did. */
-static const char *open_library(struct attempt *a, int i, gdni_curesult *result)
+static const char *open_library(struct attempt *a, int i, bool tell, gdni_curesult *result)
 {
     struct part *part = &a->m->parts[i];
     const struct gdni_program *program = part->program;
     if (part->library) return NULL;
-    if (!part->told && !part->refused_told && !a->m->ctx->env.disable_code_prefetch)
-        part->told = gdni_tell_code_address(program->cubin, program->cubin_size, program->entry);
+    void *told = tell ? gdni_tell_code_address(program->cubin, program->cubin_size, program->entry) : NULL;
     gdni_culib library = NULL;
-    const void *cubin = part->told ? part->told : program->cubin;
-    *result = a->m->cuda->cuLibraryLoadData(&library, cubin, NULL, NULL, 0, NULL, NULL, 0);
+    part->told = told != NULL;
+    *result = a->m->cuda->cuLibraryLoadData(&library, told ? told : program->cubin, NULL, NULL, 0, NULL, NULL, 0);
+    gdni_free(told); /* the driver has copied it: CU_LIBRARY_BINARY_IS_PRESERVED is not among the options */
     if (*result != 0) return "cuLibraryLoadData";
     part->library = library;
     return NULL;
 }
 
-static const char *load_function(struct attempt *a, int i, gdni_curesult *result)
+static const char *load_function(struct attempt *a, int i, bool tell, gdni_curesult *result)
 {
     const struct gdni_cuda *cuda = a->m->cuda;
     const struct part *part = &a->m->parts[i];
     gdni_cukernel kernel = NULL;
-    const char *failed = open_library(a, i, result);
+    const char *failed = open_library(a, i, tell, result);
     if (failed) return failed;
     if ((*result = cuda->cuLibraryGetKernel(&kernel, part->library, part->program->entry)) != 0)
         return "cuLibraryGetKernel";
-    if ((*result = cuda->cuKernelGetFunction(&a->loaded->functions[i], kernel)) != 0) return "cuKernelGetFunction";
-    if (part->spec->smem_bytes <= SMEM_WITHOUT_OPT_IN) return NULL;
-    *result =
-        cuda->cuKernelSetAttribute(FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE, part->spec->smem_bytes, kernel, a->device);
-    return *result == 0 ? NULL : "cuKernelSetAttribute";
+    a->kernel = kernel;
+    *result = cuda->cuKernelGetFunction(&a->loaded->functions[i], kernel);
+    return *result == 0 ? NULL : "cuKernelGetFunction";
 }
 
-/* A driver that does not load a cubin whose kernel's address is told gets the one that the compiler made. */
+/* The cubin that the compiler made, for a copy that the driver does not load. If it does load that, no other copy is tried. */
 static const char *load_untold(struct attempt *a, int i, gdni_curesult *result)
 {
     struct part *part = &a->m->parts[i];
-    a->untold = i;
-    a->untold_result = *result;
+    const gdni_curesult told_result = *result;
     if (part->library) a->m->cuda->cuLibraryUnload(part->library); /* of a failed load: nobody could act on its failure */
-    gdni_free(part->told);
     part->library = NULL;
-    part->told = NULL;
-    part->refused_told = true;
-    return load_function(a, i, result);
+    const char *failed = load_function(a, i, false, result);
+    if (failed || atomic_exchange_explicit(&a->m->ctx->code_address_refused, true, memory_order_relaxed)) return failed;
+    a->untold = gdni_kernel_info((enum gdni_kernel)part->spec->kernel)->name;
+    a->told_result = told_result;
+    return NULL;
 }
 
 static gdn_status load_part(struct attempt *a, int i)
 {
+    const struct gdn_ctx *ctx = a->m->ctx;
+    const bool tell = !ctx->env.disable_code_prefetch &&
+                      !atomic_load_explicit(&ctx->code_address_refused, memory_order_relaxed);
     gdni_curesult result = 0;
-    const char *failed = load_function(a, i, &result);
-    if (failed && a->m->parts[i].told && about_image(result) && is_first(a->m)) failed = load_untold(a, i, &result);
-    return failed ? fail_part(a, i, result, failed) : GDN_OK;
+    const char *failed = load_function(a, i, tell, &result);
+    /* A library that serves the first device stays. */
+    if (failed && a->m->parts[i].told && is_first(a->m) && !about_machine(result)) failed = load_untold(a, i, &result);
+    if (failed) return fail_part(a, i, result, failed);
+    const int32_t smem = a->m->parts[i].spec->smem_bytes;
+    if (smem <= SMEM_WITHOUT_OPT_IN) return GDN_OK;
+    result = a->m->cuda->cuKernelSetAttribute(FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE, smem, a->kernel, a->device);
+    return result == 0 ? GDN_OK : fail_part(a, i, result, "cuKernelSetAttribute");
 }
 
 static gdn_status load_parts(struct attempt *a)
@@ -309,22 +329,18 @@ static void replace(struct gdni_modules *m, int i, const struct gdni_program *re
 {
     struct part *part = &m->parts[i];
     gdni_culib library = NULL;
-    void *told = NULL;
     pthread_mutex_lock(&m->lock);
     struct gdni_program *old = fresh;
     /* A second device may have loaded it meanwhile: then its functions are in use, and this device's failure stands. */
     if (part->program == refused && is_first(m)) {
         old = part->program;
         library = part->library;
-        told = part->told;
         part->program = fresh;
         part->origin = origin;
         part->library = NULL;
-        part->told = NULL;
     }
     pthread_mutex_unlock(&m->lock);
     if (library) note(m, m->cuda->cuLibraryUnload(library), "cuLibraryUnload");
-    gdni_free(told);
     gdni_program_release(old);
 }
 
@@ -359,25 +375,25 @@ static gdn_status rebuild(struct gdni_modules *m, int i)
     return status;
 }
 
+/* Once a context: other plans' kernels are loaded so without another try. */
 static void log_untold(const struct attempt *a)
 {
     gdni_log(&a->m->ctx->log, GDN_LOG_WARN,
-             "the driver does not load %s with its code's address told: %s (%d); it runs as it was compiled, and does not "
-             "bring its code to L2",
-             gdni_kernel_info(a->m->parts[a->untold].spec->kernel)->name,
-             gdni_cuda_words(a->m->cuda, a->untold_result), a->untold_result);
+             "the driver does not load %s with its code's address told: %s (%d); kernels run as they were compiled, and do not "
+             "bring their code to L2",
+             a->untold, gdni_cuda_words(a->m->cuda, a->told_result), a->told_result);
 }
 
 gdn_status gdni_modules_load(struct gdni_modules *modules, const struct gdni_cuda *cuda, gdni_cudevice device)
 {
     /* Ends: what stands in for a refused program comes from further on (bundle, disk, compiler), and nothing behind that. */
     for (;;) {
-        struct attempt a = { .m = modules, .device = device, .refused = -1, .untold = -1 };
+        struct attempt a = { .m = modules, .device = device, .refused = -1 };
         pthread_mutex_lock(&modules->lock);
         if (!modules->cuda) modules->cuda = cuda; /* the same table each time: it belongs to ctx */
         const gdn_status status = load_locked(&a);
         pthread_mutex_unlock(&modules->lock);
-        if (a.untold >= 0) log_untold(&a);
+        if (a.untold) log_untold(&a);
         if (status == GDN_OK || a.refused < 0) return status;
         GDN_TRY(rebuild(modules, a.refused));
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "codegen/spec.h"
 
 enum { DIMS = 5, COLUMNS = 64, BOX_TOKENS = 64, F32_BYTES = 4 }; /* columns of 16 bits */
 enum { TYPE_F16 = 6, TYPE_BF16 = 9, INTERLEAVE_NONE = 0, SWIZZLE_128B = 3, L2_PROMOTION_256B = 3, OOB_FILL_ZEROS = 0 };
@@ -111,8 +112,8 @@ gdn_status gdni_tensor_maps(struct gdni_prefill_hopper_params *params, const str
 static gdn_status encode_pool(struct gdni_tensor_map *map, const char *name, uint64_t address, int64_t slot_stride,
                               const struct gdni_problem *p, const struct gdni_cuda *cuda)
 {
-    enum { ROW = 128, ROWS = 128, BLOCKS = 4, HEAD = ROWS * BLOCKS * ROW, ADDRESS_BITS = 49 };
-    const uint64_t distance = (uint64_t)slot_stride * F32_BYTES, lines = ((uint64_t)1 << ADDRESS_BITS) / distance + 1;
+    enum { ROW = 128, ROWS = 128, BLOCKS = 4, HEAD = ROWS * BLOCKS * ROW };
+    const uint64_t distance = (uint64_t)slot_stride * F32_BYTES, lines = ((uint64_t)1 << GDNI_ADDRESS_BITS) / distance + 1;
     const bool kv = p->state_layout == GDN_STATE_KV;
     const struct layout l = { { COLUMNS, ROWS, BLOCKS, (uint64_t)p->num_heads, lines < INT32_MAX ? lines : INT32_MAX },
                               { BLOCKS * ROW, ROW, HEAD, distance },

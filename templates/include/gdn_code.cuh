@@ -9,24 +9,21 @@
 #include "gdn_ptx_sm90.cuh"
 
 /*
- * Its address is the kernel's, with the number of its code's lines of 128 bytes above bit ADDRESS_BITS, when the library has
- * loaded it (src/runtime/code_address.h); its own, with nothing up there, where it could not. That the code names the kernel
- * itself costs hundreds of instructions where launches are programmatic, and spills.
+ * Its address is the kernel's, with the number of its code's lines above spec::ADDRESS_BITS, when the library has loaded it
+ * (src/runtime/code_address.h); its own, with nothing up there, where it could not. That the code names the kernel itself costs
+ * hundreds of instructions where launches are programmatic, and spills.
  */
 extern "C" {
 __device__ u8 gdn_own_code;
 }
 
-/*
- * By one thread of each CTA, as early as it can: also before it waits for the kernel before. A prefetch of what is no memory
- * is no error.
- */
+/* By one thread of each CTA, as early as it can: also before it waits for the kernel before. */
 __device__ __forceinline__ void prefetch_code()
 {
-    constexpr u32 PIECE = 1024, LINE = 128, ADDRESS_BITS = 49;
+    constexpr u32 PIECE = 1024;
+    constexpr u64 PLACE = ((u64)1 << spec::ADDRESS_BITS) - spec::CODE_LINE; /* a piece begins with a line, wherever it is */
     const u64 address = (u64)&gdn_own_code;
-    const u32 pieces = ((u32)(address >> ADDRESS_BITS) * LINE + PIECE - 1) / PIECE;
-    const u8 *const code = (const u8 *)(address & (((u64)1 << ADDRESS_BITS) - 1));
+    const u32 pieces = ((u32)(address >> spec::ADDRESS_BITS) * spec::CODE_LINE + PIECE - 1) / PIECE;
     for (u32 piece = blockIdx.x; piece < pieces; piece += gridDim.x)
-        bulk_prefetch(code + PIECE * piece, PIECE);
+        bulk_prefetch((const u8 *)(address & PLACE) + PIECE * piece, PIECE);
 }

@@ -194,11 +194,26 @@ static bool is_silent(const char *call)
 }
 
 /*
+ * Of kernels that are told where their code lies a copy is loaded; where that is refused, by a result that does not speak of
+ * the machine, what was compiled is (test_code_address.c).
+ */
+static bool is_about_a_copy(const struct path *p, int result)
+{
+    static const char *const calls[] = { "cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelGetFunction" };
+    if (p->run != hopper && p->run != programmatic && p->run != one_call_prefill) return false;
+    if (result == 2 || result == 4 || result == 700 || result == 719 || result == 999) return false;
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i)
+        if (strcmp(calls[i], cuda->struck()) == 0) return true;
+    return false;
+}
+
+/*
  * Results that say something about the cubin: one from a cache is then compiled again, and all is well. And what comes of a
  * call in an attempt that had failed already does not matter: there is another one.
  */
 static bool may_recover(const struct path *p, int result)
 {
+    if (is_about_a_copy(p, result)) return true;
     if (p->source == REFUSAL && strcmp(cuda->struck(), "cuCtxPopCurrent") == 0) return true;
     return (p->source == DISK || p->source == REFUSAL) && (result == 200 || result == 209 || result == 500);
 }

@@ -41,7 +41,7 @@ struct gdni_cuctx_opaque {
 };
 
 struct gdni_culib_opaque {
-    const unsigned char *image;
+    unsigned char *image;
     int cc;
     struct gdni_cukernel_opaque *kernels;
 };
@@ -357,6 +357,17 @@ static bool plausible(const unsigned char *image, int *cc)
     return header.e_machine == EM_CUDA_MACHINE && header.e_shoff != 0 && header.e_shnum != 0;
 }
 
+/* Up to the end of its tables, which stand last. */
+static unsigned char *copy_image(const unsigned char *image)
+{
+    Elf64_Ehdr header;
+    memcpy(&header, image, sizeof header);
+    const size_t sections = header.e_shoff + (size_t)header.e_shnum * header.e_shentsize;
+    const size_t segments = header.e_phoff + (size_t)header.e_phnum * header.e_phentsize;
+    const size_t size = sections > segments ? sections : segments;
+    return memcpy(malloc(size), image, size);
+}
+
 static gdni_curesult fake_cuLibraryLoadData(gdni_culib *library, const void *code, const void *jit_options,
                                             const void **jit_values, unsigned num_jit, const void *library_options,
                                             const void **library_values, unsigned num_library)
@@ -368,7 +379,7 @@ static gdni_curesult fake_cuLibraryLoadData(gdni_culib *library, const void *cod
     if (result == OK && !plausible(code, &cc)) result = INVALID_IMAGE;
     if (result == OK) {
         *library = calloc(1, sizeof **library);
-        (*library)->image = code; /* the host must keep it; cuLibraryGetKernel reads it */
+        (*library)->image = copy_image(code); /* the driver's own, as nobody has promised to keep it */
         (*library)->cc = cc;
         ++fake.libraries;
     }
@@ -383,6 +394,7 @@ static gdni_curesult fake_cuLibraryUnload(gdni_culib library)
         free(library->kernels);
         library->kernels = next;
     }
+    free(library->image);
     free(library);
     --fake.libraries;
     LEAVE();

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "codegen/spec.h"
 #include "fakenvrtc/fake_cubin.h"
 #include "runtime/code_address.h"
 #include "support/fake_host.h"
@@ -72,7 +73,7 @@ Test(code_address, is_told_to_the_kernel_and_nothing_else_changes)
     const struct cubin before = make_cubin();
     struct cubin wanted = before;
     wanted.constants[1].r_info = wanted.code[1].r_info = ELF64_R_INFO((uint64_t)KERNEL, R_CUDA_64);
-    wanted.constants[1].r_addend = wanted.code[1].r_addend = (int64_t)CODE_LINES << GDNI_CODE_ADDRESS_BITS;
+    wanted.constants[1].r_addend = wanted.code[1].r_addend = (int64_t)CODE_LINES << GDNI_ADDRESS_BITS;
     void *told = gdni_tell_code_address(&before, sizeof before, "kernel");
     cr_assert_not_null(told);
     cr_expect_arr_eq(told, &wanted, sizeof wanted);
@@ -125,14 +126,62 @@ Test(code_address, damaged_files_are_no_harm)
     }
 }
 
+/* ---- A hostile one ---- */
+
+enum { MANY = 1 << 19, MANY_SECTIONS = 60000, NAMES_AT = sizeof(Elf64_Ehdr), NAMES_ROOM = 64 };
+enum { MANY_SYMBOLS_AT = NAMES_AT + NAMES_ROOM, MANY_RELOCATIONS_AT = MANY_SYMBOLS_AT + MANY * sizeof(Elf64_Sym) };
+enum { MANY_SECTIONS_AT = MANY_RELOCATIONS_AT + MANY * sizeof(Elf64_Rela) };
+enum { HOSTILE_BYTES = MANY_SECTIONS_AT + MANY_SECTIONS * sizeof(Elf64_Shdr) };
+
+/* Sections of relocations that all lie above each other; symbols but the last that all have the variable's name. */
+static unsigned char *make_hostile(void)
+{
+    static const char names[] = "\0gdn_own_code\0kernel";
+    const Elf64_Shdr first[] = {
+        { .sh_type = SHT_NULL },
+        { .sh_type = SHT_STRTAB, .sh_offset = NAMES_AT, .sh_size = sizeof names },
+        { .sh_type = SHT_SYMTAB, .sh_offset = MANY_SYMBOLS_AT, .sh_size = MANY * sizeof(Elf64_Sym), .sh_link = 1 },
+        { .sh_type = SHT_RELA, .sh_offset = MANY_RELOCATIONS_AT, .sh_size = MANY * sizeof(Elf64_Rela), .sh_link = 2 },
+    };
+    Elf64_Ehdr header = { .e_shoff = MANY_SECTIONS_AT, .e_shentsize = sizeof(Elf64_Shdr), .e_shnum = MANY_SECTIONS };
+    unsigned char *file = calloc(1, HOSTILE_BYTES);
+    memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = ELFCLASS64;
+    memcpy(file, &header, sizeof header);
+    memcpy(file + NAMES_AT, names, sizeof names);
+    for (size_t i = 1; i < MANY; ++i) {
+        const bool last = i == MANY - 1;
+        const Elf64_Sym symbol = { .st_name = last ? 14 : 1, .st_info = last ? STT_FUNC : STT_OBJECT };
+        const Elf64_Rela relocation = { .r_info = ELF64_R_INFO((uint64_t)(MANY - 2), (uint64_t)R_CUDA_64) };
+        memcpy(file + MANY_SYMBOLS_AT + i * sizeof symbol, &symbol, sizeof symbol);
+        memcpy(file + MANY_RELOCATIONS_AT + i * sizeof relocation, &relocation, sizeof relocation);
+    }
+    for (size_t i = 0; i < MANY_SECTIONS; ++i)
+        memcpy(file + MANY_SECTIONS_AT + i * sizeof *first, &first[i < 3 ? i : 3], sizeof *first);
+    return file;
+}
+
+/* What it takes goes by the file's length, not by products of what it says there is, which here would be hours. */
+Test(code_address, hostile_files_take_no_longer_than_others, .timeout = 20)
+{
+    unsigned char *file = make_hostile();
+    unsigned char *told = gdni_tell_code_address(file, HOSTILE_BYTES, "kernel");
+    const size_t last = HOSTILE_BYTES - MANY_SECTIONS * sizeof(Elf64_Shdr) - sizeof(Elf64_Rela);
+    cr_expect(told && memcmp(told + last, file + last, sizeof(Elf64_Rela)) != 0);
+    gdni_free(told);
+    free(file);
+}
+
 /* ---- Plans ---- */
 
+/* Of one kernel, so that what is loaded first is what is launched. */
 static gdn_plan *plan_of(struct fake_host *host)
 {
+    const uint32_t flags = GDN_PLAN_BATCH_INVARIANT | GDN_PLAN_WHOLE_SEQUENCES;
     const gdn_target target = fake_h200(host->ctx);
     const gdn_prefill_desc desc = fake_prefill_desc();
     gdn_plan *plan = NULL;
-    cr_assert_eq(gdn_plan_prefill(host->ctx, &target, &desc, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_assert_eq(gdn_plan_prefill(host->ctx, &target, &desc, flags, &plan), GDN_OK, "%s", gdn_last_error());
     return plan;
 }
 
@@ -172,23 +221,29 @@ Test(code_address, is_not_told_where_the_environment_says_so)
     fake_host_close(&host);
 }
 
-/* Whichever call says it: with lazy loading a library is looked at when its function is asked for. */
+/* What a driver without the fake's kindness would say of the copy, whichever call says it. */
 Test(code_address, a_driver_that_refuses_it_loads_what_was_compiled)
 {
-    static const char *const calls[] = { "cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelGetFunction" };
-    static const int results[] = { INVALID_IMAGE, NO_BINARY, INVALID_IMAGE };
-    for (int i = 0; i < 3; ++i) {
+    static const struct {
+        const char *call;
+        int result;
+    } refusals[] = { { "cuLibraryLoadData", 200 },   { "cuLibraryLoadData", 302 },  { "cuLibraryLoadData", 1 },
+                     { "cuLibraryGetKernel", 209 }, { "cuKernelGetFunction", 200 }, { "cuKernelGetFunction", 801 } };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; ++i) {
         struct fake_host host;
         fake_host_open_with(&host, GDN_FAKE_CUDA_PATH, "", GDN_FAKE_NVRTC_PATH, 0);
-        gdn_plan *plan = plan_of(&host);
+        gdn_plan *plan = plan_of(&host), *next = plan_of(&host);
         const uint64_t compiles = fake_compiles(host.ctx);
-        host.cuda->fail(calls[i], 1, results[i]);
-        cr_expect_eq(gdn_plan_load(plan, 0), GDN_OK, "%s: %s", calls[i], gdn_last_error());
-        cr_expect_eq(fake_compiles(host.ctx), compiles, "%s: it is not the cubin's fault", calls[i]);
+        host.cuda->fail(refusals[i].call, 1, refusals[i].result);
+        cr_expect_str_eq(launched(&host, plan), GDNI_OWN_CODE, "%s %d", refusals[i].call, refusals[i].result);
+        cr_expect_eq(fake_compiles(host.ctx), compiles, "it is not the cubin's fault");
         cr_expect(host.warnings == 1 && strstr(host.warning, "gdn_prefill_hopper") && strstr(host.warning, "address told"),
-                  "%s: %s", calls[i], host.warning);
+                  "%s %d: %d warnings, %s", refusals[i].call, refusals[i].result, host.warnings, host.warning);
+        cr_expect_str_eq(launched(&host, next), GDNI_OWN_CODE, "no other copy is tried");
+        cr_expect_eq(host.warnings, 1, "%s", host.warning);
         gdn_plan_destroy(plan);
-        cr_expect(fake_balanced(host.cuda), "%s", calls[i]);
+        gdn_plan_destroy(next);
+        cr_expect(fake_balanced(host.cuda), "%s %d", refusals[i].call, refusals[i].result);
         fake_host_close(&host);
     }
 }
@@ -201,8 +256,53 @@ Test(code_address, what_is_refused_as_compiled_too_is_no_kernel_of_this_driver)
     host.cuda->fail("cuLibraryLoadData", 0, INVALID_IMAGE);
     cr_expect_eq(gdn_plan_load(plan, 0), GDN_E_CUDA);
     cr_expect(fake_error_says("gdn_prefill_hopper") && fake_error_says("cuLibraryLoadData failed"), "%s", gdn_last_error());
+    cr_expect_eq(host.warnings, 0, "%s", host.warning);
     gdn_plan_destroy(plan);
     cr_expect(fake_balanced(host.cuda));
+    fake_host_close(&host);
+}
+
+/* A damaged entry of the cache is not the address's fault: what is compiled in its place is told. */
+Test(code_address, is_told_to_what_is_compiled_for_a_damaged_entry)
+{
+    char dir[64];
+    struct fake_host host;
+    fake_make_dir(dir);
+    fake_host_open_with(&host, GDN_FAKE_CUDA_PATH, dir, GDN_FAKE_NVRTC_PATH, 0);
+    gdn_plan_destroy(plan_of(&host));
+    fake_host_close(&host);
+    fake_host_open_with(&host, GDN_FAKE_CUDA_PATH, dir, GDN_FAKE_NVRTC_PATH, 0);
+    gdn_plan *plan = plan_of(&host);
+    gdn_target target = GDN_TARGET_INIT;
+    cr_assert_eq(gdn_target_from_device(host.ctx, 0, &target), GDN_OK, "%s", gdn_last_error()); /* cuInit is asked once */
+    cr_assert_eq(fake_compiles(host.ctx), 0, "it is in the cache");
+    for (int nth = 1; strcmp(host.cuda->struck(), "cuLibraryLoadData") != 0; ++nth) {
+        cr_assert_lt(nth, 10, "no load was made to fail");
+        host.cuda->fail_nth(nth, 2, INVALID_IMAGE); /* of the copy, and of the entry itself */
+        gdn_plan_load(plan, 0);
+    }
+    host.cuda->fail_nth(0, 0, 0);
+    cr_expect_eq(fake_compiles(host.ctx), 1);
+    cr_expect_str_eq(launched(&host, plan), "gdn_prefill_hopper");
+    cr_expect(host.warnings == 1 && strstr(host.warning, "is compiled anew"), "%d: %s", host.warnings, host.warning);
+    gdn_plan_destroy(plan);
+    fake_host_close(&host);
+    fake_remove_dir(dir);
+}
+
+/* Its library serves the first device, which may be running it. */
+Test(code_address, what_another_device_refuses_is_left_as_it_is)
+{
+    struct fake_host host;
+    fake_host_open_with(&host, GDN_FAKE_CUDA_PATH, "", GDN_FAKE_NVRTC_PATH, 0);
+    host.cuda->set_devices(2);
+    gdn_plan *plan = plan_of(&host);
+    cr_assert_eq(gdn_plan_load(plan, 0), GDN_OK, "%s", gdn_last_error());
+    host.cuda->fail("cuKernelGetFunction", 1, NO_BINARY);
+    cr_expect_eq(gdn_plan_load(plan, 1), GDN_E_CUDA);
+    cr_expect_eq(host.cuda->calls("cuLibraryUnload"), 0);
+    cr_expect_str_eq(launched(&host, plan), "gdn_prefill_hopper");
+    gdn_plan_destroy(plan);
     fake_host_close(&host);
 }
 

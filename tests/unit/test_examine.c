@@ -2,9 +2,11 @@
  * test_examine.c - gdn_examine() tells what works and why the rest does not, and never fails over it.
  */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "support/fake_host.h"
 #include "support/store.h"
@@ -33,21 +35,34 @@ Test(examine, a_whole_machine)
     fake_remove_dir(dir);
 }
 
-/* Its kernels serve, so that it is there; in strict mode nothing has to be written. */
+/* Where entries go: their folder, and DIR itself where that is not there yet. In strict mode nothing has to be written. */
 Test(examine, a_cache_directory_that_takes_no_new_kernel_says_so)
 {
-    char dir[64];
-    struct fake_host host;
+    static const struct {
+        mode_t dir, folder; /* 0: the folder is not there */
+        uint32_t flags;
+        const char *problem;
+    } cases[] = { { 0700, 0700, 0, NULL },   { 0500, 0700, 0, NULL },
+                  { 0700, 0500, 0, "/v2 cannot be written (Permission denied): " }, { 0700, 0, 0, NULL },
+                  { 0500, 0, 0, " cannot be written (Permission denied): " },       { 0500, 0500, GDN_CTX_NO_COMPILE, NULL } };
+    char dir[64], folder[80];
     fake_make_dir(dir);
-    for (int strict = 0; strict < 2; ++strict) {
-        fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, strict ? GDN_CTX_NO_COMPILE : 0);
-        if (chmod(dir, 0500) != 0) cr_assert_fail("chmod %s", dir);
-        if (!strict) store_drop_root(dir);
+    store_drop_root(dir);
+    snprintf(folder, sizeof folder, "%s/v2", dir);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        struct fake_host host;
+        cr_assert_eq(chmod(dir, 0700), 0);
+        rmdir(folder);
+        if (cases[i].folder) cr_assert_eq(mkdir(folder, 0700), 0);
+        fake_host_open(&host, GDN_FAKE_CUDA_PATH, dir, cases[i].flags);
+        if (cases[i].folder) cr_assert_eq(chmod(folder, cases[i].folder), 0);
+        cr_assert_eq(chmod(dir, cases[i].dir), 0);
         const gdn_doctor d = examine(host.ctx);
+        const char *wanted = cases[i].problem;
         cr_expect_str_eq(d.cache, dir);
-        cr_expect_eq(strstr(d.cache_problem, "it cannot be written (Permission denied)") != NULL, !strict, "%s",
-                     d.cache_problem);
-        cr_expect(!strict || !d.cache_problem[0], "%s", d.cache_problem);
+        cr_expect(wanted ? strncmp(d.cache_problem, dir, strlen(dir)) == 0 && strstr(d.cache_problem, wanted)
+                         : !d.cache_problem[0],
+                  "case %zu: \"%s\"", i, d.cache_problem);
         fake_host_close(&host);
     }
     chmod(dir, 0700);
