@@ -134,6 +134,13 @@ struct attempt {
     gdni_curesult told_result; /* what it said of the copy with its address told */
 };
 
+static bool is_among(gdni_curesult result, const gdni_curesult *results, size_t count)
+{
+    for (size_t i = 0; i < count; ++i)
+        if (results[i] == result) return true;
+    return false;
+}
+
 /* Results that say something about the bytes rather than about the machine. */
 static bool about_image(gdni_curesult result)
 {
@@ -144,9 +151,22 @@ static bool about_image(gdni_curesult result)
         300, /* INVALID_SOURCE */
         500, /* NOT_FOUND: the kernel's name */
     };
-    for (size_t i = 0; i < sizeof results / sizeof results[0]; ++i)
-        if (results[i] == result) return true;
-    return false;
+    return is_among(result, results, sizeof results / sizeof results[0]);
+}
+
+/* Results that say nothing about the bytes, and would be the same of others. */
+static bool about_machine(gdni_curesult result)
+{
+    static const gdni_curesult results[] = {
+        2,   /* OUT_OF_MEMORY */
+        3,   /* NOT_INITIALIZED */
+        4,   /* DEINITIALIZED */
+        201, /* INVALID_CONTEXT */
+        304, /* OPERATING_SYSTEM */
+        999, /* UNKNOWN */
+    };
+    const bool lost = result >= 700 && result < 800; /* by what a kernel did before */
+    return lost || is_among(result, results, sizeof results / sizeof results[0]);
 }
 
 /* What was being loaded; and of what a driver does not load, since its compiler is of a newer major version, the cure. */
@@ -170,22 +190,6 @@ static gdn_status fail_part(struct attempt *a, int i, gdni_curesult result, cons
     if (is_first(a->m) && about_image(result) && part->program->source != GDNI_FROM_COMPILER) a->refused = i;
     gdni_cuda_fail(a->m->cuda, result, call);
     return say_part(a->m->cuda, part->program, result);
-}
-
-/* Results that say nothing about the bytes, and would be the same of others. */
-static bool about_machine(gdni_curesult result)
-{
-    static const gdni_curesult results[] = {
-        2,   /* OUT_OF_MEMORY */
-        3,   /* NOT_INITIALIZED */
-        4,   /* DEINITIALIZED */
-        201, /* INVALID_CONTEXT */
-        304, /* OPERATING_SYSTEM */
-        999, /* UNKNOWN */
-    };
-    for (size_t i = 0; i < sizeof results / sizeof results[0]; ++i)
-        if (results[i] == result) return true;
-    return result >= 700 && result < 800; /* what a kernel did before; its context is lost */
 }
 
 /* The driver's calls: the one that failed, and its result; NULL when none did. */
