@@ -124,6 +124,7 @@ static bool is_first(const struct gdni_modules *m)
     return atomic_load_explicit(&m->num_devices, memory_order_relaxed) == 0;
 }
 
+/* One attempt to load a plan on a device. */
 struct attempt {
     struct gdni_modules *m;
     gdni_cudevice device;
