@@ -65,20 +65,25 @@ static void examine_nvrtc(gdn_ctx *ctx, gdn_doctor *d)
         put_line(d->nvrtc_problem, sizeof d->nvrtc_problem, gdni_error_text());
 }
 
+/* 0, or why no file can be made in a folder of dir. */
+static int write_error(const struct gdni_cache_dir *dir, const char *folder)
+{
+    return faccessat(dir->fd, folder, W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
+}
+
 /* Where nothing is compiled nothing has to be written. Else entries go into a folder, which is made where it is not there. */
 static void examine_writing(const gdn_ctx *ctx, const struct gdni_cache_dir *dir, gdn_doctor *d)
 {
-    static const char *const folders[] = { GDNI_CACHE_FOLDER, "." };
     char line[PATH_MAX + 256];
-    int which = 0, error = 0;
     if (!gdni_programs_may_compile(ctx, 0)) return;
-    for (; which < 2; ++which)
-        if ((error = faccessat(dir->fd, folders[which], W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno) != ENOENT) break;
+    int error = write_error(dir, GDNI_CACHE_FOLDER);
+    const bool missing = error == ENOENT;
+    if (missing) error = write_error(dir, ".");
     if (!error) return;
     snprintf(line, sizeof line,
              "%s%s cannot be written (%s): its kernels are used, new ones are lost with their process; gdn-jit-cache doctor "
              "says what to do",
-             dir->path, which ? "" : "/" GDNI_CACHE_FOLDER, gdni_fs_error(error));
+             dir->path, missing ? "" : "/" GDNI_CACHE_FOLDER, gdni_fs_error(error));
     put_line(d->cache_problem, sizeof d->cache_problem, line);
 }
 

@@ -161,7 +161,7 @@ static bool about_machine(gdni_curesult result)
     static const gdni_curesult results[] = {
         2,   /* OUT_OF_MEMORY */
         3,   /* NOT_INITIALIZED */
-        4,   /* DEINITIALIZED */
+        CUDA_ERROR_DEINITIALIZED,
         201, /* INVALID_CONTEXT */
         304, /* OPERATING_SYSTEM */
         999, /* UNKNOWN */
@@ -213,13 +213,11 @@ static const char *load_function(struct attempt *a, int i, bool tell, gdni_cures
 {
     const struct gdni_cuda *cuda = a->m->cuda;
     const struct part *part = &a->m->parts[i];
-    gdni_cukernel kernel = NULL;
     const char *failed = open_library(a, i, tell, result);
     if (failed) return failed;
-    if ((*result = cuda->cuLibraryGetKernel(&kernel, part->library, part->program->entry)) != 0)
-        return "cuLibraryGetKernel";
-    a->kernel = kernel;
-    *result = cuda->cuKernelGetFunction(&a->loaded->functions[i], kernel);
+    *result = cuda->cuLibraryGetKernel(&a->kernel, part->library, part->program->entry);
+    if (*result != 0) return "cuLibraryGetKernel";
+    *result = cuda->cuKernelGetFunction(&a->loaded->functions[i], a->kernel);
     return *result == 0 ? NULL : "cuKernelGetFunction";
 }
 
@@ -231,9 +229,11 @@ static const char *load_untold(struct attempt *a, int i, gdni_curesult *result)
     if (part->library) a->m->cuda->cuLibraryUnload(part->library); /* of a failed load: nobody could act on its failure */
     part->library = NULL;
     const char *failed = load_function(a, i, false, result);
-    if (failed || atomic_exchange_explicit(&a->m->ctx->code_address_refused, true, memory_order_relaxed)) return failed;
-    a->untold = gdni_kernel_info((enum gdni_kernel)part->spec->kernel)->name;
-    a->told_result = told_result;
+    if (failed) return failed;
+    if (!atomic_exchange_explicit(&a->m->ctx->code_address_refused, true, memory_order_relaxed)) {
+        a->untold = gdni_kernel_info((enum gdni_kernel)part->spec->kernel)->name;
+        a->told_result = told_result;
+    }
     return NULL;
 }
 
