@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "codegen/check.h"
+#include "codegen/division.h"
 
 enum { WARP = 32, LANE_CHANNELS = 8 };
 
@@ -90,16 +91,6 @@ static bool has_copies(const gdn_conv1d_args *a)
     return a->slot_out != a->slot_in || or_packed(a->slot_out_stride, 1) != or_packed(a->slot_in_stride, 1);
 }
 
-/* item / row_lanes is item * magic >> shift, exact below 2^31 items (Granlund and Montgomery, 1994). */
-static void set_division(struct gdni_conv1d_params *out)
-{
-    int bits = 0;
-    while ((int64_t)1 << bits < out->row_lanes)
-        ++bits;
-    out->row_shift = 31 + bits;
-    out->row_magic = (int32_t)(uint32_t)divide_up((int64_t)1 << out->row_shift, out->row_lanes);
-}
-
 /*
  * Few heads leave room in a warp for several tokens: it takes gate_tokens, gate_step at a time. Those of a tile keep a short
  * call's gates from outlasting its tiles; in a long one CTAs of gates hold SMs for longer than their bytes do, so that there a
@@ -142,7 +133,8 @@ static gdn_status set_rows(struct gdni_conv1d_params *out, uint32_t grid[3], con
     out->num_tiles = (int32_t)num_tiles;
     out->num_checkpoints = (int32_t)a->num_checkpoints;
     out->copy_rows = (int32_t)copy_rows;
-    set_division(out);
+    const struct gdni_division of_rows = gdni_division(out->row_lanes);
+    out->row_magic = of_rows.magic, out->row_shift = of_rows.shift;
     grid[0] = (uint32_t)ctas, grid[1] = grid[2] = 1;
     return GDN_OK;
 }

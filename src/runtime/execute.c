@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/first_size.h"
 #include "codegen/conv_launch.h"
+#include "codegen/division.h"
 #include "codegen/kernel_params.h"
 #include "codegen/partition.h"
 #include "codegen/problem.h"
@@ -323,6 +324,10 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     own.most_forgetting = call->needs.most_forgetting;
     own.num_items =
         (int32_t)gdni_partition_items(spec, &plan->problem, own.partition, call->num_tokens, call->num_seqs);
+    const struct gdni_division rows = gdni_division(own.partition ? spec->params.chunk * own.partition : 1),
+                               parts = gdni_division((int32_t)gdni_spec_parts(spec, &plan->problem));
+    own.row_magic = rows.magic, own.row_shift = rows.shift;
+    own.parts_magic = parts.magic, own.parts_shift = parts.shift;
     set_scale(&own, plan->problem.io_type, params->scale);
     GDN_TRY(gdni_tensor_maps(&own, &plan->problem, spec->params.block_dv, gdni_modules_cuda(plan->modules)));
     const int num_sms = gdni_plan_num_sms(plan);

@@ -60,7 +60,7 @@ struct Ahead {
 __device__ __forceinline__ Ahead links_ahead(const prefill_params &p, int index, int group)
 {
     const int step = index_step(p), link = index + lane_id() * step;
-    const bool there = link < items_of(p);
+    const bool there = link < items_of(p, by_gates());
     const u32 *const word = item_word(p, there ? link : index, 0);
     const u32 *const before = item_word(p, there && lane_id() > 0 ? link - step : index, 0);
     for (;;) {

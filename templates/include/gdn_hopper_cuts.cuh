@@ -34,6 +34,7 @@ constexpr float STEP = 0.6f, CARRY = 2.5f; /* in chunks: of a state past a parti
 constexpr float TAKE = 1.0f; /* of taking an item */
 constexpr float MANY_REPLAYED = 16.0f * REPLAYED; /* by gates; fewer stay what each boundary's own gates say, to e^-14 */
 constexpr int SHORTEST = 4;               /* chunks of a partition */
+constexpr int LENGTH_STEPS = 200;         /* how finely times are tried, from the shortest to the longest, in log time */
 constexpr float FORGETTING_RUN = 1.1f;    /* a chunk of runs that replay many, by one of carried runs: measured */
 /* A word's upper half: what the pair's partitions replay, in chunks, or CARRIED_PAIR in its place; and FORGETS. */
 constexpr u32 FORGETS = 0x8000, CARRIED_PAIR = FORGETS - 1;
@@ -163,16 +164,17 @@ __device__ __forceinline__ u32 sampled(int pair)
 /*
  * Of each pair: chunks; what it takes to replay as many of them as decay enough, -1: more than is worth it; as many as forget
  * enough, 0: that is no better. Of partitions of one length the last of these alone, in FORGETTING_AT, and how many they are.
- * Keys are asked where usual ones would be of use. By all warps, in little code: each line of it is fetched for the first time.
+ * Keys are asked where usual ones would be of use. By so many warps, in little code: each line of it is fetched for the first
+ * time.
  */
-__device__ __forceinline__ void sample_pairs(const prefill_params &p)
+__device__ __forceinline__ void sample_pairs(const prefill_params &p, int warp, int warps)
 {
-    if (!spec::CUTS || (!carries_by_gates(p) && p.most_forgetting == 0)) return;
+    if (!carries_by_gates(p) && p.most_forgetting == 0) return;
     const int lane = threadIdx.x % 32;
     const float share = __fdividef((float)gridDim.x, (float)(p.num_seqs * parts_of_heads(p)));
 #pragma unroll 1
-    for (int pair = threadIdx.x / 32; pair < p.num_seqs * parts_of_heads(p); pair += spec::THREADS / 32) {
-        const int n = pair / parts_of_heads(p), head = (pair - n * parts_of_heads(p)) / PARTS;
+    for (int pair = warp; pair < p.num_seqs * parts_of_heads(p); pair += warps) {
+        const int n = over_parts(p, pair), head = (pair - n * parts_of_heads(p)) / PARTS;
         const Sequence s = find_sequence(p, n);
         const GateReader reader(p, s, head, sample_token(s, lane));
         const float gate = reader.log2_decay(reader.raw_decay(p, 0, s.len > 0 && !s.inert)) * ((float)C / SAMPLE);
@@ -227,12 +229,16 @@ __device__ __forceinline__ float ctas_of(float chunks, float replayed, float tim
     return fmaxf(fminf(ceilf(n), floorf(most * (1.0f / SHORTEST))), 1.0f);
 }
 
-/* The words of all pairs, from what was sampled, if any is carried or forgets. By the tile warp, a lane a pair. */
+/*
+ * The words of all pairs, from what was sampled, if any is carried or forgets. By a warp: a lane a pair, and where there are
+ * few of these as many times over as it has lanes for, to try a time each.
+ */
 __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 {
-    const int pairs = p.num_seqs * parts_of_heads(p);
+    const int pairs = p.num_seqs * parts_of_heads(p), bits = 32 - __clz(max(pairs - 1, 0)), width = 1 << bits;
+    const int pair = lane & (width - 1), group = lane >> bits, tries = MOST_CUTS >> bits;
     uint4 x = { 0, 0, 0, 0 };
-    if (lane < pairs) x = load_shared_16(sampled(lane));
+    if (pair < pairs) x = load_shared_16(sampled(pair));
     const float chunks = __uint_as_float(x.x), by_keys = __uint_as_float(x.z);
     float replayed = __uint_as_float(x.y); /* carried: -1 */
     const bool forgets = by_keys > 0.0f;
@@ -240,18 +246,24 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     const bool carried = replayed < 0.0f && chunks > 0.0f;
     async_proxy_fence(); /* what was read there is gone soon */
     if (!__any_sync(~0u, (carried || forgets) && chunks > 3.0f * SHORTEST)) return;
-    const float ctas = (float)(gridDim.x + MOST_CUTS - pairs); /* lanes without a pair take one too */
-    float least = __fdividef(warp_sum(carried ? CARRY_RUNS * chunks : chunks),
-                             (float)gridDim.x + FIRST_LENGTHS * (float)__popc(__ballot_sync(~0u, carried)));
-    float time = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks))), n = 1.0f; /* a CTA a pair is enough */
+    const float ctas = (float)((int)gridDim.x + width - pairs); /* lanes without a pair take one too */
+    const int num_carried = __popc(__ballot_sync(~0u, carried && group == 0));
+    float least = log2f(__fdividef(warp_sum(group > 0 ? 0.0f : carried ? CARRY_RUNS * chunks : chunks),
+                                   (float)gridDim.x + FIRST_LENGTHS * (float)num_carried));
+    float most = log2f(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks)))), n = 1.0f; /* a CTA a pair is enough */
+    const float part = __fdividef((float)(group + 1), (float)(tries + 1));
 #pragma unroll 1
-    for (int halvings = 8; halvings > 0; --halvings) { /* in log time: the shortest for which there are enough CTAs */
-        const float middle = sqrt_approx(least * time), tried = ctas_of(chunks, replayed, middle);
-        if (warp_sum(tried) > ctas) {
-            least = middle;
-        } else {
-            time = middle;
-            n = tried;
+    for (int parts = 1; parts < LENGTH_STEPS; parts *= tries + 1) { /* the shortest time for which there are enough CTAs */
+        const float time = least + part * (most - least), tried = ctas_of(chunks, replayed, exp2_approx(time));
+        float sum = tried;
+#pragma unroll 1
+        for (int d = 1; d < width; d *= 2)
+            sum += __shfl_xor_sync(~0u, sum, d);
+        const int enough = __ffs(__ballot_sync(~0u, sum <= ctas)) - 1, shorter = (enough < 0 ? 32 : enough) - width;
+        if (shorter >= 0) least = __shfl_sync(~0u, time, shorter);
+        if (enough >= 0) {
+            most = __shfl_sync(~0u, time, enough);
+            n = __shfl_sync(~0u, tried, enough + pair);
         }
     }
     const int count = lane < pairs ? (int)n + (carried && n > 1.0f) : 0;
@@ -261,6 +273,25 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     store_shared(at(CUTS_AT) + 4 * lane, base | (u32)count << 8 | upper << 16);
     if (lane == 31) store_shared(at(LISTS_AT) + BY_GATES, (u32)sum);
     __syncwarp();
+}
+
+/*
+ * How sequences are cut is known some 3 us after a call's begin, or 5 where SMs are dealt out. The tile warp does not wait for
+ * that, but finds its first item as if partitions were of one length, which as a rule they are. Meanwhile all others sample
+ * pairs, and then the output warp, which has nothing to do yet, cuts.
+ */
+__device__ __forceinline__ void tell_cuts(const prefill_params &p, int lane)
+{
+    if (!spec::CUTS) return;
+    if (carries_by_gates(p)) cut_by_gates(p, lane);
+    bar_arrive(BAR_CUT, 64);
+}
+
+/* By the tile warp. True: partitions are of one length. */
+__device__ __forceinline__ bool await_cuts()
+{
+    bar_sync(BAR_CUT, 64);
+    return !by_gates();
 }
 
 /* The pair that has this partition. By a warp. */

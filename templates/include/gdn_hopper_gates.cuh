@@ -25,8 +25,8 @@ __device__ __forceinline__ Item first_item(const prefill_params &p)
     const int lane = lane_id();
     Item item;
     item.index = spec::CUTS ? -1 : next_index(p, -1, lane);
-    if (!spec::CUTS && p.num_seqs > 0 && item.index < items_of(p)) { /* without sequences there are CTAs, for padding */
-        find_item(item, p, lane);
+    if (!spec::CUTS && p.num_seqs > 0 && item.index < items_of(p, false)) { /* without sequences there are CTAs, for padding */
+        find_item(item, p, false, lane);
         item.start = START_ZEROS; /* of initial_state, or these: tables are alike */
         if (item.begin < item.end) return item;
     }

@@ -50,6 +50,12 @@ __device__ __forceinline__ int parts_of_heads(const prefill_params &p)
     return p.num_heads * PARTS;
 }
 
+/* Which (sequence, head) pair's or item's sequence, or row, that is: what is left is its part. */
+__device__ __forceinline__ int over_parts(const prefill_params &p, int number)
+{
+    return divided(number, p.parts_magic, p.parts_shift);
+}
+
 /* See Carrying. */
 __device__ __forceinline__ bool carries(const prefill_params &p)
 {
@@ -79,11 +85,11 @@ __device__ __forceinline__ int share_word(int which)
     return (int)load_shared_u32(at(SHARE_AT) + which);
 }
 
-/* The index behind the last item of all, or of the CTA's share, where by_gates() or that is known. */
-__device__ __forceinline__ int items_of(const prefill_params &p)
+/* The index behind the last item of all (gates: by_gates()), or of the CTA's share, where that is known. */
+__device__ __forceinline__ int items_of(const prefill_params &p, bool gates)
 {
     if (may_share(p)) return share_word(SHARE_LIMIT);
-    return by_gates() ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items;
+    return gates ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items;
 }
 
 /* From a partition's index to that of the next one of its sequence. */
@@ -189,11 +195,11 @@ __device__ __forceinline__ u32 *item_word(const prefill_params &p, int index, in
     return p.control + (u32)(PAIRS_AT + PAIR_WORDS * p.num_seqs * parts_of_heads(p) + ITEM_WORDS * index + which);
 }
 
-/* Calls that are cut have few tokens enough for 32 bits: a division of 64 is a call, and registers. */
+/* Calls that are cut have few tokens enough for 31 bits. */
 __device__ __forceinline__ int first_row(const prefill_params &p, int n)
 {
-    const u32 token = p.cu_seqlens ? (u32)load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n) : (u32)n * (u32)p.uniform_len;
-    return (int)(token / (u32)(C * p.partition)) + n;
+    const int token = p.cu_seqlens ? (int)load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n) : n * (int)p.uniform_len;
+    return divided(token, p.row_magic, p.row_shift) + n;
 }
 
 /* The sequence that has this row, by a warp: each round looks at 32 sequences a step apart and keeps the steps between two. */
@@ -246,7 +252,7 @@ __device__ __forceinline__ float running_sums(float (&x)[REPLAY_BATCH], int lane
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
 {
     const int most = min(boundary, most_replayed(p));
-    const float hopeless = 0.5f * ENOUGH_DECAY / (float)most;
+    const float hopeless = __fdividef(0.5f * ENOUGH_DECAY, (float)most);
     float sum = 0.0f;
 #pragma unroll 1
     for (int before = 0; before < most; before += REPLAY_BATCH) {

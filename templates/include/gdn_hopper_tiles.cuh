@@ -39,16 +39,24 @@ __device__ __forceinline__ u32 course_of(int number)
     return at(COURSE_AT) + GATE * (number & 1);
 }
 
-/* By one lane. */
-__device__ __forceinline__ void set_course(const prefill_params &p, const Item &item, int number)
+/* By a warp, whose first three lanes find a head each. */
+__device__ __forceinline__ void set_course(const prefill_params &p, const Item &item, int number, int lane)
 {
     const u32 course = course_of(number);
     const bool transition = item.start == START_IDENTITY; /* V is zeros: of a head that there is not */
-    store_shared(course, (u32)item.first, (u32)item.batch, (u32)head_of(item.head(), p.q_div, p.q_mod),
-                 (u32)head_of(item.head(), p.k_div, p.k_mod));
-    store_shared(course + 16, (u32)(transition ? -1 : head_of(item.head(), p.v_div, p.v_mod) * PARTS + item.part % PARTS),
-                 (u32)item.len, (u32)item.index,
-                 ends_inside(p, item) && !transition ? (u32)(item.index + index_step(p)) : (u32)-1);
+    const int div = lane == 0 ? p.q_div : lane == 1 ? p.k_div : p.v_div;
+    const int mod = lane == 0 ? p.q_mod : lane == 1 ? p.k_mod : p.v_mod;
+    int head = head_of(item.head(), div, mod);
+    if (lane == 2) head = transition ? -1 : head * PARTS + item.part % PARTS;
+    if (lane < 3) store_shared(course + COURSE_Q + 4 * lane, (u32)head);
+    if (lane == 0) {
+        store_shared(course + COURSE_TOKEN, (u32)item.first);
+        store_shared(course + COURSE_BATCH, (u32)item.batch);
+        store_shared(course + COURSE_LEN, (u32)item.len);
+        store_shared(course + COURSE_INDEX, (u32)item.index);
+        store_shared(course + COURSE_FOLLOWING,
+                     ends_inside(p, item) && !transition ? (u32)(item.index + index_step(p)) : (u32)-1);
+    }
 }
 
 struct Tiles {
@@ -169,19 +177,18 @@ __device__ __forceinline__ bool load_first(const prefill_params &p, const Item &
  */
 __device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, bool asks, int &n, int lane)
 {
-    Item item;
-    if (tickets) {
+    Item item = {}; /* all of it, else ptxas keeps a last item's for it */
+    item.n = -1;
+    if (spec::CUTS || tickets) {
         const u32 before = course_of(number - 1);
         const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
         const int following = !spec::CUTS || number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING);
-        item = item_after(p, index, following, asks, entry_of(number - 1), lane);
-        if (item.n < 0) return false;
-    } else {
-        item = next_repair(p, number, lane);
+        item = item_after(p, { number, index, following, tickets, asks }, lane);
+        if (tickets && item.n < 0) return false;
     }
     publish(p, item, number, lane); /* at once: who waits for the first one has its gates and its state to load */
     if (FIRST_APART && number == 0 && item.n >= 0) n = load_first(p, item);
-    if (lane == 0 && item.n >= 0) set_course(p, item, number);
+    if (item.n >= 0) set_course(p, item, number, lane);
     __syncwarp();
     return item.n >= 0;
 }
@@ -290,7 +297,7 @@ __device__ __forceinline__ void load_v(const prefill_params &p, int n, Begun &b,
 __device__ __forceinline__ void load_among_items(const prefill_params &p, int &n, int number, int &step, int until, int whole,
                                                  bool last, Begun &b, int lane)
 {
-    const int begin = number < 0 ? 0 : (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
+    const int begin = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
     while (step < until ? step == begin || is_begun(b) : last && (b.v || is_begun(b))) {
         const int passes = b.passes;
         b.passes = NONE;
@@ -323,7 +330,7 @@ __device__ __forceinline__ void load_among_items(const prefill_params &p, int &n
 __device__ __forceinline__ void load_chunks(const prefill_params &p, int &n, int number, int &step, int until, bool last,
                                             Begun &b, int lane)
 {
-    const int whole = number < 0 ? 0 : min(until, whole_chunks((int)load_shared_u32(course_of(number) + COURSE_LEN)));
+    const int whole = min(until, whole_chunks((int)load_shared_u32(course_of(number) + COURSE_LEN)));
     if (spec::TRANSIT) load_among_items(p, n, number, step, until, whole, last, b, lane);
     for (; step < whole; ++step, ++n) {
         load_chunk(p, n, number, step, lane);
@@ -349,7 +356,6 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
     bool tickets = true, known = false; /* known: the item after this one */
     bool asks = false;                  /* partition FOLLOWING is still to be asked whether it is that */
     int number = -1, n = 0;             /* item and chunk of this CTA */
-    if (carries_by_gates(p)) cut_by_gates(p, lane);
     for (int step = 0;;) {
         /* Read again each time, since a register of them would be one less to find an item with. */
         const u32 entry = entry_of(max(number, 0));
@@ -358,7 +364,7 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
         /* No earlier, so that the longest wait for nobody; but before its last chunk, also of an item of few. */
         const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + TAKE_BEHIND, end - 1));
         const int until = known || !tickets ? end : asks ? min(begin + ASK_BEHIND, take) : take;
-        load_chunks(p, n, number, step, until, !tickets, b, lane);
+        if (number >= 0) load_chunks(p, n, number, step, until, !tickets, b, lane);
         if (!known) {
             if (spec::TRANSIT && !tickets && (b.v || is_begun(b))) continue; /* begun by the last chunk */
             known = take_item(p, number + 1, tickets, asks, n, lane);

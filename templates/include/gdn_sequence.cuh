@@ -44,11 +44,17 @@ __device__ __forceinline__ int quotient(int a, int b)
     return (int)__fdividef((float)a + 0.5f, (float)b);
 }
 
-/* The head of q, k or v that state head h reads: h / div % mod. */
+/* The same of any number that is not negative by one that the host knows (codegen/division.h). */
+__device__ __forceinline__ int divided(int a, int magic, int shift)
+{
+    return (int)((u64)(u32)a * (u32)magic >> shift);
+}
+
+/* The head of q, k or v that state head h reads: h / div % mod, of which one does nothing: div is 1, or h / div below mod. */
 __device__ __forceinline__ int head_of(int h, int div, int mod)
 {
-    const int head = quotient(h, div);
-    return head - quotient(head, mod) * mod;
+    const int head = quotient(h, div == 1 ? mod : div);
+    return div == 1 ? h - head * mod : head;
 }
 
 /* Element of a tensor where the sequence's first row of a head begins. */
