@@ -51,12 +51,10 @@
 
 enum { TILES, TABLES, INVERSES, OUTPUT };
 
-/* ticket: the CTA's first one, of lane 0. */
-template <int WARP> __device__ __forceinline__ void role_of(const prefill_params &p, int lane, u32 ticket)
+template <int WARP> __device__ __forceinline__ void role_of(const prefill_params &p, int lane)
 {
     if constexpr (WARP == TILES) {
         if (spec::CUTS) bar_arrive(BAR_SAMPLED, spec::THREADS); /* it finds its first item meanwhile: see tell_cuts() */
-        keep_first_ticket(ticket, lane);
         tile_role(p, lane);
     } else if constexpr (WARP == OUTPUT) {
         tell_cuts(p, lane);
@@ -72,17 +70,17 @@ template <int WARP> __device__ __forceinline__ void role_of(const prefill_params
  * What a warp of the producer does. ptxas lays the roles' code out in the reverse of this order, and so it decides how evenly
  * their loops fill the sets of the instruction cache: docs/notebook/lessons.md, "Which role lies where".
  */
-__device__ __forceinline__ void producer_role(const prefill_params &p, int warp, int lane, u32 ticket)
+__device__ __forceinline__ void producer_role(const prefill_params &p, int warp, int lane)
 {
     constexpr int FIRST = spec::CUTS ? OUTPUT : TILES, SECOND = spec::CUTS ? TILES : OUTPUT;
     if (warp == FIRST)
-        role_of<FIRST>(p, lane, ticket);
+        role_of<FIRST>(p, lane);
     else if (warp == SECOND)
-        role_of<SECOND>(p, lane, ticket);
+        role_of<SECOND>(p, lane);
     else if (warp == INVERSES)
-        role_of<INVERSES>(p, lane, ticket);
+        role_of<INVERSES>(p, lane);
     else
-        role_of<TABLES>(p, lane, ticket);
+        role_of<TABLES>(p, lane);
 }
 
 extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
@@ -98,7 +96,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     if (threadIdx.x == 32 * OUTPUT) prefetch_code();
     wait_for_previous_kernel();
     order_items(p);
-    const u32 ticket = take_first_ticket(p);
+    if (threadIdx.x == 0) take_first_ticket(p);
     if (spec::CUTS && warp != TILES) sample_pairs(p, warp - 1, spec::THREADS / 32 - 1);
     async_proxy_fence();
     if (!spec::CUTS)
@@ -107,7 +105,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
         bar_sync(BAR_SAMPLED, spec::THREADS);
     if (group == 0) {
         give_registers<spec::PRODUCER_REGISTERS>();
-        producer_role(p, warp, threadIdx.x % 32, ticket);
+        producer_role(p, warp, threadIdx.x % 32);
     } else if (group < 1 + STATE_GROUPS) {
         take_registers<spec::STATE_REGISTERS>();
         state_role(p, { group - 1, warp % 4, 0 });

@@ -121,16 +121,10 @@ __device__ __forceinline__ void clear_lists()
 
 /* ---- Tickets ------------------------------------------------------------------------------------------------------ */
 
-/* A CTA's first ticket, where items are partitions, in its first thread: who keeps it waits for it, nobody before. */
-__device__ __forceinline__ u32 take_first_ticket(const prefill_params &p)
+/* A CTA's first ticket, where items are partitions: by a thread of the tile warp. */
+__device__ __forceinline__ void take_first_ticket(const prefill_params &p)
 {
-    return spec::CUTS && threadIdx.x == 0 ? take_ticket(p.control) : 0;
-}
-
-__device__ __forceinline__ void keep_first_ticket(u32 ticket, int lane)
-{
-    if (spec::CUTS && lane == 0) store_shared(at(LISTS_AT) + TICKET, ticket);
-    __syncwarp();
+    if (spec::CUTS) store_shared(at(LISTS_AT) + TICKET, take_ticket(p.control));
 }
 
 /*
@@ -201,6 +195,60 @@ __device__ __forceinline__ bool follow_up(Item &item, const prefill_params &p, u
     /* Nobody is that far: its last tile is not announced yet. */
     store_shared(last + ITEM_AFTER, (u32)(guessed || carried ? (int)END_NOTHING : (int)END_STATE));
     return false;
+}
+
+/*
+ * The CTA's next item with anything to do, after that of `index` (-1: its first), whose entry is `last`, and which partition
+ * `following` of its sequence comes after (-1: none does). asks: what that asks of the CTA, if anything. Else it was asked
+ * before: behind a first partition the last one if that is its own, else what nobody has, else what was set aside.
+ */
+__device__ __forceinline__ Item item_after(const prefill_params &p, int index, int following, bool asks, u32 last, int lane)
+{
+    Item item;
+    int ticketless = following; /* what comes without a ticket, or -1 */
+    bool settled = !spec::CUTS || index >= 0, again = false; /* lengths are known; the same index once more */
+    if (!asks && following >= 0) {
+        item.n = (int)load_shared_u32(last + ITEM_N);
+        item.part = (int)load_shared_u32(last + ITEM_PART);
+        ticketless = (int)load_shared_u32(last + ITEM_MAIN) == 0 ? last_of_first(p, item) : -1;
+    }
+#pragma unroll 1
+    while (p.num_seqs > 0) {
+        if (!again) index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
+        const bool gates = settled && by_gates(), tickets = index < items_of(p, gates);
+        if (!tickets && settled) index = spec::CUTS ? take_set_aside(p, lane) : -1;
+        if (index < 0) break;
+        item.index = index;
+        find_item(item, p, gates, lane);
+        again = !settled && !(await_cuts() && tickets);
+        settled = true;
+        if (again) continue;
+        item.start = START_CARRIED;
+        if (!tickets) return item;
+        const bool elsewhere = ticketless < 0 && index == last_of_first(p, item);
+        ticketless = -1;
+        if (item.begin >= item.end || elsewhere) continue;
+        item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
+        if (!spec::CUTS) return item; /* whole, or the part of a share */
+        const int replayed = item.begin == 0 ? 0 : replayed_by(p, item, lane);
+        if (carries(p) && !asks) tell_kind(p, item, item.begin == 0 || replayed > 0, lane);
+        if (item.begin == 0) return item;
+        if (asks) {
+            if (follow_up(item, p, last, replayed > 0, lane)) return item;
+            break;
+        }
+        item.start = START_ZEROS;
+        item.begin -= replayed;
+        if (replayed > 0) return item;
+        if (!carries(p)) continue; /* who has the partition before it goes on */
+        set_aside(p, index, lane);
+        if (!ends_inside(p, item)) continue;
+        item.main = item.end;
+        return item;
+    }
+    if (!settled) await_cuts(); /* there are no sequences */
+    item.n = -1;
+    return item;
 }
 
 /* ---- Ends of items ------------------------------------------------------------------------------------------------- */
@@ -287,108 +335,33 @@ __device__ __forceinline__ u32 await_end(const prefill_params &p, int index)
     return word;
 }
 
-/*
- * By the tile warp, after the last ticket: what a repair goes on with, or, once all the CTA's items are left, another one;
- * index + 1 and REST, 0: none. start: where its state is.
- */
-__device__ __forceinline__ u32 take_repair(const prefill_params &p, int items, int &start, int lane)
+/* By the tile warp, after the last ticket: what a repair goes on with, or, once all the CTA's items are left, another one. */
+__device__ __forceinline__ Item next_repair(const prefill_params &p, int items, int lane)
 {
+    Item item = {}; /* all of it, else ptxas keeps a last item's for it */
+    item.n = -1;
+    if (!spec::CUTS) return item;
     u32 repair = load_shared_u32(at(REPAIR_AT) + RUN_NEXT);
     __syncwarp(); /* it is written again below */
-    start = repair != 0 ? START_ON : START_LINK;
-    if (repair != 0) return repair;
-    if (items > 0) mbar_wait(bar(ITEM_LEFT + (items - 1) % ITEM_SLOTS), (items - 1) / ITEM_SLOTS & 1);
-    repair = load_shared_u32(at(LISTS_AT) + REPAIRS);
-    __syncwarp();
-    if (lane == 0 && repair != 0) {
-        const u32 index = (repair & (REST - 1)) - 1;
-        store_shared(at(LISTS_AT) + REPAIRS, *item_word(p, (int)index, WORD_LATER));
-        store_shared(at(REPAIR_AT) + RUN_FIRST, index);
+    item.start = repair != 0 ? START_ON : START_LINK;
+    if (repair == 0) {
+        if (items > 0) mbar_wait(bar(ITEM_LEFT + (items - 1) % ITEM_SLOTS), (items - 1) / ITEM_SLOTS & 1);
+        repair = load_shared_u32(at(LISTS_AT) + REPAIRS);
+        __syncwarp();
+        if (repair == 0) return item;
     }
-    return repair;
-}
-
-/* Until the state at its link is what the partition before it ended with. */
-__device__ __forceinline__ void begin_repair(const prefill_params &p, const Item &item, u32 repair, int lane)
-{
-    await_end(p, item.index - index_step(p));
+    item.index = (int)(repair & (REST - 1)) - 1;
+    if (lane == 0 && item.start == START_LINK) {
+        store_shared(at(LISTS_AT) + REPAIRS, *item_word(p, item.index, WORD_LATER));
+        store_shared(at(REPAIR_AT) + RUN_FIRST, (u32)item.index);
+    }
+    find_item(item, p, by_gates(), lane);
+    await_end(p, item.index - index_step(p)); /* whose state stands at the link */
     const u32 ended = await_end(p, item.index);
     const bool goes_on = ends_inside(p, item) && ((repair & REST) || (ended & GOES_ON));
     if (lane == 0) store_shared(at(REPAIR_AT) + RUN_NEXT, goes_on ? repair + index_step(p) : 0u);
     acquire();
     async_proxy_fence_all(); /* O's rows are written once more */
     __syncwarp();
-}
-
-/* ---- The next item ------------------------------------------------------------------------------------------------- */
-
-/* What a CTA's next item comes after: its last one. */
-struct After {
-    int number, index;  /* of the next item; of the last one, -1: there is none */
-    int following;      /* the partition behind it in its sequence, or -1 */
-    bool tickets, asks; /* there may be some that nobody has; `following` is to be asked what it wants of the CTA */
-};
-
-/*
- * The CTA's next item with anything to do, n -1: none. asks: what the partition behind the last one asks of the CTA, if
- * anything. Else that was asked before: behind a first partition the last one if that is its own, else what nobody has, else
- * what was set aside. Without tickets what is to be repeated. One piece of code, since finding an item is a tenth of it.
- */
-__device__ __forceinline__ Item item_after(const prefill_params &p, const After &after, int lane)
-{
-    Item item;
-    const u32 last = entry_of(after.number - 1);
-    const bool asks = after.asks, repeats = spec::CUTS && !after.tickets;
-    int index = after.index, ticketless = after.following; /* what comes without a ticket, or -1 */
-    u32 repair = 0;
-    bool settled = !spec::CUTS || index >= 0 || repeats, again = false; /* lengths are known; the same index once more */
-    if (!asks && ticketless >= 0) {
-        item.n = (int)load_shared_u32(last + ITEM_N);
-        item.part = (int)load_shared_u32(last + ITEM_PART);
-        ticketless = (int)load_shared_u32(last + ITEM_MAIN) == 0 ? last_of_first(p, item) : -1;
-    }
-#pragma unroll 1
-    while (p.num_seqs > 0) {
-        if (repeats)
-            index = (int)((repair = take_repair(p, after.number, item.start, lane)) & (REST - 1)) - 1;
-        else if (!again)
-            index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
-        const bool gates = settled && by_gates(), tickets = index < items_of(p, gates);
-        if (!tickets && settled && !repeats) index = spec::CUTS ? take_set_aside(p, lane) : -1;
-        if (index < 0) break;
-        item.index = index;
-        find_item(item, p, gates, lane);
-        if (repeats) {
-            begin_repair(p, item, repair, lane);
-            return item;
-        }
-        again = !settled && !(await_cuts() && tickets);
-        settled = true;
-        if (again) continue;
-        item.start = START_CARRIED;
-        if (!tickets) return item;
-        const bool elsewhere = ticketless < 0 && index == last_of_first(p, item);
-        ticketless = -1;
-        if (item.begin >= item.end || elsewhere) continue;
-        item.start = item.from_zeros ? (int)START_ZEROS : (int)item.from;
-        if (!spec::CUTS) return item; /* whole, or the part of a share */
-        const int replayed = item.begin == 0 ? 0 : replayed_by(p, item, lane);
-        if (carries(p) && !asks) tell_kind(p, item, item.begin == 0 || replayed > 0, lane);
-        if (item.begin == 0) return item;
-        if (asks) {
-            if (follow_up(item, p, last, replayed > 0, lane)) return item;
-            break;
-        }
-        item.start = START_ZEROS;
-        item.begin -= replayed;
-        if (replayed > 0) return item;
-        if (!carries(p)) continue; /* who has the partition before it goes on */
-        set_aside(p, index, lane);
-        if (!ends_inside(p, item)) continue;
-        item.main = item.end;
-        return item;
-    }
-    if (!settled) await_cuts(); /* there are no sequences */
-    item.n = -1;
     return item;
 }

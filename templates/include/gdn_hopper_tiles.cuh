@@ -177,14 +177,15 @@ __device__ __forceinline__ bool load_first(const prefill_params &p, const Item &
  */
 __device__ __forceinline__ bool take_item(const prefill_params &p, int number, bool tickets, bool asks, int &n, int lane)
 {
-    Item item = {}; /* all of it, else ptxas keeps a last item's for it */
-    item.n = -1;
-    if (spec::CUTS || tickets) {
+    Item item;
+    if (tickets) {
         const u32 before = course_of(number - 1);
         const int index = number == 0 ? -1 : (int)load_shared_u32(before + COURSE_INDEX);
         const int following = !spec::CUTS || number == 0 ? -1 : (int)load_shared_u32(before + COURSE_FOLLOWING);
-        item = item_after(p, { number, index, following, tickets, asks }, lane);
-        if (tickets && item.n < 0) return false;
+        item = item_after(p, index, following, asks, entry_of(number - 1), lane);
+        if (item.n < 0) return false;
+    } else {
+        item = next_repair(p, number, lane);
     }
     publish(p, item, number, lane); /* at once: who waits for the first one has its gates and its state to load */
     if (FIRST_APART && number == 0 && item.n >= 0) n = load_first(p, item);
