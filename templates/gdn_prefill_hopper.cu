@@ -54,7 +54,10 @@ enum { TILES, TABLES, INVERSES, OUTPUT };
 template <int WARP> __device__ __forceinline__ void role_of(const prefill_params &p, int lane)
 {
     if constexpr (WARP == TILES) {
-        if (spec::CUTS) bar_arrive(BAR_SAMPLED, spec::THREADS); /* it finds its first item meanwhile: see tell_cuts() */
+        if (spec::CUTS) {
+            bar_arrive(BAR_SAMPLED, spec::THREADS); /* it finds its first item meanwhile: see tell_cuts() */
+            __syncwarp();                           /* by the ticket that its first lane has taken */
+        }
         tile_role(p, lane);
     } else if constexpr (WARP == OUTPUT) {
         tell_cuts(p, lane);
