@@ -54,10 +54,7 @@ enum { TILES, TABLES, INVERSES, OUTPUT };
 template <int WARP> __device__ __forceinline__ void role_of(const prefill_params &p, int lane)
 {
     if constexpr (WARP == TILES) {
-        if (spec::CUTS) {
-            bar_arrive(BAR_SAMPLED, spec::THREADS); /* it finds its first item meanwhile: see tell_cuts() */
-            __syncwarp();                           /* by the ticket that its first lane has taken */
-        }
+        if (spec::CUTS) bar_arrive(BAR_SAMPLED, spec::THREADS); /* it finds its first item meanwhile: see tell_cuts() */
         tile_role(p, lane);
     } else if constexpr (WARP == OUTPUT) {
         tell_cuts(p, lane);
@@ -100,6 +97,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     wait_for_previous_kernel();
     order_items(p);
     if (threadIdx.x == 0) take_first_ticket(p);
+    if constexpr (spec::CUTS) __syncwarp(); /* its warp goes on before it meets any other */
     if (spec::CUTS && warp != TILES) sample_pairs(p, warp - 1, spec::THREADS / 32 - 1);
     async_proxy_fence();
     if (!spec::CUTS)

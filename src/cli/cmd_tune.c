@@ -251,8 +251,17 @@ static bool is_nobodys(const struct asking *a, enum cli_child_end end)
     return !a->trying[0] || (end == CLI_CHILD_ANSWERED && (!a->failed[0] || is_no_memory(a->status)));
 }
 
-/* What only a process that has tried nothing else can be believed: memory may have been spoilt by another candidate. */
-static int check_once(struct tune *t, struct cli_tune_job *job, struct cli_candidate *c, bool *again)
+/* A process that died, or lost its context to a fault: a GPU that goes away, or whoever ends processes, does that too. */
+static bool may_be_the_machines(const struct asking *a, enum cli_child_end end)
+{
+    return end == CLI_CHILD_DIED || (end == CLI_CHILD_ANSWERED && strcmp(a->status, "GDN_E_CUDA") == 0);
+}
+
+/*
+ * What only a process that has tried nothing else can be believed: memory may have been spoilt by another candidate. And where
+ * the machine may be at fault not the first one (lost_before): where it is, the next one fails before it tries anything.
+ */
+static int check_once(struct tune *t, struct cli_tune_job *job, struct cli_candidate *c, bool *lost_before, bool *again)
 {
     struct asking a = { .t = t, .job = job, .step = "checking", .of = job->code };
     enum cli_child_end end;
@@ -265,7 +274,8 @@ static int check_once(struct tune *t, struct cli_tune_job *job, struct cli_candi
     const bool bad = lost || a.failed[0] || (strcmp(a.status, "GDN_OK") != 0 && !over);
     t->over = t->over || over;
     if (bad) cli_child_restart(t->child);
-    *again = bad && !fresh;
+    *again = bad && (!fresh || (may_be_the_machines(&a, end) && a.trying[0] && !*lost_before));
+    *lost_before = *lost_before || (bad && fresh);
     if (over || *again) return CLI_OK;
     if (bad && is_nobodys(&a, end)) {
         fail_job(job, why);
@@ -293,9 +303,9 @@ static bool is_settled(struct tune *t, const struct cli_tune_job *job, struct cl
 static int check_candidates(struct tune *t, struct cli_tune_job *job)
 {
     for (size_t i = 0; i < job->count && !t->over && job->state == CLI_TUNE_COMPILED; ++i) {
-        bool again = !is_settled(t, job, &job->candidates[i]);
+        bool again = !is_settled(t, job, &job->candidates[i]), lost_before = false;
         while (again && !t->over)
-            CLI_TRY(check_once(t, job, &job->candidates[i], &again));
+            CLI_TRY(check_once(t, job, &job->candidates[i], &lost_before, &again));
         t->over = t->over || left_ms(t) == 0;
     }
     return CLI_OK;

@@ -23,4 +23,10 @@ static inline struct gdni_division gdni_division(int32_t divisor)
     return (struct gdni_division){ (int32_t)(uint32_t)magic, 31 + bits };
 }
 
+/* As kernels do it (`divided()` in gdn_sequence.cuh; conv1d_qkv.cu). */
+static inline int32_t gdni_divided(int32_t a, int32_t magic, int32_t shift)
+{
+    return (int32_t)((uint64_t)(uint32_t)a * (uint32_t)magic >> shift);
+}
+
 #endif

@@ -215,7 +215,7 @@ static int64_t uniform_len(gdn_devptr cu_seqlens, int64_t num_tokens, int64_t nu
     return cu_seqlens || num_seqs == 0 ? 0 : num_tokens / num_seqs;
 }
 
-/* How a state head finds its q, k or v head: h / div % mod. */
+/* How a state head finds its q, k or v head: h / div % mod. Kernels count on it that div is 1, or h / div below mod. */
 struct head_map {
     int32_t div, mod;
 };

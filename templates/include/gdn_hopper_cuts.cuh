@@ -235,8 +235,10 @@ __device__ __forceinline__ float ctas_of(float chunks, float replayed, float tim
  */
 __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 {
+    constexpr int LANES = 32;
+    static_assert(MOST_CUTS == LANES, "a pair a lane");
     const int pairs = p.num_seqs * parts_of_heads(p), bits = 32 - __clz(max(pairs - 1, 0)), width = 1 << bits;
-    const int pair = lane & (width - 1), group = lane >> bits, tries = MOST_CUTS >> bits;
+    const int pair = lane & (width - 1), group = lane >> bits, tries = LANES >> bits;
     uint4 x = { 0, 0, 0, 0 };
     if (pair < pairs) x = load_shared_16(sampled(pair));
     const float chunks = __uint_as_float(x.x), by_keys = __uint_as_float(x.z);
@@ -248,21 +250,23 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     if (!__any_sync(~0u, (carried || forgets) && chunks > 3.0f * SHORTEST)) return;
     const float ctas = (float)((int)gridDim.x + width - pairs); /* lanes without a pair take one too */
     const int num_carried = __popc(__ballot_sync(~0u, carried && group == 0));
-    float least = log2f(__fdividef(warp_sum(group > 0 ? 0.0f : carried ? CARRY_RUNS * chunks : chunks),
-                                   (float)gridDim.x + FIRST_LENGTHS * (float)num_carried));
-    float most = log2f(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks)))), n = 1.0f; /* a CTA a pair is enough */
-    const float part = __fdividef((float)(group + 1), (float)(tries + 1));
+    /* log2 of times, and so below. */
+    float shortest = log2f(__fdividef(warp_sum(group > 0 ? 0.0f : carried ? CARRY_RUNS * chunks : chunks),
+                                      (float)gridDim.x + FIRST_LENGTHS * (float)num_carried));
+    float longest = log2f(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks)))), n = 1.0f; /* a CTA each */
+    const float fraction = __fdividef((float)(group + 1), (float)(tries + 1));
 #pragma unroll 1
-    for (int parts = 1; parts < LENGTH_STEPS; parts *= tries + 1) { /* the shortest time for which there are enough CTAs */
-        const float time = least + part * (most - least), tried = ctas_of(chunks, replayed, exp2_approx(time));
+    for (int steps = 1; steps < LENGTH_STEPS; steps *= tries + 1) { /* the shortest time for which there are enough CTAs */
+        const float own = shortest + fraction * (longest - shortest);
+        const float tried = ctas_of(chunks, replayed, exp2_approx(own));
         float sum = tried;
 #pragma unroll 1
         for (int d = 1; d < width; d *= 2)
             sum += __shfl_xor_sync(~0u, sum, d);
-        const int enough = __ffs(__ballot_sync(~0u, sum <= ctas)) - 1, shorter = (enough < 0 ? 32 : enough) - width;
-        if (shorter >= 0) least = __shfl_sync(~0u, time, shorter);
+        const int enough = __ffs(__ballot_sync(~0u, sum <= ctas)) - 1, shorter = (enough < 0 ? LANES : enough) - width;
+        if (shorter >= 0) shortest = __shfl_sync(~0u, own, shorter);
         if (enough >= 0) {
-            most = __shfl_sync(~0u, time, enough);
+            longest = __shfl_sync(~0u, own, enough);
             n = __shfl_sync(~0u, tried, enough + pair);
         }
     }

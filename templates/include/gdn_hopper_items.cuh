@@ -68,7 +68,7 @@ __device__ __forceinline__ bool carries_by_gates(const prefill_params &p)
     return spec::CARRIES && p.carry == spec::CARRY_BY_GATES;
 }
 
-/* Partitions of lengths that follow from the gates; once the tile warp has its first item. */
+/* Partitions of lengths that follow from the gates: behind await_cuts(), of others once there is a first item. */
 __device__ __forceinline__ bool by_gates()
 {
     return spec::CARRIES && load_shared_u32(at(LISTS_AT) + BY_GATES) != 0;

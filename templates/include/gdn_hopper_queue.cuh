@@ -79,7 +79,7 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, b
     item.main = item.begin;
 }
 
-/* Of its sequence and part. */
+/* Of its sequence, which has chunks, and its part. */
 __device__ __forceinline__ int partitions_of(const prefill_params &p, const Item &item)
 {
     return by_gates() ? cut_count(cut_word_of(p, item)) : divided((chunks_of(p, item) - 1) * C, p.row_magic, p.row_shift) + 1;
@@ -200,7 +200,8 @@ __device__ __forceinline__ bool follow_up(Item &item, const prefill_params &p, u
 /*
  * The CTA's next item with anything to do, after that of `index` (-1: its first), whose entry is `last`, and which partition
  * `following` of its sequence comes after (-1: none does). asks: what that asks of the CTA, if anything. Else it was asked
- * before: behind a first partition the last one if that is its own, else what nobody has, else what was set aside.
+ * before: behind a first partition the last one if that is its own, else what nobody has, else what was set aside. A CTA's
+ * first one is looked for before it is known how sequences are cut, and then, once, waits for that: see tell_cuts().
  */
 __device__ __forceinline__ Item item_after(const prefill_params &p, int index, int following, bool asks, u32 last, int lane)
 {

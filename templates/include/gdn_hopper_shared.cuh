@@ -139,7 +139,7 @@ enum {
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
 static_assert(ITEM_SLOTS == 8 && (!spec::TRANSIT || !spec::CUTS), "two times four where ITEM_LEFT has no use");
 
-/* Named barriers: of the aux warps; TURN, VOTE: + state warpgroup; of both of these. */
+/* Named barriers: of the aux warps; TURN, VOTE: + state warpgroup; of both of these; of all, and of two, at a call's begin. */
 enum { BAR_AUX = 1, BAR_TURN, BAR_VOTE = BAR_TURN + 2, BAR_CARRY = BAR_VOTE + 2, BAR_SAMPLED, BAR_CUT };
 
 __device__ __forceinline__ u32 bar(int index)

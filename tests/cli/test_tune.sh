@@ -128,7 +128,21 @@ for failing in "cuDevicePrimaryCtxRetain:2 cuDevicePrimaryCtxRetain failed" \
     nobodys "${failing#* }"
     has "$err" "1 of 1 are not tuned"
 done
-cp "$room/s.json" "$room/goes.json" && rm "$f.journal"
+
+# A GPU that goes away while a candidate is tried, whichever it is, the first one of its process too. It comes back.
+for tile in 4 8 12 16; do
+    for threads in 64 128 256; do
+        rm -f "$f.journal"
+        GDN_FAKE_TIMES=$(smem $tile $threads):gone GDN_FAKE_GONE=$room/gone run 1 tune $conv --tokens 300 --json
+        nobodys "cuDevicePrimaryCtxRetain failed"
+        rm "$room/gone"
+    done
+done
+run 0 tune $conv --tokens 300 --json
+json 'd["jobs"][0]["state"], d["jobs"][0]["left_out"]' "('tuned', [])"
+rm -f "$f" "$f.journal"
+
+cp "$room/s.json" "$room/goes.json"
 GDN_FAKE_NVRTC_DELAY_MS=100 "$GDN_JIT_CACHE_TOOL" tune --shapes "$room/goes.json" -d "$room/slow" -f "$f" --tokens 300 --json \
     >"$room/out" 2>"$room/err" </dev/null &
 pid=$!

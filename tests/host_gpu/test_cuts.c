@@ -189,6 +189,41 @@ Test(cuts, partitions_of_any_call_are_not_empty_and_cover_it_in_order, .timeout 
     free(cases);
 }
 
+/* CTAs that a call takes: of a pair that is carried the first one has its last partition too. */
+static int taken_ctas(const struct cut_case *c)
+{
+    int taken = 0;
+    for (int n = 0; n < c->num_pairs; ++n) {
+        const bool carried = c->sampled[n].by_gates < 0 && !(c->sampled[n].by_keys > 0);
+        taken += c->pair[n].count - (carried && c->pair[n].count > 1);
+    }
+    return taken;
+}
+
+/* Of long ones each pair is worth as many SMs as there are for it: one less of each does not pay, nor 5 % less of all. */
+Test(cuts, long_calls_take_all_sms_and_no_more, .timeout = 60)
+{
+    enum { LONG = 16384 };
+    const struct cutter cutter = compiled();
+    struct cut_case *cases = must_alloc(GDNI_CUT_PAIRS * 2);
+    for (int i = 0; i < NUM_SMS; ++i) {
+        int count = 0;
+        for (int pairs = 1; pairs <= most_pairs(sms[i]); ++pairs)
+            for (int forgets = 0; forgets < 2; ++forgets, ++count) {
+                memset(&cases[count], 0, sizeof cases[count]);
+                cases[count].num_pairs = pairs;
+                for (int n = 0; n < pairs; ++n) set_pair(&cases[count], n, LONG, forgets ? FORGETS : CARRIED, 0.8f * 13);
+            }
+        cr_assert_eq(check_cases(&cutter, cases, count, sms[i]), count);
+        for (int j = 0; j < count; ++j) {
+            const int taken = taken_ctas(&cases[j]), pairs = cases[j].num_pairs;
+            cr_expect(taken <= sms[i] && taken > 0.95 * sms[i] - pairs, "%d pairs, %s, take %d of %d SMs", pairs,
+                      j % 2 ? "forget" : "carried", taken, sms[i]);
+        }
+    }
+    free(cases);
+}
+
 /* Of one kind and length each, alone and as many as there may be, at and beside every length up to which few partitions fit. */
 Test(cuts, partitions_of_short_calls_are_not_empty_and_cover_them_in_order, .timeout = 60)
 {

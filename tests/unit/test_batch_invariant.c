@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "codegen/division.h"
 #include "codegen/kernel_params.h"
 #include "codegen/partition.h"
 #include "codegen/workspace.h"
@@ -287,12 +288,6 @@ Test(batch_invariant_plans, the_dump_says_what_cuts)
 
 /* ---- Calls ---- */
 
-/* As the kernel divides by what the host knows. */
-static int64_t divided(int64_t a, int32_t magic, int32_t shift)
-{
-    return (int64_t)((uint64_t)a * (uint32_t)magic >> shift);
-}
-
 /* What a call of so many tokens and sequences sends. */
 static struct gdni_prefill_hopper_params sent(const gdn_plan *plan, int64_t tokens, int64_t seqs, size_t workspace)
 {
@@ -321,12 +316,12 @@ Test(batch_invariant_plans, calls_of_any_batch_send_the_same_length)
         const struct gdni_prefill_hopper_params p = sent(plan, calls[i][0], calls[i][1], size);
         cr_expect_eq(p.partition, 16, "%lld tokens of %lld: %d", (long long)calls[i][0], (long long)calls[i][1],
                      p.partition);
-        for (int64_t row = 1; row < 100; ++row) {
-            const int64_t tokens = row * 16 * CHUNK;
-            cr_expect_eq(divided(tokens - 1, p.row_magic, p.row_shift), row - 1, "token %lld", (long long)tokens - 1);
-            cr_expect_eq(divided(tokens, p.row_magic, p.row_shift), row, "token %lld", (long long)tokens);
-            cr_expect_eq(divided(8 * row - 1, p.parts_magic, p.parts_shift), row - 1, "item %lld", (long long)(8 * row - 1));
-            cr_expect_eq(divided(8 * row, p.parts_magic, p.parts_shift), row, "item %lld", (long long)(8 * row));
+        for (int32_t row = 1; row < 100; ++row) {
+            const int32_t tokens = row * 16 * CHUNK;
+            cr_expect_eq(gdni_divided(tokens - 1, p.row_magic, p.row_shift), row - 1, "token %d", tokens - 1);
+            cr_expect_eq(gdni_divided(tokens, p.row_magic, p.row_shift), row, "token %d", tokens);
+            cr_expect_eq(gdni_divided(8 * row - 1, p.parts_magic, p.parts_shift), row - 1, "item %d", 8 * row - 1);
+            cr_expect_eq(gdni_divided(8 * row, p.parts_magic, p.parts_shift), row, "item %d", 8 * row);
         }
         const uint64_t links = (uint64_t)calls[i][0] / (16 * CHUNK) * 8;
         cr_expect_leq(p.images + links * STATE_BYTES, 0xf00000 + size);

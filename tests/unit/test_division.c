@@ -6,16 +6,11 @@
 
 enum { MOST = INT32_MAX };
 
-/* As divided() of templates/include/gdn_sequence.cuh has it, and find_place() of conv1d_qkv.cu. */
-static int64_t divided(int64_t a, struct gdni_division by)
-{
-    return (int64_t)((uint64_t)(uint32_t)a * (uint32_t)by.magic >> by.shift);
-}
-
 static void expect_exact(int32_t divisor, int64_t a)
 {
+    const struct gdni_division by = gdni_division(divisor);
     if (a < 0 || a > MOST) return;
-    cr_expect_eq(divided(a, gdni_division(divisor)), a / divisor, "%lld / %d", (long long)a, divisor);
+    cr_expect_eq(gdni_divided((int32_t)a, by.magic, by.shift), (int32_t)(a / divisor), "%lld / %d", (long long)a, divisor);
 }
 
 static void expect_exact_around(int32_t divisor)
