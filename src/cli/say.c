@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -34,6 +35,15 @@ static void erase(void)
     if (progress[0]) fputs("\r\033[K", stderr);
 }
 
+/* A name, or a compiler's log, may have line ends: what follows one is set in, or it would look like another message. */
+static void put_message(const char *text)
+{
+    fputs("gdn-jit-cache: ", stderr);
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1)
+        fprintf(stderr, "%.*s\n    ", (int)(end - text), text);
+    fprintf(stderr, "%s\n", text);
+}
+
 void cli_say(const char *format, ...)
 {
     va_list args;
@@ -42,7 +52,7 @@ void cli_say(const char *format, ...)
     va_end(args);
     pthread_mutex_lock(&lock);
     erase();
-    fprintf(stderr, "gdn-jit-cache: %s\n", text);
+    put_message(text);
     draw();
     pthread_mutex_unlock(&lock);
     cli_free(text);

@@ -7,7 +7,10 @@
 
 #include "cli/cli.h"
 
-/* One line on standard error, "gdn-jit-cache: " before it; a progress line that stands there is put back behind it. */
+/*
+ * A line on standard error, "gdn-jit-cache: " before it, and for each line end that it quotes one more, set in; a progress line
+ * that stands there is put back behind it.
+ */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* As printf(), for what quotes names and paths that others made. */

@@ -10,6 +10,7 @@
 
 #define ESCAPES "a\033]0;b\ac\rd\x7f" "e\tf\ng \xc3\xa4 \xc2\x9bm\xc2\xa0\xc2\x80"
 #define SHOWN   "a?]0;b?c?d?e\tf\ng \xc3\xa4 ??m\xc2\xa0??"
+#define SAID    "a?]0;b?c?d?e\tf\n    g \xc3\xa4 ??m\xc2\xa0??"
 
 Test(cli_say, a_failure_has_no_control_characters)
 {
@@ -47,8 +48,14 @@ static void print(const char *text)
 
 Test(cli_say, messages_and_sentences_have_none_either)
 {
-    cr_expect_str_eq(caught(stderr, say, ESCAPES), "gdn-jit-cache: " SHOWN "\n");
+    cr_expect_str_eq(caught(stderr, say, ESCAPES), "gdn-jit-cache: " SAID "\n");
     cr_expect_str_eq(caught(stdout, print, ESCAPES), "options 1: " SHOWN "\n");
+}
+
+Test(cli_say, a_name_with_a_line_end_does_not_look_like_another_message)
+{
+    cr_expect_str_eq(caught(stderr, say, "x\ngdn-jit-cache: all is well\n\ny"),
+                     "gdn-jit-cache: x\n    gdn-jit-cache: all is well\n    \n    y\n");
 }
 
 Test(cli_say, what_is_long_is_said_whole)
