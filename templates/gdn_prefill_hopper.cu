@@ -97,8 +97,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
     wait_for_previous_kernel();
     order_items(p);
     if (threadIdx.x == 0) take_first_ticket(p);
-    if constexpr (spec::CUTS) __syncwarp(); /* its warp goes on before it meets any other */
-    if (spec::CUTS && warp != TILES) sample_pairs(p, warp - 1, spec::THREADS / 32 - 1);
+    if constexpr (spec::CUTS) {
+        __syncwarp(); /* its warp goes on before it meets any other */
+        if (warp != TILES) sample_pairs(p, warp - 1, spec::THREADS / 32 - 1);
+    }
     async_proxy_fence();
     if (!spec::CUTS)
         meet_twin();

@@ -76,11 +76,11 @@
 /*
  * The same, and of the Hopper kernel alone: chunks of a partition (0: sequences are whole); a bound of its items, which are
  * pairs of a sequence or a row of partitions and block_dv columns of a head; what a token is divided by to get its row, and an
- * item to get its sequence or row (division.h); carry (enum gdni_carry); t_images (T that is
- * wanted again); most_forgetting (chunks, 0: see partition.h); scale = p_scale, for P and Q S, times late_scale, for O; tensor
- * maps of the rows of q, k, v, o, 64 tokens at a time and of o 64 columns, of v block_dv; states_by_map: there are maps of the
- * pools of states, of those that there are; gang: CTAs may have even shares, so many side by side (control: a ticket and a word
- * a CTA; images: a state a CTA), 0: no.
+ * item to get its sequence or row (division.h); carry (enum gdni_carry); t_images (T that is wanted again); most_forgetting
+ * (chunks, 0: see partition.h); scale = p_scale, for P and Q S, times late_scale, for O; tensor maps of the rows of q, k, v, o,
+ * 64 tokens at a time and of o 64 columns, of v block_dv; states_by_map: there are maps of the pools of states, of those that
+ * there are; gang: CTAs may have even shares, so many side by side (control: a ticket and a word a CTA; images: a state a CTA),
+ * 0: no.
  */
 /* clang-format off */
 #define GDNI_PREFILL_HOPPER_PARAMS(IN, OUT, I64, I32, F32, MAP) \

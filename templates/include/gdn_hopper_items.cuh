@@ -195,11 +195,17 @@ __device__ __forceinline__ u32 *item_word(const prefill_params &p, int index, in
     return p.control + (u32)(PAIRS_AT + PAIR_WORDS * p.num_seqs * parts_of_heads(p) + ITEM_WORDS * index + which);
 }
 
+/* Which partition of p.partition chunks has a sequence's token. */
+__device__ __forceinline__ int partition_of(const prefill_params &p, int token)
+{
+    return divided(token, p.row_magic, p.row_shift);
+}
+
 /* Calls that are cut have few tokens enough for 31 bits. */
 __device__ __forceinline__ int first_row(const prefill_params &p, int n)
 {
     const int token = p.cu_seqlens ? (int)load_index<spec::CU_SEQLENS_I64>(p.cu_seqlens, n) : n * (int)p.uniform_len;
-    return divided(token, p.row_magic, p.row_shift) + n;
+    return partition_of(p, token) + n;
 }
 
 /* The sequence that has this row, by a warp: each round looks at 32 sequences a step apart and keeps the steps between two. */

@@ -82,7 +82,7 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, b
 /* Of its sequence, which has chunks, and its part. */
 __device__ __forceinline__ int partitions_of(const prefill_params &p, const Item &item)
 {
-    return by_gates() ? cut_count(cut_word_of(p, item)) : divided((chunks_of(p, item) - 1) * C, p.row_magic, p.row_shift) + 1;
+    return by_gates() ? cut_count(cut_word_of(p, item)) : partition_of(p, (chunks_of(p, item) - 1) * C) + 1;
 }
 
 /*

@@ -358,14 +358,15 @@ __device__ __forceinline__ void tile_role(const prefill_params &p, int lane)
     bool asks = false;                  /* partition FOLLOWING is still to be asked whether it is that */
     int number = -1, n = 0;             /* item and chunk of this CTA */
     for (int step = 0;;) {
-        /* Read again each time, since a register of them would be one less to find an item with. */
-        const u32 entry = entry_of(max(number, 0));
-        const int begin = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_BEGIN);
-        const int end = number < 0 ? 0 : (int)load_shared_u32(entry + ITEM_END);
-        /* No earlier, so that the longest wait for nobody; but before its last chunk, also of an item of few. */
-        const int take = number < 0 ? 0 : max(end - LOOK_AHEAD, min(begin + TAKE_BEHIND, end - 1));
-        const int until = known || !tickets ? end : asks ? min(begin + ASK_BEHIND, take) : take;
-        if (number >= 0) load_chunks(p, n, number, step, until, !tickets, b, lane);
+        if (number >= 0) {
+            /* Read again each time, since a register of them would be one less to find an item with. */
+            const int begin = (int)load_shared_u32(entry_of(number) + ITEM_BEGIN);
+            const int end = (int)load_shared_u32(entry_of(number) + ITEM_END);
+            /* No earlier, so that the longest wait for nobody; but before its last chunk, also of an item of few. */
+            const int take = max(end - LOOK_AHEAD, min(begin + TAKE_BEHIND, end - 1));
+            const int until = known || !tickets ? end : asks ? min(begin + ASK_BEHIND, take) : take;
+            load_chunks(p, n, number, step, until, !tickets, b, lane);
+        }
         if (!known) {
             if (spec::TRANSIT && !tickets && (b.v || is_begun(b))) continue; /* begun by the last chunk */
             known = take_item(p, number + 1, tickets, asks, n, lane);
