@@ -84,13 +84,13 @@ static void workspace_of_tickets(struct gdni_workspace *out, const struct gdni_s
 /*
  * Control words as gdn_hopper_items.cuh has them, then, for each link of a partition to the one before, a state, and where
  * states are carried the partition's transition: two fp16 numbers for each entry, and a factor for each column. Then T of
- * GDNI_KEPT_CHUNKS chunks of each partition that gates may cut.
+ * GDNI_KEPT_CHUNKS chunks of a partition an SM, where gates may cut (gdn_hopper_entry.cuh, keeper()).
  */
 static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spec *spec,
                                const struct gdni_problem *problem, int64_t items, int64_t links, int64_t num_seqs,
                                enum gdni_carry carry, int num_sms)
 {
-    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8, T_BYTES = 10 * 16 * 16 * 2 };
+    enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8, T_BYTES = 64 * 64 * 2 };
     const int64_t row = spec->dk * (int64_t)sizeof(float), state = spec->params.block_dv * row;
     const int64_t transition = carry ? (spec->dk + 1) * row : 0;
     const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem);
@@ -101,7 +101,7 @@ static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spe
     out->images_offset = control_bytes((int64_t)out->control_words);
     out->size = out->images_offset + (size_t)(links * (state + transition));
     out->t_offset = cut ? out->size : 0;
-    out->size += (size_t)(cut * GDNI_KEPT_CHUNKS * T_BYTES);
+    if (cut) out->size += (size_t)num_sms * GDNI_KEPT_CHUNKS * T_BYTES;
 }
 
 /*

@@ -39,14 +39,16 @@ __device__ __forceinline__ u32 keeper_of(int number)
 
 /*
  * T of the first chunks of a partition that a CTA runs three times is kept in p.t_images, and the addend is the first of the
- * three: the chunks' flag, and the first one's place there. 0: not, as of a last partition, which has no addend.
+ * three: the chunks' flag, and the first one's place there. 0: not, as of a last partition, which has no addend. Nor has a
+ * pair's first one, so that places are numbered without these: there is one an SM.
  */
 __device__ __forceinline__ u32 keeper(const prefill_params &p, const Item &item)
 {
     const bool addend = item.start == START_ZEROS && item.main == item.end;
     if (!by_gates() || !ends_inside(p, item)) return 0;
     if (!addend && item.start != START_IDENTITY && item.start != START_CARRIED) return 0;
-    return (u32)(item.index * spec::KEPT_CHUNKS) << ITEM_SHIFT | (addend ? CHUNK_KEEPS_T : CHUNK_HAS_T);
+    const int place = item.index - 1 - pair_number(p, item.n, item.part);
+    return (u32)(place * spec::KEPT_CHUNKS) << ITEM_SHIFT | (addend ? CHUNK_KEEPS_T : CHUNK_HAS_T);
 }
 
 /* What its state is for, a line of final_state or END_*, as far as is known yet. */

@@ -155,39 +155,32 @@ __device__ __forceinline__ void complete_t(u32 t_tile)
 
 /* ---- T that is kept ------------------------------------------------------------------------------------------------ */
 
-/* Blocks of T on and below the diagonal, row by row, as they lie in a tile and where they are kept: 16 bytes a lane each. */
-constexpr int T_BLOCK = 16 * 16 * 2, T_BLOCKS = 10; /* bytes */
-
-__device__ __forceinline__ u32 t_block(u32 t_tile, int row, int column)
+__device__ __forceinline__ u8 *kept_t(const prefill_params &p, u32 table)
 {
-    const int r = lane_id() >> 1, half = lane_id() & 1;
-    return t_tile + 2048 * row + r * 128 + (u32)((2 * column + half) ^ (r & 7)) * 16;
+    return p.t_images + (i64)load_shared_u32(table + KEPT_T) * SQUARE;
 }
 
-__device__ __forceinline__ u8 *kept_blocks(const prefill_params &p, u32 table)
-{
-    return p.t_images + (i64)load_shared_u32(table + KEPT_T) * (T_BLOCKS * T_BLOCK) + 16 * lane_id();
-}
-
+/* By a warp, past a proxy fence of all its lanes behind T. */
 __device__ __forceinline__ void keep_t(u8 *to, u32 t_tile)
 {
-#pragma unroll 1
-    for (int row = 0; row < 4; ++row)
-#pragma unroll 1
-        for (int column = 0; column <= row; ++column, to += T_BLOCK)
-            *(uint4 *)to = load_shared_16(t_block(t_tile, row, column));
+    __syncwarp();
+    if (lane_id() == 0) {
+        bulk_store(to, t_tile, SQUARE);
+        bulk_commit();
+        bulk_wait_read<0>(); /* before another T comes there */
+    }
 }
 
-__device__ __forceinline__ void fetch_t(const prefill_params &p, u32 table, u32 t_tile)
+/* The warp's arrival where T is waited for, which then waits for these bytes; nobody else does. */
+__device__ __forceinline__ void fetch_t(const u8 *from, u32 t_tile, u32 full)
 {
-    const u8 *from = kept_blocks(p, table);
-#pragma unroll 1
-    for (int row = 0; row < 4; ++row)
-#pragma unroll 1
-        for (int column = 0; column <= row; ++column, from += T_BLOCK)
-            cp_async_16(t_block(t_tile, row, column), from, 16);
-    cp_async_commit();
-    cp_async_wait<0>();
+    if (lane_id() == 0) {
+        bulk_wait<0>(); /* what was kept is in memory */
+        mbar_arrive_expect(full, SQUARE);
+        bulk_load(t_tile, from, SQUARE, full);
+    } else if (ARRIVALS_PER_WARP == 32) {
+        mbar_arrive(full);
+    }
 }
 
 /* Of a warp, by one lane, in a checked build too. */
@@ -214,11 +207,9 @@ __device__ __forceinline__ void inverse_role(const prefill_params &p)
         mbar_wait(bar(L_FULL + slot), l_parity(n));
         const u32 flags = load_shared_u32(table + FLAGS);
         if (rarely(flags & CHUNK_END)) break;
-        const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T);
+        const bool has_t = spec::CARRIES && rarely(flags & CHUNK_HAS_T); /* and no L */
         mbar_wait(bar(TP_EMPTY + tp_slot(n)), tp_parity(n) ^ 1);
-        if (has_t) { /* and no L */
-            fetch_t(p, table, to);
-        } else if (!BY_TOKENS || !rarely(flags & CHUNK_FEW)) {
+        if (!has_t && (!BY_TOKENS || !rarely(flags & CHUNK_FEW))) {
             __syncwarp();
             make_t(l_tile, to, table);
             if constexpr (spec::IMAGES) {
@@ -228,13 +219,17 @@ __device__ __forceinline__ void inverse_role(const prefill_params &p)
         }
         async_proxy_fence();
         mbar_arrive_warp(bar(L_EMPTY + slot), lane_id());
+        if (has_t) {
+            fetch_t(kept_t(p, table), to, bar(TP_FULL + tp_slot(n)));
+            continue;
+        }
         const bool keeps = spec::CARRIES && rarely(flags & CHUNK_KEEPS_T);
-        u8 *const blocks = keeps ? kept_blocks(p, table) : nullptr; /* the table may go once T is said to be there */
+        u8 *const kept = keeps ? kept_t(p, table) : nullptr; /* the table may go once T is said to be there */
         if constexpr (spec::IMAGES)
             arrive_once(bar(T_FULL + slot));
         else
             mbar_arrive_warp(bar(TP_FULL + tp_slot(n)), lane_id());
         send_to_twin(to, SQUARE, TP_FULL + tp_slot(n));
-        if (keeps) keep_t(blocks, to);
+        if (keeps) keep_t(kept, to);
     }
 }

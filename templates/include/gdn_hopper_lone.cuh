@@ -85,7 +85,7 @@ __device__ __forceinline__ u32 end_lone(State &st, const prefill_params &p, cons
     const int n = c.n + 1;
     if (!last && !rest.next_full) mbar_wait(bar(CHUNK_FULL + (n & 3)), n >> 2 & 1);
     if (!rest.o_empty) mbar_wait(bar(O_EMPTY), c.parity1() ^ 1);
-    return end_chunk<SCALED, true>(st, p, c, s, place);
+    return end_chunk<SCALED>(st, p, c, s, place);
 }
 
 /*
@@ -125,7 +125,7 @@ __device__ __forceinline__ u32 lone_chunk(State &st, const prefill_params &p, co
     issue_solve(st, W, t_tile(c.n));
     const Rest rest(c);
     if (rarely(!vote(will_do, place))) {
-        const float2 s = solve_chunk<true, true>(st, W, c, true, place);
+        const float2 s = solve_chunk<true>(st, W, c, true, true, place);
         return end_lone<true>(st, p, c, last, s, rest, place);
     }
     update(st, c, rest);

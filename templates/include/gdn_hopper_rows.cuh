@@ -124,17 +124,18 @@ template <int STEPS> __device__ __forceinline__ bool fits(const u32 (&a)[STEPS][
  */
 constexpr float RESTORABLE = 0x1p-100f;
 
-/* Whether packed S will do, as far as W would not tell. */
+/* Whether packed S will do, as far as W would not tell: the usual way by one look and one branch. */
 __device__ __forceinline__ bool fits_state(const u32 (&a)[8][4], float decay)
 {
-    if (rarely(decay < RESTORABLE)) return fits(a, F16_2_14);
     u32 lo = a[0][0], hi = a[0][1]; /* of rows g and g + 8 */
 #pragma unroll
     for (int i = 1; i < 16; ++i) {
         lo |= a[i / 2][2 * (i % 2)];
         hi |= a[i / 2][2 * (i % 2) + 1];
     }
-    return __any_sync(~0u, ((lo | hi) & WARP_LOW) != 0) & __all_sync(~0u, (lo & ROW_BITS) != 0 && (hi & ROW_BITS) != 0);
+    const bool rows = (lo & ROW_BITS) != 0 && (hi & ROW_BITS) != 0;
+    const bool will_do = __any_sync(~0u, ((lo | hi) & WARP_LOW) != 0) & __all_sync(~0u, rows && decay >= RESTORABLE);
+    return !rarely(!will_do) || fits(a, F16_2_14);
 }
 
 /* The same of rows in fp32, by row_max(), and any zeros among them, which are nothing smaller. */

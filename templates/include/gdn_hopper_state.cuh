@@ -63,8 +63,8 @@ struct Place {
 
 /*
  * What a state warpgroup keeps of its chunk, whose table goes while this is still wanted: registers are dear. Its first warp
- * writes, and the vote on W comes before anyone reads. When it writes again all have read: there was a turn to take since, or,
- * of a lone warpgroup, whose chunks have two places in turn, the next chunk's vote, or few_chunk()'s barrier.
+ * writes, and the vote on W comes before anyone reads. When it writes again all have read: there was a turn to take since, or a
+ * vote, or, of a lone warpgroup, whose chunks have two places in turn, the next chunk's vote, or few_chunk()'s barrier.
  */
 enum { KEPT_FLAGS = 0, KEPT_CHECKPOINT = 4, KEPT_DECAY = 8 };
 
@@ -186,17 +186,14 @@ __device__ __forceinline__ void issue_state(State &st, const u32 (&Z)[2][4], u32
     wgmma_commit();
 }
 
-/* Of 32 tokens: O^T += V'^T P^T, a group of its own, where O is made, and S^T += (d V')^T K. */
-template <bool OUTPUT>
+/* Of 32 tokens: O^T += V'^T P^T, of the second half a group of its own, and S^T += (d V')^T K. */
 __device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], const u32 (&Z)[2][4], u32 p_tile, u32 k_tile,
                                               int half)
 {
     const u32 pb = k_major(p_tile), kb = mn_major(k_tile, HALF);
     wgmma_fence();
-    if constexpr (OUTPUT) {
-        issue_output(st, Y, pb, half);
-        if (half == 1) wgmma_commit();
-    }
+    issue_output(st, Y, pb, half);
+    if (half == 1) wgmma_commit();
     issue_state(st, Z, kb, half);
 }
 
@@ -204,7 +201,6 @@ __device__ __forceinline__ void issue_updates(State &st, const u32 (&Y)[2][4], c
  * The first half of V', which is there, goes into the second one, and then, as that does, into O and S: packed operands take
  * the place of what they were packed from. decays: of the first half. O completes with all but the last committed group.
  */
-template <bool OUTPUT>
 __device__ __forceinline__ void issue_finish(State &st, Decays decays, u32 table, u32 t_tile, u32 p_tile, u32 k_tile)
 {
     u32 Y[2][2][4], Z[2][2][4];
@@ -212,12 +208,12 @@ __device__ __forceinline__ void issue_finish(State &st, Decays decays, u32 table
     issue_lower(st, Y[0], t_tile);
     pack_decayed(Z[0], st.V[0], decays);
     decays.load(table, 1);
-    issue_updates<OUTPUT>(st, Y[0], Z[0], p_tile, k_tile, 0);
+    issue_updates(st, Y[0], Z[0], p_tile, k_tile, 0);
     wgmma_wait<1>();
     settled(st.V[1]);
-    if constexpr (OUTPUT) pack_f16_rows(Y[1], st.V[1]);
+    pack_f16_rows(Y[1], st.V[1]);
     pack_decayed(Z[1], st.V[1], decays);
-    issue_updates<OUTPUT>(st, Y[1], Z[1], p_tile, k_tile, 1);
+    issue_updates(st, Y[1], Z[1], p_tile, k_tile, 1);
 }
 
 __device__ __forceinline__ void arrive_warp(int barrier)
@@ -286,7 +282,9 @@ __device__ __forceinline__ void rescaled_residual(u32 (&W)[4][4], State &st, con
 
 /*
  * From K S until Q S and T are there two state warpgroups take turns: half a chunk apart, one's products run while the other
- * packs. Where in that half turns end makes a percent. Whoever waits for its turn holds up nothing that the other needs.
+ * packs. Where in that half turns end makes a percent. Whoever waits for its turn holds up nothing that the other needs. Of
+ * chunks whose output nobody wants, which are a third shorter, neither takes one, in kernels that have a way of their own for
+ * these: a turn's barrier takes longer than what it orders would.
  */
 __device__ __forceinline__ void take_turn(int group)
 {
@@ -299,32 +297,29 @@ __device__ __forceinline__ void pass_turn(int group)
 }
 
 /*
- * A chunk from W on: V', and the products of O and S, which are in flight at the end. SCALED: W and V' are divided by
- * scale_slot()'s powers of two, or O takes its scale late; returns rows' scales, by which O and S are divided, too. OUTPUT: Q S
- * is in flight, and O is made, wanted or not; else V' is in flight, and there is no O.
+ * A chunk from W on: V', and the products of O and S, which are in flight at the end, as Q S is at its begin. SCALED: W and V'
+ * are divided by scale_slot()'s powers of two, or O takes its scale late; returns rows' scales, by which O and S are divided,
+ * too. has_turn: and passes it.
  */
-template <bool SCALED, bool OUTPUT>
-__device__ __forceinline__ float2 solve_chunk(State &st, u32 (&W)[4][4], const Clock &c, bool tp_full, const Place &place)
+template <bool SCALED>
+__device__ __forceinline__ float2 solve_chunk(State &st, u32 (&W)[4][4], const Clock &c, bool tp_full, bool has_turn,
+                                              const Place &place)
 {
-    static_assert(OUTPUT || !SCALED, "V' in flight is of a W without scales");
     const u32 table = c.table();
     float2 s = { 1.0f, 1.0f };
     if (!SCALED) arrive_warp(V_EMPTY + (c.n & 1));
     if (!tp_full) mbar_wait(bar(TP_FULL + tp_slot(c.n)), tp_parity(c.n));
-    float4 e;
-    if constexpr (OUTPUT) {
-        e = gates_of_16(table + DECAY_IN_Q, 0);
-        wgmma_wait<0>();
-        settled(st.O);
-    }
+    const float4 e = gates_of_16(table + DECAY_IN_Q, 0);
+    wgmma_wait<0>();
+    settled(st.O);
     if (SCALED) {
         rescaled_residual(W, st, c, place);
         s = load_shared_float2(scale_slot(place.index()));
     }
-    pass_turn(place.group);
-    if constexpr (OUTPUT) issue_solve(st, W, t_tile(c.n));
+    if (has_turn) pass_turn(place.group);
+    issue_solve(st, W, t_tile(c.n));
     arrive_warp(Q_EMPTY + c.q_slot);
-    if constexpr (OUTPUT) decay_output(st.O, e, table);
+    decay_output(st.O, e, table);
     Decays decays;
     decays.load(table, 0);
     wgmma_wait<1>();
@@ -333,28 +328,24 @@ __device__ __forceinline__ float2 solve_chunk(State &st, u32 (&W)[4][4], const C
         scale_rows(st.O, inverse(s.x), inverse(s.y));
         scale_rows(st.S, inverse(s.x), inverse(s.y));
     }
-    issue_finish<OUTPUT>(st, decays, table, t_tile(c.n), p_tile(c.n), c.k());
+    issue_finish(st, decays, table, t_tile(c.n), p_tile(c.n), c.k());
     give_table_back(c.n);
     return s;
 }
 
 /*
  * The end of a chunk, of which S's last group of products is in flight, and O's before it: O to its tile, and what has been
- * read back to who fills it. s: of rows. Where there is no O its tile goes round as it is. Returns the chunk's flags.
+ * read back to who fills it. s: of rows. Returns the chunk's flags.
  */
-template <bool SCALED, bool OUTPUT>
+template <bool SCALED>
 __device__ __forceinline__ u32 end_chunk(State &st, const prefill_params &p, const Clock &c, float2 s, const Place &place)
 {
     const u32 flags = load_shared_u32(kept(place) + KEPT_FLAGS);
-    if constexpr (OUTPUT) {
-        wgmma_wait<1>();
-        settled(st.O);
-    }
+    wgmma_wait<1>();
+    settled(st.O);
     give_tp_back(c.n);
-    if constexpr (OUTPUT) {
-        if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
-        put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
-    }
+    if (SCALED || LATE_SCALE) scale_rows(st.O, s.x * p.late_scale, s.y * p.late_scale);
+    put_output(st.O, at(O_AT) + place.group * HALF, place.warp);
     arrive_warp(O_FULL + place.group);
     wgmma_wait<0>();
     settled(st.S);

@@ -10,6 +10,7 @@
 
 enum { CHUNK = 64, STATE_BYTES = 128 * 128 * 4, H200_SMS = 132 };
 enum { TRANSITION_BYTES = 129 * 128 * 4 }; /* two fp16 numbers for each entry, and a factor for each column */
+enum { KEPT_BYTES = 64 * 64 * 64 * 2 };       /* T of 64 chunks */
 
 static struct gdni_problem problem_of(int32_t heads)
 {
@@ -190,7 +191,7 @@ Test(partition, states_of_halves_and_of_many_heads_are_not_carried)
 
 /*
  * As the kernel numbers partitions by gates: one an SM, and one more for each (sequence, head). Each has a state and a
- * transition at its link, and room for T of 64 chunks, ten blocks of 16 x 16. What equal partitions need is there too.
+ * transition at its link, and an SM has room for T of 64 chunks. What equal partitions need is there too.
  */
 Test(partition, a_call_cut_by_gates_has_room_for_as_many_partitions_as_they_may_ask_for)
 {
@@ -202,10 +203,10 @@ Test(partition, a_call_cut_by_gates_has_room_for_as_many_partitions_as_they_may_
             gdni_workspace_of(&w, &spec, &p, H200_SMS, tokens, 1);
             if (w.carry != GDNI_CARRY_BY_GATES) continue;
             const int64_t links = gdni_partition_links(&spec, &p, w.partition, tokens), most = H200_SMS + heads;
-            const size_t link = STATE_BYTES + TRANSITION_BYTES, t = 64 * 10 * 512;
+            const size_t link = STATE_BYTES + TRANSITION_BYTES;
             cr_expect_geq(w.control_words, (size_t)(64 + 4 * heads + 8 * most), "%d heads", heads);
             cr_expect_geq(w.t_offset, w.images_offset + link * (size_t)(links > most ? links : most));
-            cr_expect_geq(w.size, w.t_offset + t * (size_t)most);
+            cr_expect_geq(w.size, w.t_offset + H200_SMS * KEPT_BYTES);
             cr_expect_leq(w.size, (size_t)100 << 20, "%zu bytes", w.size);
         }
 }
@@ -479,7 +480,8 @@ static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
                       w.control_words == (size_t)(64 + 4 * seqs * parts + 8 * items) &&
                       w.images_offset % 256 == 0 && w.images_offset >= 4 * w.control_words &&
                       w.t_offset == (by_gates ? links_end : 0) && by_gates < 256 &&
-                      links_end + (size_t)(by_gates * 64 * 10 * 512) <= w.size && w.partition * (int64_t)CHUNK < tokens;
+                      links_end + (by_gates ? (size_t)s->num_sms * KEPT_BYTES : 0) <= w.size &&
+                      w.partition * (int64_t)CHUNK < tokens;
     cr_expect(
         good,
         "%lld tokens of %lld, %lld parts, %d SMs, partition_chunks %d: %d chunks, %lld items, %zu words, %zu, %zu",
@@ -556,7 +558,7 @@ Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
     cr_expect_eq(needs_of(&s, 8 * CHUNK, 1).size, 0u, "nothing so short is cut");
     cr_expect_eq(needs_of(&s, 8 * CHUNK + 1, 1).size, size);
     cr_expect_eq(needs_of(&s, 1 << 20, 64).size, size);
-    const size_t carried = 264u * (STATE_BYTES + TRANSITION_BYTES) + (132u + 32) * 64 * 10 * 512;
+    const size_t carried = 264u * (STATE_BYTES + TRANSITION_BYTES) + 132 * KEPT_BYTES;
     cr_expect(size > carried && size < carried + STATE_BYTES, "%zu", size);
     const struct gdni_problem many = problem_of(64);
     const size_t without = needs_of(&(struct sweep){ &spec, &many, H200_SMS }, 32768, 1).size;
