@@ -56,9 +56,23 @@ static void temp_name(char name[GDNI_FS_TEMP_NAME])
 
 /* ---- folders ---- */
 
+/*
+ * A folder that is new. A umask that takes bits of its owner's would leave one that nobody can enter, in this process or a
+ * later one: it has them before it is opened. Where that is refused, opening it tells.
+ */
+static int make_folder(int dir, const char *name, mode_t mode)
+{
+    struct stat st;
+    if (mkdirat(dir, name, mode) != 0) return errno;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (mode & ~st.st_mode & S_IRWXU))
+        fchmodat(dir, name, (st.st_mode | (mode & S_IRWXU)) & 07777, AT_SYMLINK_NOFOLLOW);
+    return 0;
+}
+
 static int make_one(const char *path, mode_t mode)
 {
-    return mkdir(path, mode) == 0 || errno == EEXIST ? 0 : errno;
+    const int err = make_folder(AT_FDCWD, path, mode);
+    return err == EEXIST ? 0 : err;
 }
 
 int gdni_fs_make_path(const char *path, mode_t mode)
@@ -88,11 +102,12 @@ static void mend_mode(int fd, mode_t mode)
 
 int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out)
 {
-    const bool made = create && mkdirat(dir, name, mode) == 0;
-    if (create && !made && errno != EEXIST) return errno;
+    int err = create ? make_folder(dir, name, mode) : EEXIST;
+    const bool made = !err;
+    if (err && err != EEXIST) return err;
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return errno;
-    const int err = made ? set_mode(fd, mode) : 0; /* umask took bits that a group which shares the cache needs */
+    err = made ? set_mode(fd, mode) : 0; /* umask took bits that a group which shares the cache needs */
     if (err) {
         close(fd);
         return err;
@@ -105,9 +120,10 @@ int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int
 int gdni_fs_make_temp_folder(int dir, mode_t mode, char name[GDNI_FS_TEMP_NAME], int *out)
 {
     temp_name(name);
-    if (mkdirat(dir, name, mode) != 0) return errno;
+    int err = make_folder(dir, name, mode);
+    if (err) return err;
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    const int err = fd < 0 ? errno : set_mode(fd, mode);
+    err = fd < 0 ? errno : set_mode(fd, mode);
     if (err && fd >= 0) close(fd);
     if (err) unlinkat(dir, name, AT_REMOVEDIR);
     if (!err) *out = fd;

@@ -14,7 +14,7 @@
 /* The words for an errno value. Static storage; unlike strerror(), from any thread. */
 const char *gdni_fs_error(int err);
 
-/* Makes path and what is missing above it, with mode; fine when it exists. */
+/* Makes path and what is missing above it, with mode, of which a umask takes no bit of the owner's; fine when it exists. */
 int gdni_fs_make_path(const char *path, mode_t mode);
 
 /*

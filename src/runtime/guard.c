@@ -79,6 +79,13 @@ static int open_lock_folder(const struct gdni_env *env, int *out)
     return open_folder("/dev/shm", name, out);
 }
 
+/* What a umask took when the file was made: with it the next one could not open it. */
+static void mend_mode(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && (0600 & ~st.st_mode)) fchmod(fd, 0600);
+}
+
 /* Each turn opens the file anew: the lock is the open file's. */
 static int open_lock_file(const struct gdni_env *env, int *out)
 {
@@ -88,6 +95,7 @@ static int open_lock_file(const struct gdni_env *env, int *out)
     *out = openat(folder, "compile.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     const int open_err = *out < 0 ? errno : 0;
     close(folder);
+    if (!open_err) mend_mode(*out);
     return open_err;
 }
 

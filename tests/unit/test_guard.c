@@ -180,6 +180,27 @@ Test(guard, a_folder_that_others_may_write_to_is_not_used)
     gdni_guard_leave(turn);
 }
 
+/* Who makes the file under such a umask would shut the others out of it until the machine is started anew. */
+Test(guard, a_umask_shuts_nobody_out)
+{
+    static const mode_t masks[] = { 0177, 0777 };
+    store_drop_root(scratch);
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; ++i) {
+        char place[16];
+        snprintf(place, sizeof place, "%03o", (unsigned)masks[i]);
+        env.xdg_runtime_dir = (char *)store_path(scratch, place);
+        mkdir(env.xdg_runtime_dir, 0700);
+        const mode_t before = umask(masks[i]);
+        gdni_guard_leave(enter(1000, KEY));
+        umask(before);
+        const int turn = enter(1000, KEY);
+        cr_expect(access(store_path(env.xdg_runtime_dir, "gdn-jit/compile.lock"), R_OK | W_OK) == 0, "umask %s", place);
+        cr_expect_neq(turn, GDNI_GUARD_NONE, "umask %s", place);
+        gdni_guard_leave(turn);
+    }
+    cr_expect_eq(lines.count[GDN_LOG_WARN], 0, "%s", lines.last[GDN_LOG_WARN]);
+}
+
 Test(guard, a_link_in_the_locks_place_is_not_followed)
 {
     mkdir(store_path(scratch, "gdn-jit"), 0700);
