@@ -219,7 +219,17 @@ int gdni_fs_remove_same(int dir, const char *name, const struct stat *seen)
     return unlinkat(dir, temp, 0) == 0 ? 0 : errno;
 }
 
-/* ---- publish ---- */
+/* ---- write ---- */
+
+int gdni_fs_off_standard(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int err = errno;
+    close(fd);
+    errno = err;
+    return copy;
+}
 
 static int write_bytes(int fd, const void *bytes, size_t size)
 {
@@ -289,6 +299,8 @@ int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written)
     return err;
 }
 
+/* ---- publish ---- */
+
 static int fill(int fd, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
     int err = write_quietly(fd, bytes, size);
@@ -322,7 +334,7 @@ static bool wants_named(int err)
 static int publish_unnamed(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
     const bool replace = flags & GDNI_FS_REPLACE;
-    const int fd = openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
+    const int fd = gdni_fs_off_standard(openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode));
     if (fd < 0) return errno;
     int err = fill(fd, bytes, size, mode, flags);
     if (!err && !replace) err = link_fd(fd, dir, name);
@@ -345,8 +357,9 @@ static int publish_named(int dir, const char *name, const void *bytes, size_t si
         fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     } while (fd < 0 && errno == EEXIST && ++tries < 16);
     if (fd < 0) return errno;
-    int err = fill(fd, bytes, size, mode, flags);
-    if (close(fd) != 0 && !err) err = errno; /* NFS says here that the disk is full */
+    fd = gdni_fs_off_standard(fd);
+    int err = fd < 0 ? errno : fill(fd, bytes, size, mode, flags);
+    if (fd >= 0 && close(fd) != 0 && !err) err = errno; /* NFS says here that the disk is full */
     if (!err) return move_into_place(dir, temp, name);
     unlinkat(dir, temp, 0);
     return err;

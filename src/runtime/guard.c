@@ -92,7 +92,7 @@ static int open_lock_file(const struct gdni_env *env, int *out)
     int folder;
     const int err = open_lock_folder(env, &folder);
     if (err) return err;
-    *out = openat(folder, "compile.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    *out = gdni_fs_off_standard(openat(folder, "compile.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     const int open_err = *out < 0 ? errno : 0;
     close(folder);
     if (!open_err) mend_mode(*out);
