@@ -38,7 +38,7 @@ struct gdni_cache {
     pthread_mutex_t lock;
     bool swept;           /* guarded by lock, as are the next two */
     time_t last_sweep;    /* CLOCK_MONOTONIC seconds */
-    uint64_t known_total; /* bytes after the last sweep, and what was published since */
+    uint64_t known_total; /* removable bytes after the last sweep, and what was published since */
 };
 
 /* ---- creation ---- */

@@ -230,6 +230,33 @@ static uint64_t total_of(const struct gdni_cache_scan *scan)
     return total;
 }
 
+/* Of what a removal says: the entry is somebody else's to remove, and stays. */
+static bool is_refused(int err)
+{
+    return err == EACCES || err == EPERM || err == EROFS;
+}
+
+/*
+ * The oldest come first, so what another user filled a cache with, which no hit of this one dates anew, is known to stay before
+ * anything goes on its account; what is left then may be below the cap.
+ */
+static void remove_oldest(const struct gdni_cache_dir *dir, struct gdni_cache_scan *scan, uint64_t max_bytes,
+                          struct gdni_swept *out)
+{
+    const uint64_t keep = max_bytes / 100 * KEEP_PERCENT + max_bytes % 100 * KEEP_PERCENT / 100;
+    qsort(scan->files, scan->count, sizeof *scan->files, by_age);
+    for (size_t i = 0; i < scan->count && out->total > (out->removed ? keep : max_bytes); ++i) {
+        const struct gdni_cache_file *file = &scan->files[i];
+        if (file->temporary) continue;
+        const int err = gdni_cache_file_remove(dir, file, NULL);
+        if (!err)
+            ++out->removed;
+        else if (err != ENOENT && !is_refused(err))
+            continue; /* still there, or used just now: another entry has to go */
+        out->total -= file->bytes;
+    }
+}
+
 gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes, time_t now, struct gdni_swept *out)
 {
     *out = (struct gdni_swept){ 0 };
@@ -237,19 +264,7 @@ gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes
     GDN_TRY(scan_as(dir, (struct gdni_cache_scan){ .passes_over = true }, &scan));
     remove_temporaries(dir, &scan, now);
     out->total = total_of(&scan);
-    const uint64_t keep = max_bytes / 100 * KEEP_PERCENT + max_bytes % 100 * KEEP_PERCENT / 100;
-    if (out->total > max_bytes) qsort(scan.files, scan.count, sizeof *scan.files, by_age);
-    const bool over = out->total > max_bytes;
-    for (size_t i = 0; over && i < scan.count && out->total > keep; ++i) {
-        const struct gdni_cache_file *file = &scan.files[i];
-        if (file->temporary) continue;
-        const int err = gdni_cache_file_remove(dir, file, NULL);
-        if (!err)
-            ++out->removed;
-        else if (err != ENOENT)
-            continue; /* still there, or used just now: another entry has to go */
-        out->total -= file->bytes;
-    }
+    if (out->total > max_bytes) remove_oldest(dir, &scan, max_bytes, out);
     gdni_free(scan.files);
     return GDN_OK;
 }

@@ -50,12 +50,13 @@ enum { GDNI_TEMP_AGE = 3600 }; /* seconds after which nobody is writing to a tem
 bool gdni_cache_is_abandoned(const struct gdni_cache_file *file, time_t now);
 
 struct gdni_swept {
-    uint64_t total; /* bytes of entries left */
+    uint64_t total; /* bytes of entries left, but for those that turned out not to be this user's to remove */
     uint64_t removed;
 };
 /*
  * Removes temporary files older than GDNI_TEMP_AGE and, when entries pass max_bytes, the least recently used down to 80 % of
- * it. Folders that may not be read do not count, and do not keep the rest from being swept.
+ * it. Folders that may not be read do not count, and do not keep the rest from being swept; nor do entries that may not be
+ * removed: others would go for them at every sweep.
  */
 gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes, time_t now, struct gdni_swept *out);
 
