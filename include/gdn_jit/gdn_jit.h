@@ -121,9 +121,9 @@ typedef struct gdn_config {
     void *log_user;
     int log_level; /* 0: GDN_JIT_LOG, else GDN_LOG_WARN */
     /*
-     * Stampede guard: a process that is about to compile first waits up to so long for another process of this machine and
-     * user that compiles the same key, and takes its cubin. 0: GDN_JIT_COMPILE_WAIT_MS, else no waiting; -1: no waiting. Past
-     * the time it compiles on its own: the guard saves work, nothing depends on it.
+     * Stampede guard: a plan that is about to compile first waits up to so long, for all its kernels together, for another
+     * process of this machine and user that compiles the same keys, and takes its cubins. 0: GDN_JIT_COMPILE_WAIT_MS, else no
+     * waiting; -1: no waiting. Past the time it compiles on its own: the guard saves work, nothing depends on it.
      */
     int32_t compile_wait_ms;
     const char *record_path; /* NULL: GDN_JIT_RECORD, else nothing; "": nothing. A file to which every plan that is asked for

@@ -59,7 +59,7 @@ static bool waited; /* by the turn before */
 static int enter(int32_t wait_ms, const char *key)
 {
     struct gdni_guard *guard = gdni_guard_create(wait_ms, &env, &sink);
-    const int turn = gdni_guard_enter(guard, &dir, key, &waited);
+    const int turn = gdni_guard_enter(guard, &dir, key, gdni_guard_deadline(guard), &waited);
     gdni_guard_destroy(guard);
     return turn;
 }
@@ -108,6 +108,18 @@ Test(guard, one_key_one_turn_other_keys_and_directories_are_free)
     gdni_guard_leave(other);
     gdni_guard_leave(elsewhere);
     cr_assert_eq(lines.count[GDN_LOG_WARN], 0, "%s", lines.last[GDN_LOG_WARN]);
+}
+
+Test(guard, past_a_deadline_nobody_waits)
+{
+    struct gdni_guard *guard = gdni_guard_create(600000, &env, &sink);
+    const int64_t past = gdni_guard_deadline(guard) - 600000 * INT64_C(1000) - 1;
+    const int turn = gdni_guard_enter(guard, &dir, KEY, past, &waited);
+    cr_assert_neq(turn, GDNI_GUARD_NONE, "a turn that is free was not taken");
+    cr_assert_eq(gdni_guard_enter(guard, &dir, KEY, past, &waited), GDNI_GUARD_NONE);
+    cr_assert(waited);
+    gdni_guard_leave(turn);
+    gdni_guard_destroy(guard);
 }
 
 /* It has the open file too, to which the lock belongs. */
@@ -208,7 +220,7 @@ Test(guard, a_link_in_the_locks_place_is_not_followed)
     cr_assert_eq(symlink(victim, store_path(scratch, "gdn-jit/compile.lock")), 0);
     struct gdni_guard *guard = gdni_guard_create(1000, &env, &sink);
     for (int twice = 0; twice < 2; ++twice) /* of one context one warning */
-        cr_assert_eq(gdni_guard_enter(guard, &dir, KEY, &waited), GDNI_GUARD_NONE);
+        cr_assert_eq(gdni_guard_enter(guard, &dir, KEY, gdni_guard_deadline(guard), &waited), GDNI_GUARD_NONE);
     gdni_guard_destroy(guard);
     cr_assert_neq(access(victim, F_OK), 0, "a file was made through a link");
     cr_assert_eq(lines.count[GDN_LOG_WARN], 1);
