@@ -143,11 +143,13 @@ struct image {
     bool found;
 };
 
-static bool holds(const struct dl_phdr_info *info, uintptr_t address)
+/* size bytes, of which the first is at address: whether they lie in one part of the image that was loaded, and can be read. */
+static bool holds(const struct dl_phdr_info *info, uintptr_t address, size_t size)
 {
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-        if (h->p_type == PT_LOAD && address - info->dlpi_addr - h->p_vaddr < h->p_memsz) return true;
+        const uintptr_t behind = address - info->dlpi_addr - h->p_vaddr;
+        if (h->p_type == PT_LOAD && h->p_flags & PF_R && behind < h->p_memsz && size <= h->p_memsz - behind) return true;
     }
     return false;
 }
@@ -156,11 +158,12 @@ static int look_at_image(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
     struct image *image = data;
-    if (!holds(info, image->address)) return 0;
+    if (!holds(info, image->address, 1)) return 0;
     for (int i = 0; i < info->dlpi_phnum && !image->found; ++i) {
         const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-        const void *notes = (const void *)(info->dlpi_addr + h->p_vaddr); /* the loader's own address arithmetic */
-        if (h->p_type == PT_NOTE) image->found = gdni_note_build_id(notes, h->p_memsz, image->id);
+        const uintptr_t notes = info->dlpi_addr + h->p_vaddr; /* the loader's own address arithmetic */
+        if (h->p_type != PT_NOTE || !holds(info, notes, h->p_memsz)) continue; /* an edited file's may lie anywhere */
+        image->found = gdni_note_build_id((const void *)notes, h->p_memsz, image->id);
     }
     return 1;
 }

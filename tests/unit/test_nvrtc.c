@@ -277,6 +277,27 @@ Test(nvrtc, a_build_id_that_only_the_sections_know_tells_builds_apart)
     store_remove(dir);
 }
 
+/* The loader does not look whether notes are in what it has loaded. */
+Test(nvrtc, notes_that_lie_in_nothing_that_was_loaded_are_not_read)
+{
+    static const uint64_t places[] = { UINT64_C(0x7fff00000000), UINT64_C(0x4000000), UINT64_MAX - 7, 0 };
+    char *dir = store_scratch(), whole[GDNI_BUILD_ID] = "", name[16];
+    cr_assert(gdni_peek_build_id(GDN_FAKE_NVRTC_PATH, whole));
+    for (size_t at = 0; at < sizeof places / sizeof places[0]; ++at) {
+        struct library l = read_library();
+        for (int i = 0; i < l.elf->e_phnum; ++i) {
+            if (l.segments[i].p_type != PT_NOTE) continue;
+            if (places[at]) l.segments[i].p_vaddr = l.segments[i].p_paddr = places[at];
+            if (!places[at]) l.segments[i].p_memsz = UINT64_C(0x100000000); /* begins where it should, ends in nothing */
+        }
+        snprintf(name, sizeof name, "%zu.so", at);
+        const struct gdni_nvrtc_api api = load_as(store_path(dir, name), &l);
+        cr_expect(strstr(api.identity, whole), "%zu: %s", at, api.identity);
+        free(l.bytes);
+    }
+    store_remove(dir);
+}
+
 Test(nvrtc, builds_without_a_build_id_are_told_apart_by_their_bytes)
 {
     char *dir = store_scratch();
