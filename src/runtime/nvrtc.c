@@ -33,6 +33,7 @@ struct gdni_nvrtc {
     gdn_status status;
     char sentence[GDNI_ERROR_TEXT]; /* of a failure */
     void *handle, *builtins;
+    const char *name; /* that handle was opened by */
     struct gdni_nvrtc_api api;
     char peeked[GDNI_COMPILER_TAG]; /* "" until known */
 };
@@ -86,7 +87,7 @@ static gdn_status open_default(struct gdni_nvrtc *n)
 {
     char why[NUM_DEFAULTS][256];
     for (int i = 0; i < NUM_DEFAULTS && !n->handle; ++i) {
-        n->handle = open_library(default_names[i]);
+        n->handle = open_library(n->name = default_names[i]);
         const char *words = n->handle ? NULL : dlerror();
         snprintf(why[i], sizeof why[i], "%s", words ? words : default_names[i]);
     }
@@ -96,7 +97,7 @@ static gdn_status open_default(struct gdni_nvrtc *n)
 
 static gdn_status open_configured(struct gdni_nvrtc *n)
 {
-    n->handle = open_library(n->path);
+    n->handle = open_library(n->name = n->path);
     if (n->handle) return GDN_OK;
     const char *why = dlerror();
     return GDN_FAIL(GDN_E_NO_NVRTC,
@@ -118,8 +119,8 @@ static gdn_status resolve(struct gdni_nvrtc *n)
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
         void *address = dlsym(n->handle, calls[i].name);
         if (!address)
-            return GDN_FAIL(GDN_E_NO_NVRTC, "%s has no %s, so it is no NVRTC or a very old one: " REMEDY,
-                            n->path ? n->path : default_names[0], calls[i].name);
+            return GDN_FAIL(GDN_E_NO_NVRTC, "%s has no %s, so it is no NVRTC or a very old one: " REMEDY, n->name,
+                            calls[i].name);
         memcpy(calls[i].slot, &address, sizeof address); /* POSIX: a data pointer of dlsym is the function's address */
     }
     return GDN_OK;

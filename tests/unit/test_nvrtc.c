@@ -351,6 +351,40 @@ Test(nvrtc, headers_of_sections_that_lie_are_not_followed)
     store_remove(dir);
 }
 
+/* All of a library's texts that are `was`, which is no shorter than `becomes`. */
+static void rename_all(struct library *l, const char *was, const char *becomes)
+{
+    const size_t len = strlen(was) + 1;
+    for (uint8_t *at = l->bytes; (at = memmem(at, (size_t)(l->bytes + l->size - at), was, len)); at += len)
+        memset(at, 0, len), memcpy(at, becomes, strlen(becomes));
+}
+
+/* Stands in the place of libc's: a library of this name is not there. */
+static const char *missing;
+void *dlopen(const char *name, int flags)
+{
+    void *(*next)(const char *, int);
+    void *address = dlsym(RTLD_NEXT, "dlopen");
+    memcpy(&next, &address, sizeof next);
+    return missing && name && strcmp(name, missing) == 0 ? NULL : next(name, flags);
+}
+
+/* Loaded already, it is what the loader finds by that name. */
+Test(nvrtc, of_the_default_names_the_one_that_opened_is_told)
+{
+    char *dir = store_scratch();
+    const char *path = store_path(dir, "other.so");
+    struct library l = read_library();
+    rename_all(&l, "libfakenvrtc.so", "libnvrtc.so.12");
+    rename_all(&l, "nvrtcGetCUBIN", "nvrtcGetCubin");
+    store_write(path, l.bytes, l.size);
+    cr_assert_not_null(dlopen(path, RTLD_NOW), "%s", dlerror());
+    missing = "libnvrtc.so.13";
+    expect_refused(NULL, "libnvrtc.so.12 has no nvrtcGetCUBIN, ");
+    free(l.bytes);
+    store_remove(dir);
+}
+
 /* A cache file of one library, as ldconfig writes it. */
 struct ld_cache {
     char magic[20];
