@@ -681,7 +681,8 @@ enum {
 typedef struct gdn_prune_options {
     size_t struct_size;
     uint64_t max_bytes; /* least recently used entries go until no more are left; 0: no limit, 1: all go */
-    int64_t max_age;    /* seconds since the last use, from which on an entry goes; 0: no limit */
+    int64_t max_age;    /* seconds since the last use, from which on an entry goes, as one does that is dated more than an hour
+                           ahead of the clock; 0: no limit */
     const char *arch;   /* only entries of this arch; NULL: of all */
     uint32_t flags;     /* GDN_PRUNE_* */
     int32_t reserved;

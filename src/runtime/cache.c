@@ -158,7 +158,7 @@ static void entry_name(char name[GDNI_ENTRY_NAME], const char *key_hex, const ch
 /* cp and tar write under the final name: what was written to just now may be half of a good entry, whose writer has it open. */
 static bool may_be_coming(const struct stat *st)
 {
-    const time_t age = time(NULL) - st->st_mtim.tv_sec;
+    const int64_t age = gdni_age(time(NULL), st->st_mtim.tv_sec);
     return S_ISREG(st->st_mode) && age < COPY_AGE && age > -COPY_AGE;
 }
 
@@ -205,7 +205,7 @@ static void note_unreadable(struct gdni_cache *cache, const struct query *q, con
 /* A hit moves an entry to the young end of the LRU order, at most hourly: readers of a shared disk should not write to it. */
 static void touch(const struct query *q, const char *name, const struct stat *st)
 {
-    const time_t age = time(NULL) - st->st_mtim.tv_sec;
+    const int64_t age = gdni_age(time(NULL), st->st_mtim.tv_sec);
     if (!q->writable) return;
     if (age <= GDNI_CLOCK_SLACK && age >= -GDNI_CLOCK_SLACK) return; /* a time far ahead would never grow old */
     const struct timespec now[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_NOW } };

@@ -60,6 +60,13 @@ bool gdni_is_entry_path(const char *path)
            gdni_is_entry_name(rest + 4) && strncmp(rest + 1, rest + 4, 2) == 0;
 }
 
+int64_t gdni_age(time_t now, time_t then)
+{
+    int64_t age;
+    if (!__builtin_sub_overflow(now, then, &age)) return age;
+    return then < now ? INT64_MAX : INT64_MIN;
+}
+
 /* ---- scan ---- */
 
 static struct gdni_cache_file *add(struct gdni_cache_scan *scan)
@@ -107,7 +114,7 @@ static int visit_file(struct gdni_cache_scan *scan, int folder, const char *path
     file->device = st.st_dev;
     file->inode = st.st_ino;
     file->temporary = temporary;
-    file->ahead = st.st_mtim.tv_sec - scan->now > GDNI_CLOCK_SLACK;
+    file->ahead = gdni_age(scan->now, st.st_mtim.tv_sec) < -GDNI_CLOCK_SLACK;
     return 0;
 }
 
@@ -210,7 +217,7 @@ static int by_age(const void *a, const void *b)
 
 bool gdni_cache_is_abandoned(const struct gdni_cache_file *file, time_t now)
 {
-    const time_t age = now - file->mtime.tv_sec;
+    const int64_t age = gdni_age(now, file->mtime.tv_sec);
     return file->temporary && (age > GDNI_TEMP_AGE || age < -GDNI_TEMP_AGE);
 }
 

@@ -44,6 +44,12 @@ gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_s
 /* Least recently used first (what is ahead before all), equal times by path, so that processes that remove together agree. */
 int gdni_cache_file_compare_age(const struct gdni_cache_file *a, const struct gdni_cache_file *b);
 
+/*
+ * Seconds since a date, negative when it is ahead; of a file's date at the ends of what a time_t holds, which anyone may set,
+ * the most or the least that there are.
+ */
+int64_t gdni_age(time_t now, time_t then);
+
 enum { GDNI_CLOCK_SLACK = 3600 }; /* seconds by which a clock may be wrong, or the resolution of a use's date */
 enum { GDNI_TEMP_AGE = 3600 }; /* seconds after which nobody is writing to a temporary file any more */
 /* Such a file, or one as far in the future: the clock was set back, and it would lie there until the clock is there again. */

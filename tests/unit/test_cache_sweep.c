@@ -268,6 +268,15 @@ Test(cache_sweep, temporary_files_from_before_the_clock_was_set_back_go_too)
     expect_only_from(0);
 }
 
+Test(cache_sweep, an_age_is_of_any_date)
+{
+    cr_expect_eq(gdni_age(1000, 400), 600);
+    cr_expect_eq(gdni_age(400, 1000), -600);
+    cr_expect_eq(gdni_age(1000, INT64_MAX), 1000 - INT64_MAX);
+    cr_expect_eq(gdni_age(1000, INT64_MIN), INT64_MAX);
+    cr_expect_eq(gdni_age(-1000, INT64_MAX), INT64_MIN);
+}
+
 Test(cache_sweep, what_publishers_have_under_way_costs_no_entry)
 {
     const char *young = store_path(scratch, "v2/sm_90a/00/.gdnk-tmp-0123456789abcdef");
