@@ -138,6 +138,8 @@ typedef struct gdn_config {
  * rights or file capabilities, as secure_getenv(3) has it); opens neither the driver nor NVRTC, which are
  * looked for when first needed, so that a machine without either can still use what it has. Each is opened once: a context that
  * did not find one goes on without it, and to try again takes a new context. cfg NULL means GDN_CONFIG_INIT.
+ * Tables and manifests are read by cJSON: where that is a shared library, hooks that the process has set by cJSON_InitHooks()
+ * serve here too, in whatever thread calls.
  * An unusable cache directory is no error: one warning goes to the log and cubins are kept in memory only.
  * GDN_E_INVALID: a member of cfg, or a variable of the environment that is a switch, a number or a level, has a value that it
  * cannot have; the sentence names it. GDN_E_NOMEM.
