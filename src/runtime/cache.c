@@ -43,18 +43,20 @@ struct gdni_cache {
 
 /* ---- creation ---- */
 
+/* One that is not there is passed over; without memory for one that is, a context would compile what it has. */
 static bool add_bundle(struct gdni_cache *cache, const char *path)
 {
     struct gdni_cache_dir *grown = gdni_realloc(cache->bundles, (cache->num_bundles + 1) * sizeof *grown);
     if (!grown) return false;
     cache->bundles = grown;
     struct gdni_cache_dir *bundle = &grown[cache->num_bundles];
-    if (gdni_cache_dir_bundle(bundle, path))
+    const gdn_status status = gdni_cache_dir_bundle(bundle, path);
+    if (status == GDN_OK)
         ++cache->num_bundles;
-    else
+    else if (status != GDN_E_NOMEM)
         gdni_log(cache->log, GDN_LOG_WARN, "bundle is not used: %s",
                  *path ? bundle->problem : "its name in bundle_dirs is empty");
-    return true;
+    return status != GDN_E_NOMEM;
 }
 
 /* Pieces of a ':'-separated list; empty ones are skipped. */
