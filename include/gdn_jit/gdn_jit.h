@@ -604,8 +604,9 @@ GDN_API gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d
 /*
  * One-call forms: plan for the current device, load, execute. The first call for a desc compiles or reads the cache, and needs
  * the cubins and the workspace of the plan that gdn_plan_*() makes of it for that device; later calls with an equal desc find
- * the plan (one lock, one compare). While stream is capturing, a desc not seen before is GDN_E_NOT_LOADED rather than a
- * compile: call once outside the capture. So is one under a context that is not its device's primary one, where no plan runs.
+ * the plan (one lock, and a compare with each plan that one-call forms of ctx have made; three where one plan serves many
+ * descs, as below). While stream is capturing, a desc not seen before is GDN_E_NOT_LOADED rather than a compile: call once
+ * outside the capture. So is one under a context that is not its device's primary one, where no plan runs.
  * Plans live until gdn_ctx_destroy().
  *
  * Bounds are meant to be those of all calls. Of descs that differ in max_tokens and max_seqs alone, from the fifth on (of those
