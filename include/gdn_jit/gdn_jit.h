@@ -121,9 +121,9 @@ typedef struct gdn_config {
     void *log_user;
     int log_level; /* 0: GDN_JIT_LOG, else GDN_LOG_WARN */
     /*
-     * Stampede guard: a process that is about to compile first waits up to so long for another process of this machine and
-     * user that compiles the same key, and takes its cubin. 0: GDN_JIT_COMPILE_WAIT_MS, else no waiting; -1: no waiting. Past
-     * the time it compiles on its own: the guard saves work, nothing depends on it.
+     * Stampede guard: a plan that is about to compile first waits up to so long, for all its kernels together, for another
+     * process of this machine and user that compiles the same keys, and takes its cubins. 0: GDN_JIT_COMPILE_WAIT_MS, else no
+     * waiting; -1: no waiting. Past the time it compiles on its own: the guard saves work, nothing depends on it.
      */
     int32_t compile_wait_ms;
     const char *record_path; /* NULL: GDN_JIT_RECORD, else nothing; "": nothing. A file to which every plan that is asked for
@@ -138,6 +138,8 @@ typedef struct gdn_config {
  * rights or file capabilities, as secure_getenv(3) has it); opens neither the driver nor NVRTC, which are
  * looked for when first needed, so that a machine without either can still use what it has. Each is opened once: a context that
  * did not find one goes on without it, and to try again takes a new context. cfg NULL means GDN_CONFIG_INIT.
+ * Tables and manifests are read by cJSON: where that is a shared library, hooks that the process has set by cJSON_InitHooks()
+ * serve here too, in whatever thread calls.
  * An unusable cache directory is no error: one warning goes to the log and cubins are kept in memory only.
  * GDN_E_INVALID: a member of cfg, or a variable of the environment that is a switch, a number or a level, has a value that it
  * cannot have; the sentence names it. GDN_E_NOMEM.
@@ -602,8 +604,9 @@ GDN_API gdn_status gdn_execute_conv1d_qkv(const gdn_plan *plan, const gdn_conv1d
 /*
  * One-call forms: plan for the current device, load, execute. The first call for a desc compiles or reads the cache, and needs
  * the cubins and the workspace of the plan that gdn_plan_*() makes of it for that device; later calls with an equal desc find
- * the plan (one lock, one compare). While stream is capturing, a desc not seen before is GDN_E_NOT_LOADED rather than a
- * compile: call once outside the capture. So is one under a context that is not its device's primary one, where no plan runs.
+ * the plan (one lock, and a compare with each plan that one-call forms of ctx have made; three where one plan serves many
+ * descs, as below). While stream is capturing, a desc not seen before is GDN_E_NOT_LOADED rather than a compile: call once
+ * outside the capture. So is one under a context that is not its device's primary one, where no plan runs.
  * Plans live until gdn_ctx_destroy().
  *
  * Bounds are meant to be those of all calls. Of descs that differ in max_tokens and max_seqs alone, from the fifth on (of those
@@ -681,7 +684,8 @@ enum {
 typedef struct gdn_prune_options {
     size_t struct_size;
     uint64_t max_bytes; /* least recently used entries go until no more are left; 0: no limit, 1: all go */
-    int64_t max_age;    /* seconds since the last use, from which on an entry goes; 0: no limit */
+    int64_t max_age;    /* seconds since the last use, from which on an entry goes, as one does that is dated more than an hour
+                           ahead of the clock; 0: no limit */
     const char *arch;   /* only entries of this arch; NULL: of all */
     uint32_t flags;     /* GDN_PRUNE_* */
     int32_t reserved;

@@ -122,3 +122,8 @@ void gdni_sb_free(struct gdni_strbuf *sb)
     gdni_free(sb->text);
     *sb = (struct gdni_strbuf){ 0 };
 }
+
+int gdni_by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}

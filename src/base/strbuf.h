@@ -28,4 +28,7 @@ void gdni_sb_json_int(struct gdni_strbuf *sb, const char *name, int64_t value);
 char *gdni_sb_take(struct gdni_strbuf *sb);
 void gdni_sb_free(struct gdni_strbuf *sb);
 
+/* For qsort() of texts, an array of const char *. */
+int gdni_by_text(const void *a, const void *b);
+
 #endif

@@ -126,12 +126,14 @@ const char *cli_format_bytes(char out[CLI_SHORT], uint64_t bytes)
     return out;
 }
 
-const char *cli_format_age(char out[CLI_SHORT], int64_t seconds)
+const char *cli_format_age(char out[CLI_SHORT], int64_t now, int64_t then)
 {
     static const struct {
         int64_t seconds;
         const char *unit;
     } steps[] = { { 86400, "d" }, { 3600, "h" }, { 60, "m" } };
+    int64_t seconds;
+    if (__builtin_sub_overflow(now, then, &seconds)) seconds = then < now ? INT64_MAX : INT64_MIN;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; ++i)
         if (seconds >= steps[i].seconds) {
             snprintf(out, CLI_SHORT, "%lld %s", (long long)(seconds / steps[i].seconds), steps[i].unit);

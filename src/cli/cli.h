@@ -60,8 +60,8 @@ char *cli_format(const char *format, va_list args) __attribute__((format(printf,
 enum { CLI_SHORT = 32 };
 /* "417 KiB", "3.2 MiB" */
 const char *cli_format_bytes(char out[CLI_SHORT], uint64_t bytes);
-/* "now", "12 m", "3 h", "5 d" */
-const char *cli_format_age(char out[CLI_SHORT], int64_t seconds);
+/* "now", "12 m", "3 h", "5 d": since a date, which may be any. */
+const char *cli_format_age(char out[CLI_SHORT], int64_t now, int64_t then);
 
 /* Milliseconds of a clock that only goes forward. */
 int64_t cli_now_ms(void);

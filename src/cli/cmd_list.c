@@ -56,7 +56,7 @@ static void add_row(struct cli_table *table, const struct cli_entry *e, int64_t 
                             registers,
                             spills,
                             cli_format_bytes(size, e->bytes),
-                            cli_format_age(age, now - e->mtime),
+                            cli_format_age(age, now, e->mtime),
                             e->key,
                             compiler,
                             number };

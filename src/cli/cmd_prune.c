@@ -29,7 +29,7 @@ static void add_row(struct cli_table *table, const struct cli_entry *e, int64_t 
     char size[CLI_SHORT], age[CLI_SHORT];
     const char *what = e->valid ? e->kernel : e->problem;
     cli_table_row(table, (const char *const[]){ e->valid ? e->arch : "?", what, cli_format_bytes(size, e->bytes),
-                                                cli_format_age(age, now - e->mtime), e->key });
+                                                cli_format_age(age, now, e->mtime), e->key });
 }
 
 /* What came of a prune: the library tells of an entry before it tries to remove it. */

@@ -2,6 +2,7 @@
  * gdn_jit_cache.c - main: finds the command and prints how it failed. Must not know: what commands do.
  */
 #include <argp.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,10 +92,21 @@ static void check_output(int status, void *unused)
     if (status == CLI_OK) _exit(CLI_FAILED);
 }
 
+/*
+ * One of the standard descriptors that is closed would become a file that is opened next, and be written to as such. The other
+ * way round: what is printed there fails still.
+ */
+static void fill_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+        if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
     static const struct argp argp = { NULL, parse, "COMMAND [OPTION...]", doc, NULL, NULL, NULL };
     struct choice choice = { 0 };
+    fill_standard_descriptors();
     on_exit(check_output, NULL); /* the first of them find room without memory: it does not fail */
     argp_program_version_hook = print_version;
     argp_err_exit_status = CLI_USAGE;

@@ -5,7 +5,6 @@
 
 #include <libsmartcols.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 struct cli_table {
     struct libscols_table *table;
@@ -15,9 +14,7 @@ struct cli_table {
 /* libsmartcols fails for want of memory only. */
 static void check(int failed)
 {
-    if (!failed) return;
-    fputs("gdn-jit-cache: out of memory\n", stderr);
-    exit(CLI_FAILED);
+    if (failed) cli_out_of_memory();
 }
 
 struct cli_table *cli_table_new(const struct cli_column *columns, size_t count)

@@ -63,19 +63,6 @@ static gdn_status check_stride(const struct output *o, const char *which, int64_
                     o->name, which, (long long)value, unit, o->dim, (long long)bound);
 }
 
-/* A tensor whose heads are not packed has no packed token stride, and no packed batch stride. */
-static gdn_status check_derived(const gdn_conv1d_args *a, const struct output *o)
-{
-    const gdn_strides *s = o->strides;
-    const bool batch = !a->cu_seqlens && a->num_seqs > 1;
-    if (s->head == 0 || s->head == o->dim || (s->token && (s->batch || !batch))) return GDN_OK;
-    return GDN_FAIL(
-        GDN_E_INVALID,
-        "%s_strides are { batch %lld, token %lld, head %lld }: 0 means packed, which another head stride than %d "
-        "is not; give %s too",
-        o->name, (long long)s->batch, (long long)s->token, (long long)s->head, o->dim, s->token ? "batch" : "token");
-}
-
 static gdn_status check_output(const struct gdni_problem *p, const gdn_conv1d_args *a, const struct output *o,
                                bool rows)
 {
@@ -89,13 +76,7 @@ static gdn_status check_output(const struct gdni_problem *p, const gdn_conv1d_ar
     GDN_TRY(check_stride(o, "head", o->strides->head, GDNI_MAX_STRIDE, unit));
     GDN_TRY(check_stride(o, "batch", o->strides->batch, GDNI_MAX_STRIDE, unit));
     if (o->heads == 0) return GDN_OK; /* its strides are reckoned with all the same */
-    if (o->strides->batch && a->cu_seqlens)
-        return GDN_FAIL(
-            GDN_E_INVALID,
-            "%s_strides.batch is %lld but cu_seqlens is given: sequences are rows of one tensor then; pass 0, "
-            "or no cu_seqlens",
-            o->name, (long long)o->strides->batch);
-    GDN_TRY(check_derived(a, o));
+    GDN_TRY(gdni_check_strides_derived(o->name, o->strides, o->dim, a->num_seqs, a->cu_seqlens));
     const struct gdni_rows of_heads = {
         o->name, *o->strides, a->num_tokens, a->cu_seqlens ? 1 : a->num_seqs, o->heads, o->dim
     };

@@ -27,19 +27,6 @@ static gdn_status check_stride(const char *tensor, const char *which, int64_t va
     return GDN_OK;
 }
 
-/* A tensor whose heads are not packed has no packed token stride, and no packed batch stride. */
-static gdn_status check_derived(const gdn_prefill_args *a, const char *tensor, const gdn_strides *s, int64_t dim)
-{
-    const bool batch = !a->cu_seqlens && a->num_seqs > 1;
-    if (s->head == 0 || s->head == dim || (s->token && (s->batch || !batch))) return GDN_OK;
-    return GDN_FAIL(
-        GDN_E_INVALID,
-        "%s_strides are { batch %lld, token %lld, head %lld }: 0 means packed, which another head stride than %lld "
-        "is not; give %s too",
-        tensor, (long long)s->batch, (long long)s->token, (long long)s->head, (long long)dim,
-        s->token ? "batch" : "token");
-}
-
 /* Of a sequence, of which gdni_strides_filled() makes a batch stride. */
 static gdn_status check_span(const gdn_prefill_args *a, const char *tensor, const gdn_strides *s)
 {
@@ -58,13 +45,7 @@ static gdn_status check_strides(const gdn_prefill_args *a, const char *tensor, c
     GDN_TRY(check_span(a, tensor, s));
     GDN_TRY(check_stride(tensor, "head", s->head, unit));
     GDN_TRY(check_stride(tensor, "batch", s->batch, unit));
-    if (s->batch && a->cu_seqlens)
-        return GDN_FAIL(
-            GDN_E_INVALID,
-            "%s_strides.batch is %lld but cu_seqlens is given: sequences are rows of one tensor then; pass 0, "
-            "or no cu_seqlens",
-            tensor, (long long)s->batch);
-    return check_derived(a, tensor, s, dim);
+    return gdni_check_strides_derived(tensor, s, dim, a->num_seqs, a->cu_seqlens);
 }
 
 static struct gdni_rows rows_of(const gdn_prefill_args *a, const char *name, const gdn_strides *s, int heads, int dim)

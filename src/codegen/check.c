@@ -174,6 +174,23 @@ gdn_status gdni_check_rows_apart(const struct gdni_rows *r)
                     (long long)tokens, (long long)r->heads, (long long)r->dim);
 }
 
+gdn_status gdni_check_strides_derived(const char *tensor, const gdn_strides *s, int64_t dim, int64_t num_seqs,
+                                      gdn_devptr cu_seqlens)
+{
+    const bool batch = !cu_seqlens && num_seqs > 1;
+    if (s->batch && cu_seqlens)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "%s_strides.batch is %lld but cu_seqlens is given: sequences are rows of one tensor then; pass 0, "
+                        "or no cu_seqlens",
+                        tensor, (long long)s->batch);
+    if (s->head == 0 || s->head == dim || (s->token && (s->batch || !batch))) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID,
+                    "%s_strides are { batch %lld, token %lld, head %lld }: 0 means packed, which another head stride than "
+                    "%lld is not; give %s too",
+                    tensor, (long long)s->batch, (long long)s->token, (long long)s->head, (long long)dim,
+                    s->token ? "batch" : "token");
+}
+
 /* ---- Sizes ---- */
 
 static gdn_status check_size(const char *name, int64_t value, const char *bound_name, int64_t bound)

@@ -43,6 +43,13 @@ struct gdni_address {
 };
 gdn_status gdni_check_apart(const struct gdni_address *addresses, size_t num_written, size_t count);
 
+/*
+ * Strides of rows of dim elements that are 0 can be made of those that are given: a tensor whose heads are not packed has no
+ * packed token stride, and no packed batch stride; and with cu_seqlens there is no batch.
+ */
+gdn_status gdni_check_strides_derived(const char *tensor, const gdn_strides *s, int64_t dim, int64_t num_seqs,
+                                      gdn_devptr cu_seqlens);
+
 /* Rows of an output: of `dim` elements each, and how many there are by each stride. */
 struct gdni_rows {
     const char *name;

@@ -1,6 +1,6 @@
 /*
- * text.h - text as cJSON may see it: what cJSON lets through and nobody here means to take is refused before. Must not know:
- * members, files.
+ * text.h - text as cJSON may see it: what is no JSON is refused before, and what cJSON lets through and nobody here means to
+ * take. Must not know: members, files.
  */
 #ifndef GDNI_JSON_TEXT_H
 #define GDNI_JSON_TEXT_H

@@ -94,7 +94,7 @@ static gdn_status check_lists(struct check *c)
 gdn_status gdni_bundle_verify(const char *path, gdn_cache_entry_fn fn, void *user, gdn_cache_report *report)
 {
     struct gdni_cache_dir dir;
-    if (!gdni_cache_dir_bundle(&dir, path)) return GDN_FAIL(GDN_E_IO, "bundle %s", dir.problem);
+    GDN_TRY(gdni_cache_dir_bundle(&dir, path));
     struct check c = { .viewer = { &dir, fn, user, "gdn_cache_verify()" }, .report = report };
     gdn_status status = read_manifest(&dir, &c.manifest);
     if (status == GDN_OK) status = gdni_cache_scan(&dir, &c.scan);

@@ -38,23 +38,25 @@ struct gdni_cache {
     pthread_mutex_t lock;
     bool swept;           /* guarded by lock, as are the next two */
     time_t last_sweep;    /* CLOCK_MONOTONIC seconds */
-    uint64_t known_total; /* bytes after the last sweep, and what was published since */
+    uint64_t known_total; /* removable bytes after the last sweep, and what was published since */
 };
 
 /* ---- creation ---- */
 
+/* One that is not there is passed over; without memory for one that is, a context would compile what it has. */
 static bool add_bundle(struct gdni_cache *cache, const char *path)
 {
     struct gdni_cache_dir *grown = gdni_realloc(cache->bundles, (cache->num_bundles + 1) * sizeof *grown);
     if (!grown) return false;
     cache->bundles = grown;
     struct gdni_cache_dir *bundle = &grown[cache->num_bundles];
-    if (gdni_cache_dir_bundle(bundle, path))
+    const gdn_status status = gdni_cache_dir_bundle(bundle, path);
+    if (status == GDN_OK)
         ++cache->num_bundles;
-    else
+    else if (status != GDN_E_NOMEM)
         gdni_log(cache->log, GDN_LOG_WARN, "bundle is not used: %s",
                  *path ? bundle->problem : "its name in bundle_dirs is empty");
-    return true;
+    return status != GDN_E_NOMEM;
 }
 
 /* Pieces of a ':'-separated list; empty ones are skipped. */
@@ -158,7 +160,7 @@ static void entry_name(char name[GDNI_ENTRY_NAME], const char *key_hex, const ch
 /* cp and tar write under the final name: what was written to just now may be half of a good entry, whose writer has it open. */
 static bool may_be_coming(const struct stat *st)
 {
-    const time_t age = time(NULL) - st->st_mtim.tv_sec;
+    const int64_t age = gdni_age(time(NULL), st->st_mtim.tv_sec);
     return S_ISREG(st->st_mode) && age < COPY_AGE && age > -COPY_AGE;
 }
 
@@ -205,7 +207,7 @@ static void note_unreadable(struct gdni_cache *cache, const struct query *q, con
 /* A hit moves an entry to the young end of the LRU order, at most hourly: readers of a shared disk should not write to it. */
 static void touch(const struct query *q, const char *name, const struct stat *st)
 {
-    const time_t age = time(NULL) - st->st_mtim.tv_sec;
+    const int64_t age = gdni_age(time(NULL), st->st_mtim.tv_sec);
     if (!q->writable) return;
     if (age <= GDNI_CLOCK_SLACK && age >= -GDNI_CLOCK_SLACK) return; /* a time far ahead would never grow old */
     const struct timespec now[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_NOW } };

@@ -176,18 +176,15 @@ gdn_status gdni_cache_dir_choose(struct gdni_cache_dir *out, const char *configu
     return GDN_OK;
 }
 
-bool gdni_cache_dir_bundle(struct gdni_cache_dir *out, const char *path)
+gdn_status gdni_cache_dir_bundle(struct gdni_cache_dir *out, const char *path)
 {
     *out = (struct gdni_cache_dir){ .fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .any_owner = true };
-    if (out->fd < 0) {
-        snprintf(out->problem, sizeof out->problem, "%s cannot be opened: %s", show(path).text, gdni_fs_error(errno));
-        return false;
-    }
-    out->path = gdni_strdup(path);
-    if (out->path) return true;
-    snprintf(out->problem, sizeof out->problem, "out of memory");
+    const int err = out->fd < 0 ? errno : (out->path = gdni_strdup(path)) ? 0 : ENOMEM;
+    if (!err) return GDN_OK;
     gdni_cache_dir_close(out);
-    return false;
+    if (err == ENOMEM) return GDN_FAIL(GDN_E_NOMEM, "out of memory: opening bundle %s", path);
+    snprintf(out->problem, sizeof out->problem, "%s cannot be opened: %s", show(path).text, gdni_fs_error(err));
+    return GDN_FAIL(GDN_E_IO, "bundle %s", out->problem);
 }
 
 void gdni_cache_dir_close(struct gdni_cache_dir *dir)

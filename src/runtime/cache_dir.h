@@ -34,8 +34,11 @@ struct gdni_cache_dir {
 gdn_status gdni_cache_dir_choose(struct gdni_cache_dir *out, const char *configured, const struct gdni_env *env,
                                  uint32_t flags);
 
-/* A read-only directory that the embedder names, trusted as the embedder's own files are. False when it cannot be opened. */
-bool gdni_cache_dir_bundle(struct gdni_cache_dir *out, const char *path);
+/*
+ * A read-only directory that the embedder names, trusted as the embedder's own files are. GDN_E_IO, with a problem, when it
+ * cannot be opened; GDN_E_NOMEM.
+ */
+gdn_status gdni_cache_dir_bundle(struct gdni_cache_dir *out, const char *path);
 
 void gdni_cache_dir_close(struct gdni_cache_dir *dir);
 

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/first_size.h"
 #include "base/mem.h"
+#include "base/strbuf.h"
 #include "runtime/cache.h"
 #include "runtime/cache_report.h"
 #include "runtime/context.h"
@@ -344,17 +345,12 @@ static gdn_status check_options(const gdn_pack_options *o)
     return GDN_OK;
 }
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static gdn_status sort_keys(struct pack *p)
 {
     if (!p->options.keys) return GDN_OK;
     p->keys = gdni_memdup(p->options.keys, p->options.num_keys * sizeof *p->keys);
     if (!p->keys) return GDN_FAIL(GDN_E_NOMEM, "out of memory: packing %zu keys", p->options.num_keys);
-    qsort(p->keys, p->options.num_keys, sizeof *p->keys, by_text);
+    qsort(p->keys, p->options.num_keys, sizeof *p->keys, gdni_by_text);
     return GDN_OK;
 }
 

@@ -42,9 +42,11 @@ static bool is_by_other_compiler(const struct prune *p, const struct gdni_cache_
     return *p->tag && strncmp(gdni_cache_file_name(file) + GDNI_KEY_HEX, p->tag, GDNI_COMPILER_TAG - 1) != 0;
 }
 
+/* What is dated ahead of the clock counts as the oldest: it was not used since the clock was set back. */
 static bool is_too_old(const struct prune *p, const struct gdni_cache_file *file)
 {
-    return p->options.max_age > 0 && p->now - file->mtime.tv_sec >= p->options.max_age;
+    const int64_t max_age = p->options.max_age;
+    return max_age > 0 && (file->ahead || gdni_age(p->now, file->mtime.tv_sec) >= max_age);
 }
 
 /* ---- choosing ---- */

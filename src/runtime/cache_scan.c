@@ -60,6 +60,13 @@ bool gdni_is_entry_path(const char *path)
            gdni_is_entry_name(rest + 4) && strncmp(rest + 1, rest + 4, 2) == 0;
 }
 
+int64_t gdni_age(time_t now, time_t then)
+{
+    int64_t age;
+    if (!__builtin_sub_overflow(now, then, &age)) return age;
+    return then < now ? INT64_MAX : INT64_MIN;
+}
+
 /* ---- scan ---- */
 
 static struct gdni_cache_file *add(struct gdni_cache_scan *scan)
@@ -107,7 +114,7 @@ static int visit_file(struct gdni_cache_scan *scan, int folder, const char *path
     file->device = st.st_dev;
     file->inode = st.st_ino;
     file->temporary = temporary;
-    file->ahead = st.st_mtim.tv_sec - scan->now > GDNI_CLOCK_SLACK;
+    file->ahead = gdni_age(scan->now, st.st_mtim.tv_sec) < -GDNI_CLOCK_SLACK;
     return 0;
 }
 
@@ -210,7 +217,7 @@ static int by_age(const void *a, const void *b)
 
 bool gdni_cache_is_abandoned(const struct gdni_cache_file *file, time_t now)
 {
-    const time_t age = now - file->mtime.tv_sec;
+    const int64_t age = gdni_age(now, file->mtime.tv_sec);
     return file->temporary && (age > GDNI_TEMP_AGE || age < -GDNI_TEMP_AGE);
 }
 
@@ -230,6 +237,33 @@ static uint64_t total_of(const struct gdni_cache_scan *scan)
     return total;
 }
 
+/* Of what a removal says: the entry is somebody else's to remove, and stays. */
+static bool is_refused(int err)
+{
+    return err == EACCES || err == EPERM || err == EROFS;
+}
+
+/*
+ * The oldest come first, so what another user filled a cache with, which no hit of this one dates anew, is known to stay before
+ * anything goes on its account; what is left then may be below the cap.
+ */
+static void remove_oldest(const struct gdni_cache_dir *dir, struct gdni_cache_scan *scan, uint64_t max_bytes,
+                          struct gdni_swept *out)
+{
+    const uint64_t keep = max_bytes / 100 * KEEP_PERCENT + max_bytes % 100 * KEEP_PERCENT / 100;
+    qsort(scan->files, scan->count, sizeof *scan->files, by_age);
+    for (size_t i = 0; i < scan->count && out->total > (out->removed ? keep : max_bytes); ++i) {
+        const struct gdni_cache_file *file = &scan->files[i];
+        if (file->temporary) continue;
+        const int err = gdni_cache_file_remove(dir, file, NULL);
+        if (!err)
+            ++out->removed;
+        else if (err != ENOENT && !is_refused(err))
+            continue; /* still there, or used just now: another entry has to go */
+        out->total -= file->bytes;
+    }
+}
+
 gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes, time_t now, struct gdni_swept *out)
 {
     *out = (struct gdni_swept){ 0 };
@@ -237,19 +271,7 @@ gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes
     GDN_TRY(scan_as(dir, (struct gdni_cache_scan){ .passes_over = true }, &scan));
     remove_temporaries(dir, &scan, now);
     out->total = total_of(&scan);
-    const uint64_t keep = max_bytes / 100 * KEEP_PERCENT + max_bytes % 100 * KEEP_PERCENT / 100;
-    if (out->total > max_bytes) qsort(scan.files, scan.count, sizeof *scan.files, by_age);
-    const bool over = out->total > max_bytes;
-    for (size_t i = 0; over && i < scan.count && out->total > keep; ++i) {
-        const struct gdni_cache_file *file = &scan.files[i];
-        if (file->temporary) continue;
-        const int err = gdni_cache_file_remove(dir, file, NULL);
-        if (!err)
-            ++out->removed;
-        else if (err != ENOENT)
-            continue; /* still there, or used just now: another entry has to go */
-        out->total -= file->bytes;
-    }
+    if (out->total > max_bytes) remove_oldest(dir, &scan, max_bytes, out);
     gdni_free(scan.files);
     return GDN_OK;
 }

@@ -44,18 +44,25 @@ gdn_status gdni_cache_scan(const struct gdni_cache_dir *dir, struct gdni_cache_s
 /* Least recently used first (what is ahead before all), equal times by path, so that processes that remove together agree. */
 int gdni_cache_file_compare_age(const struct gdni_cache_file *a, const struct gdni_cache_file *b);
 
+/*
+ * Seconds since a date, negative when it is ahead; of a file's date at the ends of what a time_t holds, which anyone may set,
+ * the most or the least that there are.
+ */
+int64_t gdni_age(time_t now, time_t then);
+
 enum { GDNI_CLOCK_SLACK = 3600 }; /* seconds by which a clock may be wrong, or the resolution of a use's date */
 enum { GDNI_TEMP_AGE = 3600 }; /* seconds after which nobody is writing to a temporary file any more */
 /* Such a file, or one as far in the future: the clock was set back, and it would lie there until the clock is there again. */
 bool gdni_cache_is_abandoned(const struct gdni_cache_file *file, time_t now);
 
 struct gdni_swept {
-    uint64_t total; /* bytes of entries left */
+    uint64_t total; /* bytes of entries left, but for those that turned out not to be this user's to remove */
     uint64_t removed;
 };
 /*
  * Removes temporary files older than GDNI_TEMP_AGE and, when entries pass max_bytes, the least recently used down to 80 % of
- * it. Folders that may not be read do not count, and do not keep the rest from being swept.
+ * it. Folders that may not be read do not count, and do not keep the rest from being swept; nor do entries that may not be
+ * removed: others would go for them at every sweep.
  */
 gdn_status gdni_cache_sweep(const struct gdni_cache_dir *dir, uint64_t max_bytes, time_t now, struct gdni_swept *out);
 

@@ -56,9 +56,23 @@ static void temp_name(char name[GDNI_FS_TEMP_NAME])
 
 /* ---- folders ---- */
 
+/*
+ * A folder that is new. A umask that takes bits of its owner's would leave one that nobody can enter, in this process or a
+ * later one: it has them before it is opened. Where that is refused, opening it tells.
+ */
+static int make_folder(int dir, const char *name, mode_t mode)
+{
+    struct stat st;
+    if (mkdirat(dir, name, mode) != 0) return errno;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (mode & ~st.st_mode & S_IRWXU))
+        fchmodat(dir, name, (st.st_mode | (mode & S_IRWXU)) & 07777, AT_SYMLINK_NOFOLLOW);
+    return 0;
+}
+
 static int make_one(const char *path, mode_t mode)
 {
-    return mkdir(path, mode) == 0 || errno == EEXIST ? 0 : errno;
+    const int err = make_folder(AT_FDCWD, path, mode);
+    return err == EEXIST ? 0 : err;
 }
 
 int gdni_fs_make_path(const char *path, mode_t mode)
@@ -88,11 +102,12 @@ static void mend_mode(int fd, mode_t mode)
 
 int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out)
 {
-    const bool made = create && mkdirat(dir, name, mode) == 0;
-    if (create && !made && errno != EEXIST) return errno;
+    int err = create ? make_folder(dir, name, mode) : EEXIST;
+    const bool made = !err;
+    if (err && err != EEXIST) return err;
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return errno;
-    const int err = made ? set_mode(fd, mode) : 0; /* umask took bits that a group which shares the cache needs */
+    err = made ? set_mode(fd, mode) : 0; /* umask took bits that a group which shares the cache needs */
     if (err) {
         close(fd);
         return err;
@@ -105,9 +120,10 @@ int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int
 int gdni_fs_make_temp_folder(int dir, mode_t mode, char name[GDNI_FS_TEMP_NAME], int *out)
 {
     temp_name(name);
-    if (mkdirat(dir, name, mode) != 0) return errno;
+    int err = make_folder(dir, name, mode);
+    if (err) return err;
     const int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    const int err = fd < 0 ? errno : set_mode(fd, mode);
+    err = fd < 0 ? errno : set_mode(fd, mode);
     if (err && fd >= 0) close(fd);
     if (err) unlinkat(dir, name, AT_REMOVEDIR);
     if (!err) *out = fd;
@@ -203,7 +219,17 @@ int gdni_fs_remove_same(int dir, const char *name, const struct stat *seen)
     return unlinkat(dir, temp, 0) == 0 ? 0 : errno;
 }
 
-/* ---- publish ---- */
+/* ---- write ---- */
+
+int gdni_fs_off_standard(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int err = errno;
+    close(fd);
+    errno = err;
+    return copy;
+}
 
 static int write_bytes(int fd, const void *bytes, size_t size)
 {
@@ -273,6 +299,8 @@ int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written)
     return err;
 }
 
+/* ---- publish ---- */
+
 static int fill(int fd, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
     int err = write_quietly(fd, bytes, size);
@@ -306,7 +334,7 @@ static bool wants_named(int err)
 static int publish_unnamed(int dir, const char *name, const void *bytes, size_t size, mode_t mode, unsigned flags)
 {
     const bool replace = flags & GDNI_FS_REPLACE;
-    const int fd = openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
+    const int fd = gdni_fs_off_standard(openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode));
     if (fd < 0) return errno;
     int err = fill(fd, bytes, size, mode, flags);
     if (!err && !replace) err = link_fd(fd, dir, name);
@@ -329,8 +357,9 @@ static int publish_named(int dir, const char *name, const void *bytes, size_t si
         fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     } while (fd < 0 && errno == EEXIST && ++tries < 16);
     if (fd < 0) return errno;
-    int err = fill(fd, bytes, size, mode, flags);
-    if (close(fd) != 0 && !err) err = errno; /* NFS says here that the disk is full */
+    fd = gdni_fs_off_standard(fd);
+    int err = fd < 0 ? errno : fill(fd, bytes, size, mode, flags);
+    if (fd >= 0 && close(fd) != 0 && !err) err = errno; /* NFS says here that the disk is full */
     if (!err) return move_into_place(dir, temp, name);
     unlinkat(dir, temp, 0);
     return err;

@@ -14,7 +14,7 @@
 /* The words for an errno value. Static storage; unlike strerror(), from any thread. */
 const char *gdni_fs_error(int err);
 
-/* Makes path and what is missing above it, with mode; fine when it exists. */
+/* Makes path and what is missing above it, with mode, of which a umask takes no bit of the owner's; fine when it exists. */
 int gdni_fs_make_path(const char *path, mode_t mode);
 
 /*
@@ -38,6 +38,13 @@ int gdni_fs_open_file(int dir, const char *name, int *out, struct stat *st);
 
 /* Reads exactly size bytes into bytes: ENODATA when the file is shorter. */
 int gdni_fs_read(int fd, void *bytes, size_t size);
+
+/*
+ * fd, or in the place of 0, 1 or 2 a copy above them, -1 with errno where there is none: of every file that is written to.
+ * Where a process runs with a standard descriptor closed, what it or another library prints would land in the file. fd -1
+ * stays so.
+ */
+int gdni_fs_off_standard(int fd);
 
 /* One write(), never a signal: *written is how much of it was taken. */
 int gdni_fs_append(int fd, const void *bytes, size_t size, size_t *written);

@@ -79,15 +79,23 @@ static int open_lock_folder(const struct gdni_env *env, int *out)
     return open_folder("/dev/shm", name, out);
 }
 
+/* What a umask took when the file was made: with it the next one could not open it. */
+static void mend_mode(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && (0600 & ~st.st_mode)) fchmod(fd, 0600);
+}
+
 /* Each turn opens the file anew: the lock is the open file's. */
 static int open_lock_file(const struct gdni_env *env, int *out)
 {
     int folder;
     const int err = open_lock_folder(env, &folder);
     if (err) return err;
-    *out = openat(folder, "compile.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    *out = gdni_fs_off_standard(openat(folder, "compile.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     const int open_err = *out < 0 ? errno : 0;
     close(folder);
+    if (!open_err) mend_mode(*out);
     return open_err;
 }
 
@@ -115,16 +123,21 @@ static int try_lock(int fd, off_t offset)
     return fcntl(fd, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
 }
 
-/* By small naps: the call that would sleep in the kernel has no time-out of its own. */
-static int lock_in_time(const struct gdni_guard *g, int fd, off_t offset, const char *key_hex, bool *waited)
+int64_t gdni_guard_deadline(const struct gdni_guard *guard)
 {
-    const int64_t deadline = gdni_now_us() + g->wait_ms * 1000;
-    int64_t length = FIRST_NAP_US;
+    return gdni_now_us() + guard->wait_ms * 1000;
+}
+
+/* By small naps: the call that would sleep in the kernel has no time-out of its own. */
+static int lock_in_time(const struct gdni_guard *g, int fd, off_t offset, const char *key_hex, int64_t deadline,
+                        bool *waited)
+{
+    int64_t length = FIRST_NAP_US, left = deadline - gdni_now_us();
     int err = try_lock(fd, offset);
     *waited = err == EAGAIN || err == EACCES;
     if (*waited)
         gdni_log(g->log, GDN_LOG_INFO, "compile of key %s: another process is at it, waiting for it up to %lld ms",
-                 key_hex, (long long)g->wait_ms);
+                 key_hex, left > 0 ? (long long)(left + 999) / 1000 : 0LL);
     while ((err == EAGAIN || err == EACCES || err == EINTR) && gdni_now_us() < deadline) {
         nap(length);
         length = length * 2 < LONGEST_NAP_US ? length * 2 : LONGEST_NAP_US;
@@ -133,13 +146,14 @@ static int lock_in_time(const struct gdni_guard *g, int fd, off_t offset, const 
     return err;
 }
 
-int gdni_guard_enter(struct gdni_guard *guard, const struct gdni_cache_dir *dir, const char *key_hex, bool *waited)
+int gdni_guard_enter(struct gdni_guard *guard, const struct gdni_cache_dir *dir, const char *key_hex, int64_t deadline,
+                     bool *waited)
 {
     int fd = -1;
     *waited = false;
     if (guard->wait_ms == 0 || dir->fd < 0) return GDNI_GUARD_NONE; /* what is kept in memory helps no other process */
     int err = open_lock_file(guard->env, &fd);
-    if (!err) err = lock_in_time(guard, fd, offset_of(dir, key_hex), key_hex, waited);
+    if (!err) err = lock_in_time(guard, fd, offset_of(dir, key_hex), key_hex, deadline, waited);
     if (!err) return fd;
     if (fd >= 0) close(fd);
     if (err == EAGAIN || err == EACCES)

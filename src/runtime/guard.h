@@ -21,12 +21,17 @@ void gdni_guard_destroy(struct gdni_guard *guard);
 
 enum { GDNI_GUARD_NONE = -1 };
 
+/* As gdni_now_us(): when who begins to wait now has waited long enough, for however many keys. */
+int64_t gdni_guard_deadline(const struct gdni_guard *guard);
+
 /*
- * Takes the turn for a key of a cache directory, after waiting for who has it. Who gets a turn looks into the cache again
- * before it compiles, and gives the turn back by gdni_guard_leave() when its entry is published; so does the end of the
- * process, however it ends. GDNI_GUARD_NONE: there is no guard, or the time is over: compile. *waited: another had the turn.
+ * Takes the turn for a key of a cache directory, after waiting, up to the deadline, for who has it. Who gets a turn looks into
+ * the cache again before it compiles, and gives the turn back by gdni_guard_leave() when its entry is published; so does the
+ * end of the process, however it ends. GDNI_GUARD_NONE: there is no guard, or the time is over: compile. *waited: another had
+ * the turn.
  */
-int gdni_guard_enter(struct gdni_guard *guard, const struct gdni_cache_dir *dir, const char *key_hex, bool *waited);
+int gdni_guard_enter(struct gdni_guard *guard, const struct gdni_cache_dir *dir, const char *key_hex, int64_t deadline,
+                     bool *waited);
 void gdni_guard_leave(int turn);
 
 #endif

@@ -137,11 +137,6 @@ gdn_status gdni_manifest_parse(const char *name, const char *text, size_t len, s
 
 /* ---- write ---- */
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static void print_contents(struct gdni_strbuf *sb, const char *const *lines, size_t count)
 {
     for (size_t i = 0; i < count; ++i) {
@@ -171,7 +166,7 @@ char *gdni_manifest_print(const struct gdni_manifest *manifest, const char *cons
     const char **sorted = gdni_calloc(num_contents + 1, sizeof *sorted);
     if (!sorted) return NULL;
     if (num_contents) memcpy(sorted, contents, num_contents * sizeof *sorted);
-    qsort(sorted, num_contents, sizeof *sorted, by_text);
+    qsort(sorted, num_contents, sizeof *sorted, gdni_by_text);
     gdni_sb_fmt(&sb, "{\"schema\": %d,\n \"contents\": [", GDNI_MANIFEST_SCHEMA);
     print_contents(&sb, sorted, num_contents);
     gdni_sb_str(&sb, "\n ],\n \"entries\": [");

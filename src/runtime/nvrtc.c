@@ -33,6 +33,7 @@ struct gdni_nvrtc {
     gdn_status status;
     char sentence[GDNI_ERROR_TEXT]; /* of a failure */
     void *handle, *builtins;
+    const char *name; /* that handle was opened by */
     struct gdni_nvrtc_api api;
     char peeked[GDNI_COMPILER_TAG]; /* "" until known */
 };
@@ -86,7 +87,7 @@ static gdn_status open_default(struct gdni_nvrtc *n)
 {
     char why[NUM_DEFAULTS][256];
     for (int i = 0; i < NUM_DEFAULTS && !n->handle; ++i) {
-        n->handle = open_library(default_names[i]);
+        n->handle = open_library(n->name = default_names[i]);
         const char *words = n->handle ? NULL : dlerror();
         snprintf(why[i], sizeof why[i], "%s", words ? words : default_names[i]);
     }
@@ -96,7 +97,7 @@ static gdn_status open_default(struct gdni_nvrtc *n)
 
 static gdn_status open_configured(struct gdni_nvrtc *n)
 {
-    n->handle = open_library(n->path);
+    n->handle = open_library(n->name = n->path);
     if (n->handle) return GDN_OK;
     const char *why = dlerror();
     return GDN_FAIL(GDN_E_NO_NVRTC,
@@ -118,8 +119,8 @@ static gdn_status resolve(struct gdni_nvrtc *n)
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
         void *address = dlsym(n->handle, calls[i].name);
         if (!address)
-            return GDN_FAIL(GDN_E_NO_NVRTC, "%s has no %s, so it is no NVRTC or a very old one: " REMEDY,
-                            n->path ? n->path : default_names[0], calls[i].name);
+            return GDN_FAIL(GDN_E_NO_NVRTC, "%s has no %s, so it is no NVRTC or a very old one: " REMEDY, n->name,
+                            calls[i].name);
         memcpy(calls[i].slot, &address, sizeof address); /* POSIX: a data pointer of dlsym is the function's address */
     }
     return GDN_OK;
@@ -143,11 +144,13 @@ struct image {
     bool found;
 };
 
-static bool holds(const struct dl_phdr_info *info, uintptr_t address)
+/* size bytes, of which the first is at address: whether they lie in one part of the image that was loaded, and can be read. */
+static bool holds(const struct dl_phdr_info *info, uintptr_t address, size_t size)
 {
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-        if (h->p_type == PT_LOAD && address - info->dlpi_addr - h->p_vaddr < h->p_memsz) return true;
+        const uintptr_t behind = address - info->dlpi_addr - h->p_vaddr;
+        if (h->p_type == PT_LOAD && h->p_flags & PF_R && behind < h->p_memsz && size <= h->p_memsz - behind) return true;
     }
     return false;
 }
@@ -156,11 +159,12 @@ static int look_at_image(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
     struct image *image = data;
-    if (!holds(info, image->address)) return 0;
+    if (!holds(info, image->address, 1)) return 0;
     for (int i = 0; i < info->dlpi_phnum && !image->found; ++i) {
         const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-        const void *notes = (const void *)(info->dlpi_addr + h->p_vaddr); /* the loader's own address arithmetic */
-        if (h->p_type == PT_NOTE) image->found = gdni_note_build_id(notes, h->p_memsz, image->id);
+        const uintptr_t notes = info->dlpi_addr + h->p_vaddr; /* the loader's own address arithmetic */
+        if (h->p_type != PT_NOTE || !holds(info, notes, h->p_memsz)) continue; /* an edited file's may lie anywhere */
+        image->found = gdni_note_build_id((const void *)notes, h->p_memsz, image->id);
     }
     return 1;
 }

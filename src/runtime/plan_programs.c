@@ -67,9 +67,10 @@ static bool is_begun(const struct search *s, int i)
 
 static void begin(struct search *s)
 {
+    const int64_t deadline = gdni_programs_deadline(s->ctx);
     for (int i = 0; i < s->count && s->status == GDN_OK; ++i) {
         struct wanted *w = s->by_key[i];
-        if (!is_begun(s, i)) note(s, gdni_programs_begin(s->ctx, &w->unit, &w->key, s->flags, &w->request));
+        if (!is_begun(s, i)) note(s, gdni_programs_begin(s->ctx, &w->unit, &w->key, s->flags, deadline, &w->request));
     }
 }
 

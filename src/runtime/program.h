@@ -61,11 +61,13 @@ void gdni_programs_learn(struct gdn_ctx *ctx, const struct gdni_spec *spec, cons
  * for it, waiting for another thread or process that compiles it, and starts a compile that is needed; unit and key stay until
  * end(), which waits for it, frees the request, and has to be called where begin() returned GDN_OK. On success the caller owns
  * one reference. *origin tells where it was found. Who begins some before the first end() begins them in the order of their
- * keys' hex, each key once: others wait for what he has begun.
+ * keys' hex, each key once: others wait for what he has begun; and all with the deadline() that he took before, past which no
+ * other process is waited for.
  */
 struct gdni_request;
+int64_t gdni_programs_deadline(const struct gdn_ctx *ctx);
 gdn_status gdni_programs_begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
-                               uint32_t flags, struct gdni_request **out);
+                               uint32_t flags, int64_t deadline, struct gdni_request **out);
 gdn_status gdni_programs_end(struct gdni_request *request, struct gdni_program **out, enum gdni_origin *origin);
 
 /* Both. */

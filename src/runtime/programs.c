@@ -26,6 +26,7 @@ struct gdni_request {
     const struct gdni_program *refused; /* by the driver; NULL: none yet */
     struct gdni_flight *flight;         /* this request's to land; NULL: memory had the program */
     int turn;                           /* at compiling, among processes; see guard.h */
+    int64_t deadline;                   /* of waiting for it */
     bool again;                         /* the user's directory was looked at just now */
     struct gdni_compiling *compiling;   /* NULL: not, or no more */
     struct gdni_program *program;
@@ -222,7 +223,8 @@ static gdn_status take_turn(struct gdni_request *request)
 {
     struct gdn_ctx *ctx = request->ctx;
     bool waited = false;
-    request->turn = gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), request->key->hex, &waited);
+    request->turn =
+        gdni_guard_enter(ctx->guard, gdni_cache_user_dir(ctx->cache), request->key->hex, request->deadline, &waited);
     request->again = !waited;
     GDN_TRY(find_own(request)); /* after a time-out too: whoever has the turn may have long published */
     if (request->program) count(&ctx->counters.disk_hits, 1);
@@ -278,7 +280,7 @@ static gdn_status enter(struct gdni_request *request)
 
 /* refused: as in gdni_programs_rebuild(), else NULL. */
 static gdn_status begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key, uint32_t flags,
-                        const struct gdni_program *refused, struct gdni_request **out)
+                        const struct gdni_program *refused, int64_t deadline, struct gdni_request **out)
 {
     struct gdni_request *request = gdni_calloc(1, sizeof *request);
     if (!request) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a request (%zu bytes)", sizeof *request);
@@ -289,6 +291,7 @@ static gdn_status begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const
     request->strict = strict_by(ctx, flags);
     request->refused = refused;
     request->turn = GDNI_GUARD_NONE;
+    request->deadline = deadline;
     const gdn_status status = enter(request);
     if (status == GDN_OK)
         *out = request;
@@ -297,10 +300,15 @@ static gdn_status begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const
     return status;
 }
 
-gdn_status gdni_programs_begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
-                               uint32_t flags, struct gdni_request **out)
+int64_t gdni_programs_deadline(const struct gdn_ctx *ctx)
 {
-    return begin(ctx, unit, key, flags, NULL, out);
+    return gdni_guard_deadline(ctx->guard);
+}
+
+gdn_status gdni_programs_begin(struct gdn_ctx *ctx, const struct gdni_unit *unit, const struct gdni_key *key,
+                               uint32_t flags, int64_t deadline, struct gdni_request **out)
+{
+    return begin(ctx, unit, key, flags, NULL, deadline, out);
 }
 
 gdn_status gdni_programs_end(struct gdni_request *request, struct gdni_program **out, enum gdni_origin *origin)
@@ -318,7 +326,7 @@ gdn_status gdni_programs_get(struct gdn_ctx *ctx, const struct gdni_unit *unit, 
                              uint32_t flags, struct gdni_program **out, enum gdni_origin *origin)
 {
     struct gdni_request *request = NULL;
-    GDN_TRY(begin(ctx, unit, key, flags, NULL, &request));
+    GDN_TRY(begin(ctx, unit, key, flags, NULL, gdni_programs_deadline(ctx), &request));
     return gdni_programs_end(request, out, origin);
 }
 
@@ -327,6 +335,6 @@ gdn_status gdni_programs_rebuild(struct gdn_ctx *ctx, const struct gdni_unit *un
                                  enum gdni_origin *origin)
 {
     struct gdni_request *request = NULL;
-    GDN_TRY(begin(ctx, unit, key, flags, refused, &request));
+    GDN_TRY(begin(ctx, unit, key, flags, refused, gdni_programs_deadline(ctx), &request));
     return gdni_programs_end(request, out, origin);
 }

@@ -37,7 +37,7 @@ struct gdni_record *gdni_record_create(const char *path, const struct gdni_log *
     r->log = log;
     r->fd = -1;
     if (!path || !*path) return r;
-    r->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+    r->fd = gdni_fs_off_standard(open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
     if (r->fd < 0)
         gdni_log(log, GDN_LOG_WARN, "plans are not recorded: %s cannot be opened: %s", path, gdni_fs_error(errno));
     return r;

@@ -110,6 +110,7 @@ gdn_status gdni_tuning_write(const struct gdni_tuning_table *table, const char *
     if (dir >= 0) close(dir);
     gdni_sb_free(&sb);
     if (!err) return GDN_OK;
+    if (err == ENOMEM) return GDN_FAIL(GDN_E_NOMEM, "out of memory: writing the tuning file %s", path);
     return GDN_FAIL(GDN_E_IO, "tuning file %s cannot be written: %s", path,
                     err == EEXIST ? "what has its name is no regular file; name another" : gdni_fs_error(err));
 }

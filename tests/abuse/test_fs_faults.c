@@ -491,7 +491,7 @@ Test(fs_faults, a_parent_that_may_not_be_made_may_be_there)
         fs_arm((struct fs_fault){ FS_ERROR, refusals[i], 1, 1 });
         const int err = gdni_fs_make_path(path, 0700);
         fs_disarm();
-        cr_expect_str_eq(fs_struck(), "mkdir");
+        cr_expect_str_eq(fs_struck(), "mkdirat");
         cr_expect(err == 0 && access(path, F_OK) == 0, "%s: %s", strerror(refusals[i]), strerror(err));
     }
     remove_folder(dir);

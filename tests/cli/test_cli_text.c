@@ -5,7 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "cli/text.h"
+
+Test(cli_text, an_age_is_of_any_date)
+{
+    static const struct {
+        int64_t then;
+        const char *words;
+    } rows[] = {
+        { 1000000, "now" },        { 1000000 - 60, "1 m" },
+        { 1000000 - 7200, "2 h" }, { 1000000 - 3 * 86400, "3 d" },
+        { 2000000, "now" },        { INT64_MAX, "now" },
+        { 1000000 - INT64_MAX, "106751991167300 d" },
+        { INT64_MIN, "106751991167300 d" },
+    };
+    char out[CLI_SHORT];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i)
+        cr_expect_str_eq(cli_format_age(out, 1000000, rows[i].then), rows[i].words, "row %zu", i);
+}
 
 Test(cli_text, every_control_character_is_refused_in_a_name)
 {

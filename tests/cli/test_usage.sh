@@ -24,6 +24,28 @@ for words in --help --version --usage "list --help" "pack --usage"; do
     [ "$err" = "gdn-jit-cache: cannot write standard output" ] || fail "does not say so once"
 done
 
+# Nor is a closed one.
+what="gdn-jit-cache list >&-" out='' got=0
+"$GDN_JIT_CACHE_TOOL" list --cache-dir "$room" >&- 2>"$room/err" || got=$?
+err=$(cat "$room/err")
+[ "$got" = 1 ] || fail "exit status $got, not 1"
+has "$err" "cannot write standard output"
+
+# Under its number the next file that is opened would be written to: something else has it.
+what="gdn-jit-cache warm --from - >&- 2>&-" out='' err=''
+mkfifo "$room/lines"
+"$GDN_JIT_CACHE_TOOL" warm --from - -d "$room/none" <"$room/lines" >&- 2>&- &
+waiting=$!
+exec 9>"$room/lines"
+for _ in $(seq 200); do
+    has_number=$(readlink "/proc/$waiting/fd/1" "/proc/$waiting/fd/2" || true)
+    [ "$has_number" = $'/dev/null\n/dev/null' ] && break
+    sleep 0.05
+done
+[ "$has_number" = $'/dev/null\n/dev/null' ] || fail "descriptors 1 and 2 are $has_number"
+exec 9>&-
+wait "$waiting" || true
+
 # usage WORDS ARGS...
 usage() {
     local words=$1

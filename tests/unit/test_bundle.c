@@ -441,6 +441,23 @@ Test(bundle, survives_running_out_of_memory_at_any_point)
 
 /* ---- verify ---- */
 
+Test(bundle, verify_survives_running_out_of_memory_at_any_point)
+{
+    int failed = 0;
+    gdn_status status = GDN_E_NOMEM;
+    pack(bundle);
+    for (int allowed = 0; status != GDN_OK && allowed < 200; ++allowed) {
+        gdn_cache_report report = GDN_CACHE_REPORT_INIT;
+        gdni_mem_fail_after(allowed);
+        status = gdn_cache_verify(ctx, bundle, 0, NULL, NULL, &report);
+        gdni_mem_fail_after(-1);
+        cr_assert(status == GDN_OK || status == GDN_E_NOMEM, "after %d: %s", allowed, gdn_last_error());
+        failed += status == GDN_E_NOMEM;
+    }
+    cr_assert_eq(status, GDN_OK);
+    cr_assert_gt(failed, 3);
+}
+
 Test(bundle, that_was_changed_is_told_by_kind)
 {
     char path[600];

@@ -165,6 +165,30 @@ Test(cache_dir, what_is_made_is_for_this_user_alone)
     cr_assert_eq(mode_of(store_path(scratch, "a/b/c")), 0700u);
 }
 
+/* A umask may take of the owner what is his; what is made must not stay shut, for this process or for any after it. */
+Test(cache_dir, what_is_made_is_open_to_its_owner_whatever_the_umask)
+{
+    static const mode_t masks[] = { 0177, 0277, 0377, 0477, 0777 };
+    static const char *const made[] = { ".cache", ".cache/gdn-jit", ".cache/gdn-jit/v2/sm_90a/ab" };
+    store_drop_root(scratch);
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; ++i) {
+        char name[8], home[1024];
+        int folder = -1;
+        snprintf(name, sizeof name, "%03o", (unsigned)masks[i]);
+        strcpy(home, store_path(scratch, name));
+        cr_assert_eq(mkdir(home, 0700), 0);
+        const struct gdni_env env = { .home = home };
+        umask(masks[i]);
+        struct gdni_cache_dir dir = choose(NULL, &env, 0);
+        cr_assert_eq(gdni_cache_dir_open(&dir, "sm_90a", "abcdef", true, &folder), 0, "umask %s: %s", name, dir.problem);
+        close(folder);
+        gdni_cache_dir_close(&dir);
+        umask(022);
+        for (size_t k = 0; k < sizeof made / sizeof made[0]; ++k)
+            cr_expect_eq(mode_of(store_path(home, made[k])), 0700u, "umask %s: %s", name, made[k]);
+    }
+}
+
 Test(cache_dir, a_default_directory_that_others_can_write_is_refused)
 {
     const struct gdni_env env = { .xdg_cache_home = scratch };

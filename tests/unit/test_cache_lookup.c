@@ -491,6 +491,7 @@ Test(cache_lookup, creation_survives_running_out_of_memory_at_any_point)
         gdni_mem_fail_after(allowed);
         cache = gdni_cache_create(&cfg, &env, NULL, &counters);
         gdni_mem_fail_after(-1);
+        cr_assert(!cache || gdni_cache_bundle_dir(cache, 1), "after %d allocations a bundle was left out", allowed);
         gdni_cache_destroy(cache);
         const int now = dup(0);
         close(now);

@@ -12,6 +12,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -244,6 +245,43 @@ Test(cache_publish, with_and_without_unnamed_files_the_bytes_arrive_whole)
     }
     cr_assert_eq(gdni_fs_publish(dir, "entry", bytes, 10, 0640, 0), EEXIST);
     close(dir);
+}
+
+/* Stands in the place of libc's: when a file is whole but for its name, somebody prints. */
+static bool noisy;
+int fsync(int fd)
+{
+    for (int i = 0; noisy && i < 3; ++i)
+        if (write(i, "noise\n", 6) < 0) continue;
+    return (int)syscall(SYS_fsync, fd);
+}
+
+/* 0: what was published is what lies there. */
+static int publish_among_noise(unsigned way)
+{
+    static const char bytes[] = "an entry";
+    for (int i = 0; i < 3; ++i)
+        close(i);
+    noisy = true;
+    const int dir = open(scratch, O_PATH | O_DIRECTORY); /* takes one of the three, and cannot be written to */
+    if (dir > 2 || gdni_fs_publish(dir, "entry", bytes, sizeof bytes, 0600, way) != 0) return 1;
+    size_t size;
+    char *read = store_read(store_path(scratch, "entry"), &size);
+    return size == sizeof bytes && memcmp(read, bytes, size) == 0 ? 0 : 2;
+}
+
+/* Some supervisors start a process so. */
+Test(cache_publish, what_is_printed_to_a_closed_standard_descriptor_is_in_no_entry)
+{
+    static const unsigned ways[] = { 0, GDNI_FS_NAMED, GDNI_FS_REPLACE, GDNI_FS_REPLACE | GDNI_FS_NAMED };
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; ++i) {
+        int status = -1;
+        const pid_t child = fork();
+        if (child == 0) _exit(publish_among_noise(ways[i]));
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_expect_eq(status, 0, "way %u: %x", ways[i], (unsigned)status);
+        unlink(store_path(scratch, "entry"));
+    }
 }
 
 Test(cache_publish, killed_at_any_moment_leaves_no_visible_entry_that_is_not_whole)

@@ -137,12 +137,13 @@ Test(cache_sweep, a_context_that_publishes_much_checks_before_the_hour_is_over)
     store_cache_close(&s);
 }
 
-/* Stands in the place of libc's: an entry of this name cannot be moved. */
+/* Stands in the place of libc's: an entry of this name cannot be moved, and the disk says so. */
 static const char *stuck;
+static int stuck_by = EIO;
 int renameat(int from, const char *old, int to, const char *name)
 {
     if (!stuck || strcmp(old, stuck) != 0) return (int)syscall(SYS_renameat2, from, old, to, name, 0u);
-    errno = EACCES;
+    errno = stuck_by;
     return -1;
 }
 
@@ -155,6 +156,50 @@ Test(cache_sweep, in_place_of_an_entry_that_cannot_be_removed_another_goes)
     cr_assert_eq(swept.total, 4 * entry_bytes);
     cr_assert_eq(store_count_files(scratch), 4);
     cr_assert_eq(access(paths[0], F_OK), 0);
+}
+
+/* Not this user's to remove: it counts no more, and no other goes for it. */
+Test(cache_sweep, an_entry_whose_removal_is_refused_is_not_counted)
+{
+    static const int refusals[] = { EACCES, EPERM, EROFS };
+    stuck = strrchr(paths[0], '/') + 1;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; ++i) {
+        stuck_by = refusals[i];
+        const struct gdni_swept swept = sweep((ENTRIES - 1) * entry_bytes); /* below it by what counts */
+        cr_expect_eq(swept.removed, 0u, "%s", strerror(stuck_by));
+        cr_expect_eq(swept.total, (ENTRIES - 1) * entry_bytes, "%s", strerror(stuck_by));
+    }
+    const struct gdni_swept swept = sweep(5 * entry_bytes);
+    stuck = NULL;
+    cr_assert_eq(swept.removed, 5u);
+    cr_assert_eq(swept.total, 4 * entry_bytes);
+    cr_assert_eq(store_count_files(scratch), 4 + 1);
+}
+
+/* A directory that root filled above the cap, in folders that are root's, and left open to this user above them. */
+Test(cache_sweep, what_may_not_be_removed_costs_nothing_that_is_published)
+{
+    static const char sources[12][2] = { "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u", "v" };
+    struct store_cache s;
+    store_drop_root(scratch);
+    for (int i = 0; i < ENTRIES; ++i) {
+        char folder[1024];
+        snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(paths[i], '/') - paths[i]), paths[i]);
+        cr_assert_eq(chmod(folder, 0555), 0);
+    }
+    store_cache_open(&s, scratch, NULL, 5 * entry_bytes);
+    for (int i = 0; i < 12; ++i) {
+        struct gdni_unit unit = store_unit("sm_90a", sources[i]);
+        struct gdni_program *more = store_program(&unit);
+        gdni_cache_publish(s.cache, more, TAG, false);
+        gdni_program_release(more);
+        if (i == 4) cr_expect_eq(s.counters.evicted, 0u, "five fit");
+    }
+    cr_expect_eq(s.counters.publish_failures, 0u, "%s", s.lines.last[GDN_LOG_WARN]);
+    cr_expect_eq(s.counters.evicted, 8u, "%d", (int)s.counters.evicted); /* two by the sixth, and by each second one after */
+    expect_only_from(0);
+    cr_expect_eq(store_count_files(scratch), ENTRIES + 4);
+    store_cache_close(&s);
 }
 
 Test(cache_sweep, a_folder_that_cannot_be_read_does_not_keep_the_others_full)
@@ -221,6 +266,15 @@ Test(cache_sweep, temporary_files_from_before_the_clock_was_set_back_go_too)
     cr_assert_neq(access(ahead, F_OK), 0);
     cr_assert_eq(access(little, F_OK), 0, "a host whose clock is a little ahead lost its file");
     expect_only_from(0);
+}
+
+Test(cache_sweep, an_age_is_of_any_date)
+{
+    cr_expect_eq(gdni_age(1000, 400), 600);
+    cr_expect_eq(gdni_age(400, 1000), -600);
+    cr_expect_eq(gdni_age(1000, INT64_MAX), 1000 - INT64_MAX);
+    cr_expect_eq(gdni_age(1000, INT64_MIN), INT64_MAX);
+    cr_expect_eq(gdni_age(-1000, INT64_MAX), INT64_MIN);
 }
 
 Test(cache_sweep, what_publishers_have_under_way_costs_no_entry)

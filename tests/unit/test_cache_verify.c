@@ -399,6 +399,21 @@ Test(cache_verify, prune_by_age_goes_by_the_last_use)
     expect_only_from(4);
 }
 
+/* Ahead of the clock, which was set back, is older than all; an hour may be another machine's clock. */
+Test(cache_verify, prune_by_age_takes_what_is_dated_ahead)
+{
+    struct seen seen = { 0 };
+    gdn_prune_options options = nothing();
+    options.max_age = 30 * DAY;
+    store_set_mtime(paths[0], time(NULL) + GDNI_CLOCK_SLACK + 60);
+    store_set_mtime(paths[1], INT64_MAX); /* or whatever the file system makes of it */
+    store_set_mtime(paths[2], INT64_MIN);
+    store_set_mtime(paths[3], time(NULL) + GDNI_CLOCK_SLACK - 60);
+    const gdn_cache_report report = prune(options, &seen);
+    EXPECT_REPORT(report, ENTRIES, ENTRIES * entry_bytes, 0, 3, 3 * entry_bytes, 0);
+    expect_only_from(3);
+}
+
 Test(cache_verify, a_dry_run_reports_the_same_and_removes_nothing)
 {
     struct seen seen = { 0 };

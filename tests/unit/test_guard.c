@@ -59,7 +59,7 @@ static bool waited; /* by the turn before */
 static int enter(int32_t wait_ms, const char *key)
 {
     struct gdni_guard *guard = gdni_guard_create(wait_ms, &env, &sink);
-    const int turn = gdni_guard_enter(guard, &dir, key, &waited);
+    const int turn = gdni_guard_enter(guard, &dir, key, gdni_guard_deadline(guard), &waited);
     gdni_guard_destroy(guard);
     return turn;
 }
@@ -108,6 +108,18 @@ Test(guard, one_key_one_turn_other_keys_and_directories_are_free)
     gdni_guard_leave(other);
     gdni_guard_leave(elsewhere);
     cr_assert_eq(lines.count[GDN_LOG_WARN], 0, "%s", lines.last[GDN_LOG_WARN]);
+}
+
+Test(guard, past_a_deadline_nobody_waits)
+{
+    struct gdni_guard *guard = gdni_guard_create(600000, &env, &sink);
+    const int64_t past = gdni_guard_deadline(guard) - 600000 * INT64_C(1000) - 1;
+    const int turn = gdni_guard_enter(guard, &dir, KEY, past, &waited);
+    cr_assert_neq(turn, GDNI_GUARD_NONE, "a turn that is free was not taken");
+    cr_assert_eq(gdni_guard_enter(guard, &dir, KEY, past, &waited), GDNI_GUARD_NONE);
+    cr_assert(waited);
+    gdni_guard_leave(turn);
+    gdni_guard_destroy(guard);
 }
 
 /* It has the open file too, to which the lock belongs. */
@@ -180,6 +192,27 @@ Test(guard, a_folder_that_others_may_write_to_is_not_used)
     gdni_guard_leave(turn);
 }
 
+/* Who makes the file under such a umask would shut the others out of it until the machine is started anew. */
+Test(guard, a_umask_shuts_nobody_out)
+{
+    static const mode_t masks[] = { 0177, 0777 };
+    store_drop_root(scratch);
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; ++i) {
+        char place[16];
+        snprintf(place, sizeof place, "%03o", (unsigned)masks[i]);
+        env.xdg_runtime_dir = (char *)store_path(scratch, place);
+        mkdir(env.xdg_runtime_dir, 0700);
+        const mode_t before = umask(masks[i]);
+        gdni_guard_leave(enter(1000, KEY));
+        umask(before);
+        const int turn = enter(1000, KEY);
+        cr_expect(access(store_path(env.xdg_runtime_dir, "gdn-jit/compile.lock"), R_OK | W_OK) == 0, "umask %s", place);
+        cr_expect_neq(turn, GDNI_GUARD_NONE, "umask %s", place);
+        gdni_guard_leave(turn);
+    }
+    cr_expect_eq(lines.count[GDN_LOG_WARN], 0, "%s", lines.last[GDN_LOG_WARN]);
+}
+
 Test(guard, a_link_in_the_locks_place_is_not_followed)
 {
     mkdir(store_path(scratch, "gdn-jit"), 0700);
@@ -187,7 +220,7 @@ Test(guard, a_link_in_the_locks_place_is_not_followed)
     cr_assert_eq(symlink(victim, store_path(scratch, "gdn-jit/compile.lock")), 0);
     struct gdni_guard *guard = gdni_guard_create(1000, &env, &sink);
     for (int twice = 0; twice < 2; ++twice) /* of one context one warning */
-        cr_assert_eq(gdni_guard_enter(guard, &dir, KEY, &waited), GDNI_GUARD_NONE);
+        cr_assert_eq(gdni_guard_enter(guard, &dir, KEY, gdni_guard_deadline(guard), &waited), GDNI_GUARD_NONE);
     gdni_guard_destroy(guard);
     cr_assert_neq(access(victim, F_OK), 0, "a file was made through a link");
     cr_assert_eq(lines.count[GDN_LOG_WARN], 1);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/strbuf.h"
+#include "support/rng.h"
 
 static gdn_status parse_bytes(const char *bytes, size_t len)
 {
@@ -40,14 +41,12 @@ Test(json, takes_json)
         cr_assert_eq(parse_bytes(good[i], strlen(good[i])), GDN_OK, "%s: %s", good[i], gdn_last_error());
 }
 
-/* cJSON's memory, of which so many pieces can be had. */
+/* cJSON's memory, of which so many pieces can be had. As hooks of an embedder may, it does not set errno. */
 static int pieces;
 
 static void *some_memory(size_t size)
 {
-    if (pieces-- > 0) return malloc(size);
-    errno = ENOMEM;
-    return NULL;
+    return pieces-- > 0 ? malloc(size) : NULL;
 }
 
 /* Whoever hears "not valid JSON" looks for a fault in a file that has none. */
@@ -60,6 +59,8 @@ Test(json, memory_that_there_is_not_is_no_fault_of_the_text)
     while (failed < 100 && (pieces = failed, status = parse_bytes(text, strlen(text))) != GDN_OK) {
         cr_assert_eq(status, GDN_E_NOMEM, "after %d: %s", failed, gdn_last_error());
         cr_assert(strstr(gdn_last_error(), "out of memory: reading f.json of 15 bytes"), "%s", gdn_last_error());
+        const char *at = cJSON_GetErrorPtr(); /* the process's: not into what was freed */
+        cr_assert(!at || strcmp(at, "0") == 0, "after %d", failed);
         ++failed;
     }
     cr_expect(status == GDN_OK && failed >= 6, "%d: four values, a name and a text at least", failed);
@@ -67,6 +68,44 @@ Test(json, memory_that_there_is_not_is_no_fault_of_the_text)
     errno = ENOMEM; /* of another call */
     expect_refused("[1, 2", "not valid JSON");
     cJSON_InitHooks(NULL);
+}
+
+/* Of his own text that was no JSON; ours that is none is nothing to him. */
+Test(json, leaves_the_error_of_who_else_parses_alone)
+{
+    static const char his[] = "{\"a\": oops}";
+    cr_assert_null(cJSON_Parse(his));
+    const char *at = cJSON_GetErrorPtr();
+    cr_assert(at >= his && at < his + sizeof his);
+    expect_refused("{\"schema\": 1, oops}", "not valid JSON near \"oops}\"");
+    cr_expect_eq(cJSON_GetErrorPtr(), at);
+}
+
+/* What is refused behind the scan is told as memory that there was not. */
+Test(json, cjson_takes_what_is_taken_for_json)
+{
+    static const char text[] = "{\"a\": [1, -20.5e+3, true, null], \"b\\n\\u00e9\\ud83d\\ude00\": "
+                               "{\"c\": \"\xc3\xa9\"}, \"\": []}";
+    static const char bytes[] = "{}[]\",:\\ud8/0123456789.-+eE ntrfl\n\t\xc3\xa9";
+    struct rng rng;
+    int taken = 0;
+    rng_seed(&rng, 1);
+    for (int i = 0; i < 200000; ++i) {
+        char made[sizeof text];
+        size_t len = sizeof text - 1;
+        memcpy(made, text, sizeof text);
+        for (int changes = rng_below(&rng, 4); changes >= 0; --changes) {
+            const size_t at = (size_t)rng_below(&rng, (int)len);
+            if (rng_below(&rng, 2))
+                made[at] = bytes[rng_below(&rng, (int)sizeof bytes - 1)];
+            else
+                memmove(made + at, made + at + 1, len-- - at);
+        }
+        const gdn_status status = parse_bytes(made, len);
+        taken += status == GDN_OK;
+        cr_assert(status == GDN_OK || status == GDN_E_INVALID, "%s: %.*s", gdn_last_error(), (int)len, made);
+    }
+    cr_expect_gt(taken, 1000, "%d", taken);
 }
 
 Test(json, refuses_what_is_not_json_and_names_the_line)
@@ -81,6 +120,21 @@ Test(json, refuses_what_is_not_json_and_names_the_line)
     expect_refused("\"open\\", "not valid JSON");
     expect_refused("[0x10]", "not valid JSON");
     expect_refused("[nan]", "not valid JSON");
+    static const char *const bad[] = { "[1,]", "[,1]", "[1 2]", "{,}", "{\"a\"}", "{\"a\" 1}", "{\"a\":}", "{\"a\":1,}",
+                                       "{1: 2}", "[}", "{]", "]", "tru", "[truefalse]", "nul", "\"a\"b", "{\"a\":1" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) expect_refused(bad[i], "line 1: not valid JSON near");
+}
+
+Test(json, takes_the_escapes_of_json_and_no_other)
+{
+    static const char *const good[] = { "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"\\u0001\\uABcd\\uffff\"", "\"\\ud800\\udc00\"",
+                                        "\"\\uDBFF\\uDFFF\"" };
+    static const char *const bad[] = { "\"\\x41\"", "\"\\'\"", "\"\\u12\"", "\"\\u12g4\"", "\"\\uZZZZ\"", "\"\\udc00\"",
+                                       "\"\\ud800\"", "\"\\ud800x\"", "\"\\ud800\\n\"", "\"\\ud800\\u0041\"",
+                                       "\"\\u\x10\x11\x12\x13\"" };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; ++i)
+        cr_expect_eq(parse_bytes(good[i], strlen(good[i])), GDN_OK, "%s: %s", good[i], gdn_last_error());
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) expect_refused(bad[i], "not valid JSON near \"\\");
 }
 
 Test(json, takes_every_number_of_json_and_no_other)
@@ -91,6 +145,11 @@ Test(json, takes_every_number_of_json_and_no_other)
         cr_expect_eq(parse_bytes(good[i], strlen(good[i])), GDN_OK, "%s: %s", good[i], gdn_last_error());
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) expect_refused(bad[i], "a number that is not valid JSON");
     expect_refused("{\n\"a\": 01}", "line 2");
+    char digits[66];
+    memset(digits, '7', sizeof digits);
+    cr_expect_eq(parse_bytes(digits, 63), GDN_OK, "%s", gdn_last_error());
+    digits[64] = '\0';
+    expect_refused(digits, "a number of more than 63 characters");
     expect_refused("[1.5.5]", "not valid JSON");
     expect_refused("[1-5]", "not valid JSON");
 }

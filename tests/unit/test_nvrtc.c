@@ -277,6 +277,27 @@ Test(nvrtc, a_build_id_that_only_the_sections_know_tells_builds_apart)
     store_remove(dir);
 }
 
+/* The loader does not look whether notes are in what it has loaded. */
+Test(nvrtc, notes_that_lie_in_nothing_that_was_loaded_are_not_read)
+{
+    static const uint64_t places[] = { UINT64_C(0x7fff00000000), UINT64_C(0x4000000), UINT64_MAX - 7, 0 };
+    char *dir = store_scratch(), whole[GDNI_BUILD_ID] = "", name[16];
+    cr_assert(gdni_peek_build_id(GDN_FAKE_NVRTC_PATH, whole));
+    for (size_t at = 0; at < sizeof places / sizeof places[0]; ++at) {
+        struct library l = read_library();
+        for (int i = 0; i < l.elf->e_phnum; ++i) {
+            if (l.segments[i].p_type != PT_NOTE) continue;
+            if (places[at]) l.segments[i].p_vaddr = l.segments[i].p_paddr = places[at];
+            if (!places[at]) l.segments[i].p_memsz = UINT64_C(0x100000000); /* begins where it should, ends in nothing */
+        }
+        snprintf(name, sizeof name, "%zu.so", at);
+        const struct gdni_nvrtc_api api = load_as(store_path(dir, name), &l);
+        cr_expect(strstr(api.identity, whole), "%zu: %s", at, api.identity);
+        free(l.bytes);
+    }
+    store_remove(dir);
+}
+
 Test(nvrtc, builds_without_a_build_id_are_told_apart_by_their_bytes)
 {
     char *dir = store_scratch();
@@ -326,6 +347,40 @@ Test(nvrtc, headers_of_sections_that_lie_are_not_followed)
         store_write(path, l.bytes, l.size);
         cr_assert(!gdni_peek_build_id(path, id), "way %d", way);
     }
+    free(l.bytes);
+    store_remove(dir);
+}
+
+/* All of a library's texts that are `was`, which is no shorter than `becomes`. */
+static void rename_all(struct library *l, const char *was, const char *becomes)
+{
+    const size_t len = strlen(was) + 1;
+    for (uint8_t *at = l->bytes; (at = memmem(at, (size_t)(l->bytes + l->size - at), was, len)); at += len)
+        memset(at, 0, len), memcpy(at, becomes, strlen(becomes));
+}
+
+/* Stands in the place of libc's: a library of this name is not there. */
+static const char *missing;
+void *dlopen(const char *name, int flags)
+{
+    void *(*next)(const char *, int);
+    void *address = dlsym(RTLD_NEXT, "dlopen");
+    memcpy(&next, &address, sizeof next);
+    return missing && name && strcmp(name, missing) == 0 ? NULL : next(name, flags);
+}
+
+/* Loaded already, it is what the loader finds by that name. */
+Test(nvrtc, of_the_default_names_the_one_that_opened_is_told)
+{
+    char *dir = store_scratch();
+    const char *path = store_path(dir, "other.so");
+    struct library l = read_library();
+    rename_all(&l, "libfakenvrtc.so", "libnvrtc.so.12");
+    rename_all(&l, "nvrtcGetCUBIN", "nvrtcGetCubin");
+    store_write(path, l.bytes, l.size);
+    cr_assert_not_null(dlopen(path, RTLD_NOW), "%s", dlerror());
+    missing = "libnvrtc.so.13";
+    expect_refused(NULL, "libnvrtc.so.12 has no nvrtcGetCUBIN, ");
     free(l.bytes);
     store_remove(dir);
 }

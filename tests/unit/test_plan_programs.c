@@ -4,10 +4,15 @@
  */
 #include <criterion/criterion.h>
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "runtime/clock.h"
 #include "runtime/nvrtc.h"
 #include "runtime/plan.h"
 #include "support/fake_host.h"
@@ -177,6 +182,41 @@ Test(plan_programs, a_compile_that_fails_leaves_nothing_half_begun)
     cr_assert_eq(make(32768, 64, 0, &plan), GDN_OK, "%s", gdn_last_error());
     cr_expect_eq(expect_programs(plan), fake->compiles);
     gdn_plan_destroy(plan);
+}
+
+/* On dir, and with a guard whose lock file is in it. */
+static gdn_ctx *open_guarded(const char *dir, int32_t wait_ms)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
+    gdn_ctx *made = NULL;
+    setenv("XDG_RUNTIME_DIR", dir, 1);
+    cfg.cache_dir = dir;
+    cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    cfg.compile_wait_ms = wait_ms;
+    cr_assert_eq(gdn_ctx_create(&made, &cfg), GDN_OK, "%s", gdn_last_error());
+    return made;
+}
+
+/* As if a process that has every turn was stopped: a plan of many kernels waits for it as long as one of one kernel. */
+Test(plan_programs, a_plan_waits_once_for_who_takes_too_long)
+{
+    enum { WAIT_MS = 400 };
+    char *dir = store_scratch();
+    struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    gdn_plan *plan = NULL;
+    mkdir(store_path(dir, "gdn-jit"), 0700);
+    const int other = open(store_path(dir, "gdn-jit/compile.lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert_eq(fcntl(other, F_OFD_SETLK, &all), 0);
+    gdn_ctx_destroy(ctx);
+    ctx = open_guarded(dir, WAIT_MS);
+    const int64_t start = gdni_now_ms();
+    cr_assert_eq(make(32768, 64, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    const int64_t took = gdni_now_ms() - start;
+    cr_expect_geq(fake->compiles, 3);
+    cr_expect(took >= WAIT_MS && took < 5 * WAIT_MS / 2, "%d kernels: waited %d ms", fake->compiles, (int)took);
+    gdn_plan_destroy(plan);
+    close(other);
+    store_remove(dir);
 }
 
 Test(plan_programs, who_may_not_compile_starts_nothing)

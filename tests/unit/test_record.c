@@ -224,6 +224,25 @@ Test(record, lines_of_threads_and_processes_do_not_mix)
     cr_assert_eq(count_lines(), PROCESSES * THREADS * PLANS);
 }
 
+/* As a process runs that was started with its standard descriptors closed, and prints. */
+Test(record, what_is_printed_to_a_closed_standard_descriptor_is_not_in_it)
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 3; ++i) close(i);
+        gdn_ctx *ctx = open_ctx(list, 0, NULL);
+        for (int i = 0; i < 3; ++i)
+            if (write(i, "noise\n", 6) < 0) continue;
+        make_plan(ctx, "NVIDIA H200", 200);
+        gdn_ctx_destroy(ctx);
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert_eq(status, 0);
+    cr_assert_eq(count_lines(), 1);
+}
+
 /* ---- bad places ---- */
 
 Test(record, a_file_that_cannot_be_opened_is_one_warning)

@@ -528,6 +528,26 @@ Test(tuning_api, loading_runs_out_of_memory_cleanly)
     leave(&r);
 }
 
+Test(tuning_api, saving_runs_out_of_memory_cleanly)
+{
+    struct room r;
+    enter(&r);
+    const gdn_target target = test_target(r.host.ctx);
+    const struct gdni_tuning_entry e = conv_entry(0, 16);
+    gdn_status status = GDN_E_NOMEM;
+    write_table(r.file, GPU, 132, &e, 1);
+    cr_assert_eq(gdn_tuning_load(r.host.ctx, r.file, 0, NULL, NULL, NULL), GDN_OK, "%s", gdn_last_error());
+    for (int allowed = 0; status != GDN_OK; ++allowed) {
+        cr_assert_lt(allowed, 100);
+        gdni_mem_fail_after(allowed);
+        status = gdn_tuning_save(r.host.ctx, &target, r.other);
+        gdni_mem_fail_after(-1);
+        cr_expect(status == GDN_OK || status == GDN_E_NOMEM, "%s", gdn_last_error());
+        cr_expect_eq(access(r.other, F_OK) == 0, status == GDN_OK);
+    }
+    leave(&r);
+}
+
 /* ---- A context's path ---- */
 
 struct heard {
