@@ -14,10 +14,11 @@
  * may be called by any thread and is idempotent. gdn_execute_*() reads the plan only: it allocates nothing, takes no lock,
  * reads no environment and no file, and is legal during stream capture. Concurrent executes need different workspaces.
  * Every callback must return (no longjmp, no exception); what it is given is valid until then. A log callback may be called
- * from any thread that is in a call with the context or a plan of it, must not call this library, and must not wait for a
- * thread that is planning; other callbacks may call it, but not destroy what the call around them was given. A thread inside a
- * call must not be cancelled (pthread_cancel): others would wait for it. gdn_last_error() is per thread. After fork() a child
- * must not use a context of its parent, not even to destroy it; where the parent had begun to use CUDA, a child cannot.
+ * from any thread that is in a call with the context or a plan of it, and from one of the library's that compiles for it; it
+ * must not call this library, and must not wait for a thread that is planning; other callbacks may call it, but not destroy
+ * what the call around them was given. A thread inside a call must not be cancelled (pthread_cancel): others would wait for it.
+ * gdn_last_error() is per thread. After fork() a child must not use a context of its parent, not even to destroy it; where the
+ * parent had begun to use CUDA, a child cannot.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
  * its value and the remedy; bytes of names and paths stand in it as they were given, control characters apart, so that it is

@@ -22,6 +22,7 @@
 #include "cli/tune_report.h"
 #include "cli/tune_result.h"
 #include "cli/tune_worker.h"
+#include "tool/compile_jobs.h"
 
 static const char doc[] =
     "Measures which parameters are fastest on this GPU and writes them into a tuning file, which plans use when "
@@ -454,12 +455,11 @@ static int wait_for_all(struct tune *t)
 /* A thread that compiles at the end finishes that one kernel: what it publishes is whole. */
 static int run_with_threads(struct tune *t)
 {
-    enum { MAX_THREADS = 64 };
+    enum { MAX_THREADS = GDNI_TOOL_MOST_JOBS };
     pthread_t threads[MAX_THREADS];
     size_t started = 0;
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const int64_t wanted = t->options->jobs ? t->options->jobs : processors > 0 ? processors : 1;
-    while ((int64_t)started < wanted && started < MAX_THREADS &&
+    const size_t wanted = cli_resolve_jobs(t->ctx, t->options->jobs);
+    while (started < wanted && started < MAX_THREADS &&
            pthread_create(&threads[started], NULL, compile_jobs, t) == 0)
         ++started;
     if (!started) compile_jobs(t);

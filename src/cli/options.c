@@ -603,7 +603,7 @@ static const struct argp_option build_options[] = {
       "A recorded list: what a process with GDN_JIT_RECORD=FILE asked for, for the GPUs that it "
       "asked for; - is standard input",
       0 },
-    { "jobs", 'j', "N", 0, "Plans worked on at a time (default: processors)", 0 },
+    { "jobs", 'j', "N", 0, "Kernels compiled at a time, up to hundreds of MB of memory each (default: processors)", 0 },
     { 0 },
 };
 

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/say.h"
+#include "tool/compile_jobs.h"
 
 /* "all" is every preset; without any it stays a name that is not known, and is refused with where they were looked for. */
 static void add_models(struct cli_names *out, const struct cli_names *dirs, const char *model)
@@ -130,6 +132,15 @@ int cli_resolve_context_to_read(const struct cli_options *o, gdn_ctx **out)
             "--cache-dir %s cannot be read: %s; name a directory that is there, or let gdn-jit-cache warm make it",
             o->cache_dir, strerror(errno));
     return make_context(o, GDN_CTX_EXISTING_CACHE, out);
+}
+
+size_t cli_resolve_jobs(gdn_ctx *ctx, int64_t jobs)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const int64_t wanted = jobs ? jobs : processors > 0 ? processors : 1;
+    const size_t number = wanted < GDNI_TOOL_MOST_JOBS ? (size_t)wanted : GDNI_TOOL_MOST_JOBS;
+    gdni_tool_set_compile_jobs(ctx, (unsigned)number);
+    return number;
 }
 
 int cli_require_cache(gdn_ctx *ctx)

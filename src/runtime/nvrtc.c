@@ -62,6 +62,12 @@ void gdni_nvrtc_destroy(struct gdni_nvrtc *n)
     gdni_free(n);
 }
 
+void gdni_nvrtc_set_slots(struct gdni_nvrtc *n, unsigned count)
+{
+    sem_destroy(&n->slots); /* nobody waits */
+    sem_init(&n->slots, 0, count);
+}
+
 void gdni_nvrtc_enter(struct gdni_nvrtc *n)
 {
     while (sem_wait(&n->slots) != 0 && errno == EINTR) {
