@@ -406,9 +406,10 @@ typedef struct gdn_conv1d_desc {
  *   weight  [C, width]   bias [C] or 0, as the flag says; io_type, in the order [q | k | v] whatever x_layout is
  *   q, k, v [tokens, heads, head_dim] or as the strides say (multiples of 16 bytes); 0 where the head count is 0. Rows
  *           outside every sequence are left alone (but see GDN_CONV_ZERO_PADDING)
- *   a, b    [tokens, num_gate_heads] gate_type: heads adjacent, rows a_stride and b_stride apart. gate_group_stride, when not
- *           0: elements from one k head's num_gate_heads / num_k_heads gate heads to the next one's, in both; where groups are
- *           not packed by it, a_stride is given with a that is read, and b_stride with b
+ *   a, b    [tokens, num_gate_heads] gate_type: heads adjacent, rows a_stride and b_stride apart, at least a row each.
+ *           gate_group_stride, when not 0: elements from one k head's num_gate_heads / num_k_heads gate heads to the next
+ *           one's, at least so many, in both; where groups are not packed by it, a_stride is given with a that is read, and
+ *           b_stride with b: at least a row from its first group to the end of its last
  *   a_log, dt_bias [num_gate_heads]; dt_bias 0: zeros
  *   g, beta [tokens, num_gate_heads] float32. g 0: not computed, and a, a_log and dt_bias are not read; beta 0: not computed,
  *           and b is not read. With gate heads at least one of the two is given
