@@ -200,8 +200,10 @@ int cli_cmd_pack(int argc, char **argv)
     struct cli_options options;
     struct pack p = { 0 };
     gdn_ctx *ctx = NULL;
-    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_BUILD | CLI_OPTIONS_PACK, doc,
-                      argc, argv);
+    cli_options_parse(&options,
+                      CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_BUILD | CLI_OPTIONS_PACK |
+                          CLI_OPTIONS_COMPILER,
+                      doc, argc, argv);
     const int code = run(&p, &options, &ctx);
     cli_build_free(&p.build);
     cli_jobs_free(&p.jobs);

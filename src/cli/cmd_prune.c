@@ -131,7 +131,7 @@ int cli_cmd_prune(int argc, char **argv)
 {
     struct cli_options options;
     gdn_ctx *ctx = NULL;
-    cli_options_parse(&options, CLI_OPTIONS_PRUNE, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_PRUNE | CLI_OPTIONS_COMPILER, doc, argc, argv);
     int code =
         options.archs.count > 1
             ? cli_fail(CLI_USAGE, "--arch names %zu archs: prune one at a time, or all without it", options.archs.count)

@@ -372,7 +372,8 @@ int cli_cmd_show(int argc, char **argv)
 {
     struct cli_options options;
     gdn_ctx *ctx = NULL;
-    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_SHOW, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_SHOW | CLI_OPTIONS_COMPILER, doc,
+                      argc, argv);
     int code = check_options(&options);
     if (code == CLI_OK) code = (options.key ? cli_resolve_context_to_read : cli_resolve_context)(&options, &ctx);
     if (code == CLI_OK) code = options.key ? show_entry(ctx, &options) : show_named(ctx, &options);

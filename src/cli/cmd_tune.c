@@ -574,7 +574,7 @@ int cli_cmd_tune(int argc, char **argv)
 {
     struct cli_options options;
     struct tune t = { .options = &options, .lock = PTHREAD_MUTEX_INITIALIZER, .compiled = PTHREAD_COND_INITIALIZER };
-    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TUNE, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TUNE | CLI_OPTIONS_COMPILER, doc, argc, argv);
     const int code = run(&t, argc, argv);
     cli_tune_jobs_free(&t.jobs);
     gdn_ctx_destroy(t.ctx);

@@ -140,7 +140,8 @@ int cli_cmd_warm(int argc, char **argv)
     struct cli_options options;
     struct cli_jobs jobs = { 0 };
     gdn_ctx *ctx = NULL;
-    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_BUILD, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_BUILD | CLI_OPTIONS_COMPILER, doc,
+                      argc, argv);
     const int code = run(&jobs, &options, &ctx);
     cli_jobs_free(&jobs);
     gdn_ctx_destroy(ctx);

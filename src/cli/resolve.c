@@ -56,13 +56,15 @@ static int no_shapes(const struct cli_options *o)
     cli_preset_dirs(&dirs, o->presets_dir);
     cli_preset_names(&known, &dirs);
     char *list = cli_names_join(&known), *where = cli_names_join(&dirs);
+    const char *files = o->groups & CLI_OPTIONS_BUILD ? "a file with --shapes, or a recorded list with --from"
+                                                      : "or a file with --shapes";
     const int code =
         known.count
-            ? cli_fail(CLI_USAGE, "no shape given: name a model with --model (%s) or a file with --shapes", list)
+            ? cli_fail(CLI_USAGE, "no shape given: name a model with --model (%s), %s", list, files)
             : cli_fail(CLI_USAGE,
                        "no shape given, and no presets found in %s: name their folder with --presets and a model of it "
-                       "with --model, or a file with --shapes",
-                       where);
+                       "with --model, %s",
+                       where, files);
     cli_free(where);
     cli_free(list);
     cli_names_free(&known);
