@@ -109,6 +109,7 @@ static void print_json(const struct cli_entries *entries, const char *dir)
 static int run(gdn_ctx *ctx, const struct cli_options *options)
 {
     struct cli_entries entries = { 0 };
+    CLI_TRY(cli_require_cache(ctx, options));
     const int code = cli_entries_find(ctx, "", &entries);
     if (code == CLI_OK) (options->json ? print_json : print_table)(&entries, gdn_cache_dir(ctx));
     cli_entries_free(&entries);

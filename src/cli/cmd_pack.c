@@ -188,7 +188,7 @@ static int run(struct pack *p, const struct cli_options *o, gdn_ctx **ctx)
     if (!p->all) CLI_TRY(cli_jobs_read(&p->jobs, o));
     CLI_TRY((p->all ? cli_resolve_context_to_read : cli_resolve_context)(o, ctx));
     CLI_TRY(cli_require_compiler(*ctx, o));
-    CLI_TRY(cli_require_cache(*ctx));
+    CLI_TRY(cli_require_cache(*ctx, o));
     if (!p->all) CLI_TRY(build_kernels(p, *ctx, o));
     CLI_TRY(pack_for(p, *ctx, o, &report));
     (o->json ? print_json : print_text)(p, &report, o);

@@ -119,7 +119,7 @@ static int prune(gdn_ctx *ctx, const struct cli_options *o, struct pruned *p)
 
 static int run(gdn_ctx *ctx, const struct cli_options *o)
 {
-    CLI_TRY(cli_require_cache(ctx));
+    CLI_TRY(cli_require_cache(ctx, o));
     struct pruned p = { .dir = gdn_cache_dir(ctx), .dry_run = o->dry_run, .report = GDN_CACHE_REPORT_INIT };
     const int code = prune(ctx, o, &p);
     cli_entries_free(&p.gone);

@@ -281,6 +281,7 @@ static void print_entries_json(const struct cli_entries *entries)
 static int show_entry(gdn_ctx *ctx, const struct cli_options *o)
 {
     struct cli_entries entries = { 0 };
+    CLI_TRY(cli_require_cache(ctx, o));
     int code = cli_entries_find(ctx, o->key, &entries);
     if (code == CLI_OK && !entries.count)
         code = cli_fail(CLI_FAILED, "--key %s: no such entry in %s; gdn-jit-cache list shows what is there", o->key,

@@ -475,7 +475,7 @@ static int tune_all(struct tune *t, int argc, char **argv)
 {
     enum { DEFAULT_TIMEOUT_S = 10, GRACE_S = 30 }; /* grace: the driver's start, and a host reference */
     const int64_t timeout = t->options->timeout_s ? t->options->timeout_s : DEFAULT_TIMEOUT_S;
-    CLI_TRY(cli_require_cache(t->ctx)); /* workers find there what this process compiles */
+    CLI_TRY(cli_require_cache(t->ctx, t->options)); /* workers find there what this process compiles */
     CLI_TRY(cli_place_check("--file", t->options->output)); /* what measuring took minutes for must find its place */
     CLI_TRY(cli_journal_open(&t->journal, t->options->output, t->target.gpu_name));
     mark_known(t);
@@ -559,7 +559,7 @@ static int run(struct tune *t, int argc, char **argv)
     CLI_TRY(find_target(t));
     t->start_ms = cli_now_ms();
     if (o->compile) {
-        CLI_TRY(cli_require_cache(t->ctx));
+        CLI_TRY(cli_require_cache(t->ctx, o));
         return run_with_threads(t);
     }
     if (o->check) {

@@ -91,7 +91,7 @@ static int run(gdn_ctx *ctx, const struct cli_options *o)
 {
     struct cli_entries bad = { 0 };
     gdn_cache_report report = GDN_CACHE_REPORT_INIT;
-    if (!o->bundle) CLI_TRY(cli_require_cache(ctx));
+    if (!o->bundle) CLI_TRY(cli_require_cache(ctx, o));
     const char *dir = o->bundle ? o->bundle : gdn_cache_dir(ctx);
     const gdn_status status =
         gdn_cache_verify(ctx, o->bundle, o->remove ? GDN_VERIFY_REMOVE : 0, cli_entries_keep, &bad, &report);

@@ -126,7 +126,7 @@ static int run(struct cli_jobs *jobs, const struct cli_options *options, gdn_ctx
     CLI_TRY(cli_jobs_read(jobs, options));
     CLI_TRY(cli_resolve_context(options, ctx));
     CLI_TRY(cli_require_compiler(*ctx, options));
-    CLI_TRY(cli_require_cache(*ctx)); /* what is kept in memory would be gone with this process */
+    CLI_TRY(cli_require_cache(*ctx, options)); /* what is kept in memory would be gone with this process */
     CLI_TRY(cli_jobs_aim(jobs, *ctx, options));
     struct cli_build build = { 0 };
     cli_build_run(&build, *ctx, jobs, options->jobs);

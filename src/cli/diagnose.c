@@ -177,11 +177,10 @@ static void diagnose_entries(const struct cli_facts *f, struct cli_findings *out
 static void diagnose_cache(const struct cli_facts *f, struct cli_findings *out)
 {
     const gdn_doctor *d = &f->doctor;
-    const char *here = strstr(d->cache_problem, "GDN_CTX_SHARED_CACHE") ? " (for this tool: --shared-cache)" : "";
     if (d->cache[0])
         diagnose_folders(f, out); /* which has tried to write there */
     else if (d->cache_problem[0])
-        find(out, CLI_PART_CACHE, !f->compile_disabled, "%s%s", d->cache_problem, here);
+        find(out, CLI_PART_CACHE, !f->compile_disabled, "%s", d->cache_problem);
     diagnose_entries(f, out);
 }
 

@@ -19,7 +19,7 @@ int cli_resolve_context_to_read(const struct cli_options *options, gdn_ctx **out
  * yet, then compiles no more at a time.
  */
 size_t cli_resolve_jobs(gdn_ctx *ctx, int64_t jobs);
-/* Fails when the context keeps cubins in memory only. */
-int cli_require_cache(gdn_ctx *ctx);
+/* Fails when the context keeps cubins in memory only, with why; the library's warning of it is not printed before. */
+int cli_require_cache(gdn_ctx *ctx, const struct cli_options *options);
 
 #endif

@@ -106,7 +106,8 @@ static gdn_status open_configured(struct gdni_nvrtc *n)
     if (n->handle) return GDN_OK;
     const char *why = dlerror();
     return GDN_FAIL(GDN_E_NO_NVRTC,
-                    "NVRTC cannot be opened as configured (%s): correct GDN_JIT_NVRTC or gdn_config.nvrtc_path",
+                    "NVRTC cannot be opened as configured (%s): correct GDN_JIT_NVRTC, gdn_config.nvrtc_path or, of "
+                    "gdn-jit-cache, --nvrtc",
                     why ? why : n->path);
 }
 

@@ -98,10 +98,13 @@ json 'd["failures"][0]["status"]' GDN_E_NOT_CACHED
 
 # Nowhere to keep it: refused before anything is compiled.
 GDN_JIT_DISABLE_CACHE=1 run 1 warm $conv -g h200
-has "$err" "no cache directory"
+has "$err" "no cache directory: GDN_JIT_DISABLE_CACHE=1 keeps cubins in memory only, so that each process compiles anew: unset it, or"
 run 1 warm $conv -g h200 -d /proc/none
-has "$err" "/proc/none"
-has "$err" "--cache-dir"
+has "$err" "no cache directory: /proc/none cannot be used: No such file or directory: make it a directory that this user may write; or"
+has "$err" "or name another one with --cache-dir"
+[ "$(grep -c /proc/none "$room/err")" = 1 ] || fail "tells it twice"
+run 0 show $conv -g h200 -d /proc/none
+has "$err" "warning: cubins are kept in memory only: /proc/none cannot be used"
 
 # A directory that a group shares, and the option for it forgotten: space and permission are not what is missing.
 run 0 warm $conv -g h200 -d "$room/shared"
