@@ -109,6 +109,15 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
+/* What is said of the bundle that is made for it, which nobody named, and which is gone. */
+static int fail_tar(int code, const char *tar, const char *dir)
+{
+    char words[CLI_PLACE_TEMPORARY + 16];
+    const size_t len = (size_t)snprintf(words, sizeof words, "bundle %s: ", dir);
+    const bool of_bundle = strncmp(cli_error(), words, len) == 0;
+    return of_bundle ? cli_fail(code, "--tar %s: the bundle that is made beside it: %s", tar, cli_error() + len) : code;
+}
+
 /* Without --output the bundle is made beside the archive, and taken away again. */
 static int pack_for_tar(const struct pack *p, gdn_ctx *ctx, const char *tar, gdn_cache_report *report)
 {
@@ -117,7 +126,7 @@ static int pack_for_tar(const struct pack *p, gdn_ctx *ctx, const char *tar, gdn
     if (!mkdtemp(dir))
         return cli_fail(CLI_FAILED, "--tar %s: cannot make a folder beside it: %s", tar, strerror(errno));
     int code = pack_into(p, ctx, dir, report);
-    if (code == CLI_OK) code = cli_tar_write(tar, dir);
+    code = code == CLI_OK ? cli_tar_write(tar, dir) : fail_tar(code, tar, dir);
     nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return code;
 }

@@ -138,6 +138,19 @@ if unshare -rm mount -t tmpfs none "$room/mount" 2>/dev/null; then # it needs a 
         "$GDN_JIT_CACHE_TOOL" pack $conv -d "$room/unused" -o "$room/mount" 2>"$room/err"
     [ $? = 2 ] || fail "exit status is not 2"
     has "$(cat "$room/err")" "--output $room/mount: is a mount point, which nothing can be moved to: name a new or empty directory"
+    # A full disk, of the bundle or of the archive that is made of it: what was asked for is named, and how to go on.
+    full() { # SIZE WORDS
+        what="pack --tar on a disk of $1"
+        unshare -rm sh -c 'mount -t tmpfs -o size="$0" none "$1" && shift && exec "$@"' "$1" "$room/mount" \
+            "$GDN_JIT_CACHE_TOOL" pack $conv -d "$d" --tar "$room/mount/b.tar" 2>"$room/err"
+        [ $? = 1 ] || fail "exit status is not 1"
+        err=$(cat "$room/err")
+        has "$err" "--tar $room/mount/b.tar$2"
+        has "$err" ": No space left on device: free space in its folder"
+        lacks "$err" ".gdnk-tmp-"
+    }
+    full 4k ": the bundle that is made beside it: v2/"
+    full "$(($(find "$room/bundle" -type f -printf '%k\n' | awk '{ n += $1 } END { print n }') + 8))k" " cannot be written"
 fi
 mkdir "$room/full"
 run 1 pack -d "$room/full" -o "$room/empty"
