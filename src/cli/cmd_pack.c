@@ -31,8 +31,8 @@ static const char doc[] =
     "\n"
     "The same kernels give the same bytes, in the directory and in the archive.\n"
     "\n"
-    "Exit status: 0 the bundle is there, 1 it could not be made, and is not there, or damaged entries of the cache "
-    "directory were left out of it, 2 the command line or a file it names is wrong, or nothing can be put where it "
+    "Exit status: 0 the bundle is there, 1 it could not be made, and is not there, or damaged or refused entries of the "
+    "cache directory were left out of it, 2 the command line or a file it names is wrong, or nothing can be put where it "
     "says.";
 
 /* What the bundle is to hold; all of it, when there are no jobs. */
@@ -184,7 +184,7 @@ static int check_options(const struct cli_options *o, bool all)
 static int verdict(const struct pack *p, const gdn_cache_report *r)
 {
     if (!p->all || !r->damaged) return CLI_OK;
-    return cli_fail(CLI_FAILED, "%llu damaged entr%s left out: gdn-jit-cache verify tells what is wrong",
+    return cli_fail(CLI_FAILED, "%llu damaged or refused entr%s left out: gdn-jit-cache verify tells what is wrong",
                     (unsigned long long)r->damaged, r->damaged == 1 ? "y was" : "ies were");
 }
 

@@ -14,7 +14,7 @@
 
 static const char doc[] =
     "Removes entries of the cache directory: those over a size or an age, those of other compilers; and "
-    "always damaged ones and temporary files older than an hour. Safe beside processes that use "
+    "always damaged and refused ones, and temporary files older than an hour. Safe beside processes that use "
     "the directory: what they need again, they compile.\v"
     "Examples:\n"
     "  gdn-jit-cache prune --max-bytes 64M\n"

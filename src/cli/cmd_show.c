@@ -252,7 +252,7 @@ static void print_entry(const struct cli_entry *e)
     char size[CLI_SHORT];
     cli_print("key        %s\npath       %s\nsize       %s\n", e->key, e->path, cli_format_bytes(size, e->bytes));
     if (!e->valid) {
-        cli_print("damaged    %s; %s\n", e->problem,
+        cli_print("%s    %s; %s\n", cli_problem_word(e->problem), e->problem,
                   cli_is_distrusted(e->problem) ? cli_owner_remedy
                                                 : "the library removes it when it meets it, and warm builds it again");
         return;

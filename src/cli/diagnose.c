@@ -145,6 +145,11 @@ bool cli_is_distrusted(const char *problem)
     return is_of_folder(problem) || begins(problem, "owned by another user") || begins(problem, "writable for others");
 }
 
+const char *cli_problem_word(const char *problem)
+{
+    return cli_is_distrusted(problem) ? "refused" : "damaged";
+}
+
 static void diagnose_folders(const struct cli_facts *f, struct cli_findings *out)
 {
     const struct cli_cache_folders *c = &f->folders;

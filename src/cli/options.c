@@ -612,7 +612,7 @@ static const struct argp_option build_options[] = {
 
 static const struct argp_option verify_options[] = {
     { "bundle", 'b', "DIR", 0, "A bundle against its manifest, instead of the cache directory", 0 },
-    { "remove", KEY_REMOVE, NULL, 0, "Remove what is damaged, and temporary files older than an hour", 0 },
+    { "remove", KEY_REMOVE, NULL, 0, "Remove what is damaged or refused, and temporary files older than an hour", 0 },
     { 0 },
 };
 
