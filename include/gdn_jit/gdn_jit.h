@@ -546,7 +546,8 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
  * when no kernel of the plan uses any (and of a null plan, with a sentence in gdn_last_error()). What uses it
  * (docs/prefill.md, "Workspace"):
  *   kernels for few sequences and heads  11 KiB per 64 tokens and head, on Hopper with head dims of 128 26 KiB; up to 512 MiB
- *   the Hopper kernel, which may cut     on an H200 43 MB, with up to 32 heads up to 93 MB; where it may not at most 9 MB
+ *   the Hopper kernel, which may cut     on an H200 43 MB, with up to 32 heads up to 93 MB; where it may not at most 9 MB, so
+ *                                        that with many heads a larger max_tokens may need less
  *   GDN_PLAN_BATCH_INVARIANT on Hopper   grows with max_tokens; bounds that need more than 512 MiB are GDN_E_UNSUPPORTED
  */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);
