@@ -14,10 +14,11 @@
  * may be called by any thread and is idempotent. gdn_execute_*() reads the plan only: it allocates nothing, takes no lock,
  * reads no environment and no file, and is legal during stream capture. Concurrent executes need different workspaces.
  * Every callback must return (no longjmp, no exception); what it is given is valid until then. A log callback may be called
- * from any thread that is in a call with the context or a plan of it, must not call this library, and must not wait for a
- * thread that is planning; other callbacks may call it, but not destroy what the call around them was given. A thread inside a
- * call must not be cancelled (pthread_cancel): others would wait for it. gdn_last_error() is per thread. After fork() a child
- * must not use a context of its parent, not even to destroy it; where the parent had begun to use CUDA, a child cannot.
+ * from any thread that is in a call with the context or a plan of it, and from one of the library's that compiles for it; it
+ * must not call this library, and must not wait for a thread that is planning; other callbacks may call it, but not destroy
+ * what the call around them was given. A thread inside a call must not be cancelled (pthread_cancel): others would wait for it.
+ * gdn_last_error() is per thread. After fork() a child must not use a context of its parent, not even to destroy it; where the
+ * parent had begun to use CUDA, a child cannot.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
  * its value and the remedy; bytes of names and paths stand in it as they were given, control characters apart, so that it is
@@ -407,9 +408,10 @@ typedef struct gdn_conv1d_desc {
  *   weight  [C, width]   bias [C] or 0, as the flag says; io_type, in the order [q | k | v] whatever x_layout is
  *   q, k, v [tokens, heads, head_dim] or as the strides say (multiples of 16 bytes); 0 where the head count is 0. Rows
  *           outside every sequence are left alone (but see GDN_CONV_ZERO_PADDING)
- *   a, b    [tokens, num_gate_heads] gate_type: heads adjacent, rows a_stride and b_stride apart. gate_group_stride, when not
- *           0: elements from one k head's num_gate_heads / num_k_heads gate heads to the next one's, in both; where groups are
- *           not packed by it, a_stride is given with a that is read, and b_stride with b
+ *   a, b    [tokens, num_gate_heads] gate_type: heads adjacent, rows a_stride and b_stride apart, at least a row each.
+ *           gate_group_stride, when not 0: elements from one k head's num_gate_heads / num_k_heads gate heads to the next
+ *           one's, at least so many, in both; where groups are not packed by it, a_stride is given with a that is read, and
+ *           b_stride with b: at least a row from its first group to the end of its last
  *   a_log, dt_bias [num_gate_heads]; dt_bias 0: zeros
  *   g, beta [tokens, num_gate_heads] float32. g 0: not computed, and a, a_log and dt_bias are not read; beta 0: not computed,
  *           and b is not read. With gate heads at least one of the two is given
@@ -546,7 +548,8 @@ GDN_API gdn_status gdn_plan_load(gdn_plan *plan, int device);
  * when no kernel of the plan uses any (and of a null plan, with a sentence in gdn_last_error()). What uses it
  * (docs/prefill.md, "Workspace"):
  *   kernels for few sequences and heads  11 KiB per 64 tokens and head, on Hopper with head dims of 128 26 KiB; up to 512 MiB
- *   the Hopper kernel, which may cut     on an H200 43 MB, with up to 32 heads up to 104 MB; where it may not at most 9 MB
+ *   the Hopper kernel, which may cut     on an H200 43 MB, with up to 32 heads up to 104 MB; where it may not at most 9 MB, so
+ *                                        that with many heads a larger max_tokens may need less
  *   GDN_PLAN_BATCH_INVARIANT on Hopper   grows with max_tokens; bounds that need more than 512 MiB are GDN_E_UNSUPPORTED
  */
 GDN_API size_t gdn_plan_workspace_size(const gdn_plan *plan);

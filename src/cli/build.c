@@ -8,9 +8,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/plan_facts.h"
+#include "cli/resolve.h"
 #include "cli/say.h"
 
 static struct cli_kernel *find_kernel(const struct cli_build *b, const char *key)
@@ -130,13 +130,11 @@ static void *work(void *arg)
 }
 
 /* This thread works too, so that a thread that cannot be made is no failure. */
-static void run_threads(struct cli_build *b, int64_t given)
+static void run_threads(struct cli_build *b, size_t wanted)
 {
     enum { MAX_THREADS = 256 };
     pthread_t threads[MAX_THREADS];
     size_t started = 0;
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const size_t wanted = given ? (size_t)given : processors > 0 ? (size_t)processors : 1;
     while (started + 1 < wanted && started + 1 < b->jobs->count && started < MAX_THREADS &&
            pthread_create(&threads[started], NULL, work, b) == 0)
         ++started;
@@ -146,13 +144,13 @@ static void run_threads(struct cli_build *b, int64_t given)
     cli_progress(NULL);
 }
 
-void cli_build_run(struct cli_build *b, gdn_ctx *ctx, const struct cli_jobs *jobs, int64_t threads)
+void cli_build_run(struct cli_build *b, gdn_ctx *ctx, const struct cli_jobs *jobs, int64_t at_a_time)
 {
     b->ctx = ctx;
     b->jobs = jobs;
     pthread_mutex_init(&b->lock, NULL);
     const int64_t start = cli_now_ms();
-    run_threads(b, threads);
+    run_threads(b, cli_resolve_jobs(ctx, at_a_time));
     b->milliseconds = cli_now_ms() - start;
     pthread_mutex_destroy(&b->lock);
 }

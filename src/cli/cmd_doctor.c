@@ -399,7 +399,7 @@ int cli_cmd_doctor(int argc, char **argv)
     struct cli_findings *findings = cli_alloc(sizeof *findings);
     gdn_ctx *ctx = NULL;
     facts->doctor = (gdn_doctor)GDN_DOCTOR_INIT;
-    cli_options_parse(&options, 0, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_COMPILER, doc, argc, argv);
     cli_env_take_out_refused(&facts->refused_variables);
     int code = cli_resolve_context(&options, &ctx);
     if (code == CLI_OK) code = run(ctx, &options, facts, findings);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "cli/commands.h"
+#include "cli/diagnose.h"
 #include "cli/entries.h"
 #include "cli/plan_facts.h"
 #include "cli/resolve.h"
@@ -19,7 +20,8 @@ static const char doc[] = "Lists the kernels of the cache directory: arch, kerne
                           "  gdn-jit-cache list\n"
                           "  gdn-jit-cache list --cache-dir /opt/gdn-cache --json\n"
                           "\n"
-                          "A damaged entry is shown as such; the library removes it when it meets it.\n"
+                          "A damaged entry is shown as such; the library removes it when it meets it. One that "
+                          "others own or may write to is \"refused\": the library passes over it.\n"
                           "\n"
                           "Exit status: 0, or 1 when there is no cache directory that can be read, or 2 for a "
                           "wrong command line.";
@@ -52,7 +54,7 @@ static void add_row(struct cli_table *table, const struct cli_entry *e, int64_t 
         short_compiler(compiler, e->compiler);
     }
     const char *cells[] = { e->valid ? e->arch : "?",
-                            e->valid ? e->kernel : "damaged",
+                            e->valid ? e->kernel : cli_problem_word(e->problem),
                             registers,
                             spills,
                             cli_format_bytes(size, e->bytes),
@@ -65,8 +67,10 @@ static void add_row(struct cli_table *table, const struct cli_entry *e, int64_t 
 
 static void print_problems(const struct cli_entries *entries)
 {
-    for (size_t i = 0; i < entries->count; ++i)
-        if (!entries->items[i].valid) cli_print("damaged: %s: %s\n", entries->items[i].path, entries->items[i].problem);
+    for (size_t i = 0; i < entries->count; ++i) {
+        const struct cli_entry *e = &entries->items[i];
+        if (!e->valid) cli_print("%s: %s: %s\n", cli_problem_word(e->problem), e->path, e->problem);
+    }
 }
 
 static void print_rows(const struct cli_entries *entries, struct cli_names *options)
@@ -109,6 +113,7 @@ static void print_json(const struct cli_entries *entries, const char *dir)
 static int run(gdn_ctx *ctx, const struct cli_options *options)
 {
     struct cli_entries entries = { 0 };
+    CLI_TRY(cli_require_cache(ctx, options));
     const int code = cli_entries_find(ctx, "", &entries);
     if (code == CLI_OK) (options->json ? print_json : print_table)(&entries, gdn_cache_dir(ctx));
     cli_entries_free(&entries);

@@ -31,8 +31,8 @@ static const char doc[] =
     "\n"
     "The same kernels give the same bytes, in the directory and in the archive.\n"
     "\n"
-    "Exit status: 0 the bundle is there, 1 it could not be made, and is not there, or damaged entries of the cache "
-    "directory were left out of it, 2 the command line or a file it names is wrong, or nothing can be put where it "
+    "Exit status: 0 the bundle is there, 1 it could not be made, and is not there, or damaged or refused entries of the "
+    "cache directory were left out of it, 2 the command line or a file it names is wrong, or nothing can be put where it "
     "says.";
 
 /* What the bundle is to hold; all of it, when there are no jobs. */
@@ -109,6 +109,15 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
+/* What is said of the bundle that is made for it, which nobody named, and which is gone. */
+static int fail_tar(int code, const char *tar, const char *dir)
+{
+    char words[CLI_PLACE_TEMPORARY + 16];
+    const size_t len = (size_t)snprintf(words, sizeof words, "bundle %s: ", dir);
+    const bool of_bundle = strncmp(cli_error(), words, len) == 0;
+    return of_bundle ? cli_fail(code, "--tar %s: the bundle that is made beside it: %s", tar, cli_error() + len) : code;
+}
+
 /* Without --output the bundle is made beside the archive, and taken away again. */
 static int pack_for_tar(const struct pack *p, gdn_ctx *ctx, const char *tar, gdn_cache_report *report)
 {
@@ -117,7 +126,7 @@ static int pack_for_tar(const struct pack *p, gdn_ctx *ctx, const char *tar, gdn
     if (!mkdtemp(dir))
         return cli_fail(CLI_FAILED, "--tar %s: cannot make a folder beside it: %s", tar, strerror(errno));
     int code = pack_into(p, ctx, dir, report);
-    if (code == CLI_OK) code = cli_tar_write(tar, dir);
+    code = code == CLI_OK ? cli_tar_write(tar, dir) : fail_tar(code, tar, dir);
     nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return code;
 }
@@ -175,7 +184,7 @@ static int check_options(const struct cli_options *o, bool all)
 static int verdict(const struct pack *p, const gdn_cache_report *r)
 {
     if (!p->all || !r->damaged) return CLI_OK;
-    return cli_fail(CLI_FAILED, "%llu damaged entr%s left out: gdn-jit-cache verify tells what is wrong",
+    return cli_fail(CLI_FAILED, "%llu damaged or refused entr%s left out: gdn-jit-cache verify tells what is wrong",
                     (unsigned long long)r->damaged, r->damaged == 1 ? "y was" : "ies were");
 }
 
@@ -188,7 +197,7 @@ static int run(struct pack *p, const struct cli_options *o, gdn_ctx **ctx)
     if (!p->all) CLI_TRY(cli_jobs_read(&p->jobs, o));
     CLI_TRY((p->all ? cli_resolve_context_to_read : cli_resolve_context)(o, ctx));
     CLI_TRY(cli_require_compiler(*ctx, o));
-    CLI_TRY(cli_require_cache(*ctx));
+    CLI_TRY(cli_require_cache(*ctx, o));
     if (!p->all) CLI_TRY(build_kernels(p, *ctx, o));
     CLI_TRY(pack_for(p, *ctx, o, &report));
     (o->json ? print_json : print_text)(p, &report, o);
@@ -200,8 +209,10 @@ int cli_cmd_pack(int argc, char **argv)
     struct cli_options options;
     struct pack p = { 0 };
     gdn_ctx *ctx = NULL;
-    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_BUILD | CLI_OPTIONS_PACK, doc,
-                      argc, argv);
+    cli_options_parse(&options,
+                      CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_BUILD | CLI_OPTIONS_PACK |
+                          CLI_OPTIONS_COMPILER,
+                      doc, argc, argv);
     const int code = run(&p, &options, &ctx);
     cli_build_free(&p.build);
     cli_jobs_free(&p.jobs);

@@ -14,7 +14,7 @@
 
 static const char doc[] =
     "Removes entries of the cache directory: those over a size or an age, those of other compilers; and "
-    "always damaged ones and temporary files older than an hour. Safe beside processes that use "
+    "always damaged and refused ones, and temporary files older than an hour. Safe beside processes that use "
     "the directory: what they need again, they compile.\v"
     "Examples:\n"
     "  gdn-jit-cache prune --max-bytes 64M\n"
@@ -119,7 +119,7 @@ static int prune(gdn_ctx *ctx, const struct cli_options *o, struct pruned *p)
 
 static int run(gdn_ctx *ctx, const struct cli_options *o)
 {
-    CLI_TRY(cli_require_cache(ctx));
+    CLI_TRY(cli_require_cache(ctx, o));
     struct pruned p = { .dir = gdn_cache_dir(ctx), .dry_run = o->dry_run, .report = GDN_CACHE_REPORT_INIT };
     const int code = prune(ctx, o, &p);
     cli_entries_free(&p.gone);
@@ -131,7 +131,7 @@ int cli_cmd_prune(int argc, char **argv)
 {
     struct cli_options options;
     gdn_ctx *ctx = NULL;
-    cli_options_parse(&options, CLI_OPTIONS_PRUNE, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_PRUNE | CLI_OPTIONS_COMPILER, doc, argc, argv);
     int code =
         options.archs.count > 1
             ? cli_fail(CLI_USAGE, "--arch names %zu archs: prune one at a time, or all without it", options.archs.count)

@@ -252,7 +252,7 @@ static void print_entry(const struct cli_entry *e)
     char size[CLI_SHORT];
     cli_print("key        %s\npath       %s\nsize       %s\n", e->key, e->path, cli_format_bytes(size, e->bytes));
     if (!e->valid) {
-        cli_print("damaged    %s; %s\n", e->problem,
+        cli_print("%s    %s; %s\n", cli_problem_word(e->problem), e->problem,
                   cli_is_distrusted(e->problem) ? cli_owner_remedy
                                                 : "the library removes it when it meets it, and warm builds it again");
         return;
@@ -281,6 +281,7 @@ static void print_entries_json(const struct cli_entries *entries)
 static int show_entry(gdn_ctx *ctx, const struct cli_options *o)
 {
     struct cli_entries entries = { 0 };
+    CLI_TRY(cli_require_cache(ctx, o));
     int code = cli_entries_find(ctx, o->key, &entries);
     if (code == CLI_OK && !entries.count)
         code = cli_fail(CLI_FAILED, "--key %s: no such entry in %s; gdn-jit-cache list shows what is there", o->key,
@@ -372,7 +373,8 @@ int cli_cmd_show(int argc, char **argv)
 {
     struct cli_options options;
     gdn_ctx *ctx = NULL;
-    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_SHOW, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_SHOW | CLI_OPTIONS_COMPILER, doc,
+                      argc, argv);
     int code = check_options(&options);
     if (code == CLI_OK) code = (options.key ? cli_resolve_context_to_read : cli_resolve_context)(&options, &ctx);
     if (code == CLI_OK) code = options.key ? show_entry(ctx, &options) : show_named(ctx, &options);

@@ -22,6 +22,7 @@
 #include "cli/tune_report.h"
 #include "cli/tune_result.h"
 #include "cli/tune_worker.h"
+#include "tool/compile_jobs.h"
 
 static const char doc[] =
     "Measures which parameters are fastest on this GPU and writes them into a tuning file, which plans use when "
@@ -454,12 +455,11 @@ static int wait_for_all(struct tune *t)
 /* A thread that compiles at the end finishes that one kernel: what it publishes is whole. */
 static int run_with_threads(struct tune *t)
 {
-    enum { MAX_THREADS = 64 };
+    enum { MAX_THREADS = GDNI_TOOL_MOST_JOBS };
     pthread_t threads[MAX_THREADS];
     size_t started = 0;
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const int64_t wanted = t->options->jobs ? t->options->jobs : processors > 0 ? processors : 1;
-    while ((int64_t)started < wanted && started < MAX_THREADS &&
+    const size_t wanted = cli_resolve_jobs(t->ctx, t->options->jobs);
+    while (started < wanted && started < MAX_THREADS &&
            pthread_create(&threads[started], NULL, compile_jobs, t) == 0)
         ++started;
     if (!started) compile_jobs(t);
@@ -475,7 +475,7 @@ static int tune_all(struct tune *t, int argc, char **argv)
 {
     enum { DEFAULT_TIMEOUT_S = 10, GRACE_S = 30 }; /* grace: the driver's start, and a host reference */
     const int64_t timeout = t->options->timeout_s ? t->options->timeout_s : DEFAULT_TIMEOUT_S;
-    CLI_TRY(cli_require_cache(t->ctx)); /* workers find there what this process compiles */
+    CLI_TRY(cli_require_cache(t->ctx, t->options)); /* workers find there what this process compiles */
     CLI_TRY(cli_place_check("--file", t->options->output)); /* what measuring took minutes for must find its place */
     CLI_TRY(cli_journal_open(&t->journal, t->options->output, t->target.gpu_name));
     mark_known(t);
@@ -559,7 +559,7 @@ static int run(struct tune *t, int argc, char **argv)
     CLI_TRY(find_target(t));
     t->start_ms = cli_now_ms();
     if (o->compile) {
-        CLI_TRY(cli_require_cache(t->ctx));
+        CLI_TRY(cli_require_cache(t->ctx, o));
         return run_with_threads(t);
     }
     if (o->check) {
@@ -574,7 +574,7 @@ int cli_cmd_tune(int argc, char **argv)
 {
     struct cli_options options;
     struct tune t = { .options = &options, .lock = PTHREAD_MUTEX_INITIALIZER, .compiled = PTHREAD_COND_INITIALIZER };
-    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TUNE, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TUNE | CLI_OPTIONS_COMPILER, doc, argc, argv);
     const int code = run(&t, argc, argv);
     cli_tune_jobs_free(&t.jobs);
     gdn_ctx_destroy(t.ctx);

@@ -14,7 +14,7 @@
 
 static const char doc[] =
     "Reads every byte of every entry of the cache directory, or of a bundle, and tells which are "
-    "damaged and how. Needs neither NVRTC nor a GPU.\v"
+    "damaged, or refused for their owner or mode, and how. Needs neither NVRTC nor a GPU.\v"
     "Examples:\n"
     "  gdn-jit-cache verify\n"
     "  gdn-jit-cache verify --bundle /opt/gdn-bundle\n"
@@ -34,12 +34,22 @@ static void print_entries(const struct cli_entries *bad)
     puts("");
 }
 
+static uint64_t count_distrusted(const struct cli_entries *bad)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < bad->count; ++i)
+        count += cli_is_distrusted(bad->items[i].problem);
+    return count;
+}
+
 static void print_text(const struct cli_entries *bad, const gdn_cache_report *r, const char *dir, bool bundle)
 {
+    const uint64_t refused = count_distrusted(bad); /* the report has them among the damaged */
     char size[CLI_SHORT];
     print_entries(bad);
     cli_print("%llu entr%s, %s in %s: %llu damaged", (unsigned long long)r->entries, r->entries == 1 ? "y" : "ies",
-              cli_format_bytes(size, r->bytes), dir, (unsigned long long)r->damaged);
+              cli_format_bytes(size, r->bytes), dir, (unsigned long long)(r->damaged - refused));
+    if (refused) printf(", %llu refused", (unsigned long long)refused);
     if (bundle)
         printf(", %llu missing, %llu not in the manifest", (unsigned long long)r->missing,
                (unsigned long long)r->unlisted);
@@ -68,14 +78,6 @@ static int verdict_on_removal(struct cli_entries *bad, const char *dir)
     return code;
 }
 
-static uint64_t count_distrusted(const struct cli_entries *bad)
-{
-    uint64_t count = 0;
-    for (size_t i = 0; i < bad->count; ++i)
-        count += cli_is_distrusted(bad->items[i].problem);
-    return count;
-}
-
 static int verdict(const struct cli_entries *bad, const gdn_cache_report *r, const char *dir, bool bundle)
 {
     static const char damaged[] = "the library ignores them; take them away with --remove";
@@ -91,7 +93,7 @@ static int run(gdn_ctx *ctx, const struct cli_options *o)
 {
     struct cli_entries bad = { 0 };
     gdn_cache_report report = GDN_CACHE_REPORT_INIT;
-    if (!o->bundle) CLI_TRY(cli_require_cache(ctx));
+    if (!o->bundle) CLI_TRY(cli_require_cache(ctx, o));
     const char *dir = o->bundle ? o->bundle : gdn_cache_dir(ctx);
     const gdn_status status =
         gdn_cache_verify(ctx, o->bundle, o->remove ? GDN_VERIFY_REMOVE : 0, cli_entries_keep, &bad, &report);

@@ -126,7 +126,7 @@ static int run(struct cli_jobs *jobs, const struct cli_options *options, gdn_ctx
     CLI_TRY(cli_jobs_read(jobs, options));
     CLI_TRY(cli_resolve_context(options, ctx));
     CLI_TRY(cli_require_compiler(*ctx, options));
-    CLI_TRY(cli_require_cache(*ctx)); /* what is kept in memory would be gone with this process */
+    CLI_TRY(cli_require_cache(*ctx, options)); /* what is kept in memory would be gone with this process */
     CLI_TRY(cli_jobs_aim(jobs, *ctx, options));
     struct cli_build build = { 0 };
     cli_build_run(&build, *ctx, jobs, options->jobs);
@@ -140,7 +140,8 @@ int cli_cmd_warm(int argc, char **argv)
     struct cli_options options;
     struct cli_jobs jobs = { 0 };
     gdn_ctx *ctx = NULL;
-    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_BUILD, doc, argc, argv);
+    cli_options_parse(&options, CLI_OPTIONS_SHAPES | CLI_OPTIONS_TARGETS | CLI_OPTIONS_BUILD | CLI_OPTIONS_COMPILER, doc,
+                      argc, argv);
     const int code = run(&jobs, &options, &ctx);
     cli_jobs_free(&jobs);
     gdn_ctx_destroy(ctx);

@@ -145,6 +145,11 @@ bool cli_is_distrusted(const char *problem)
     return is_of_folder(problem) || begins(problem, "owned by another user") || begins(problem, "writable for others");
 }
 
+const char *cli_problem_word(const char *problem)
+{
+    return cli_is_distrusted(problem) ? "refused" : "damaged";
+}
+
 static void diagnose_folders(const struct cli_facts *f, struct cli_findings *out)
 {
     const struct cli_cache_folders *c = &f->folders;
@@ -177,11 +182,10 @@ static void diagnose_entries(const struct cli_facts *f, struct cli_findings *out
 static void diagnose_cache(const struct cli_facts *f, struct cli_findings *out)
 {
     const gdn_doctor *d = &f->doctor;
-    const char *here = strstr(d->cache_problem, "GDN_CTX_SHARED_CACHE") ? " (for this tool: --shared-cache)" : "";
     if (d->cache[0])
         diagnose_folders(f, out); /* which has tried to write there */
     else if (d->cache_problem[0])
-        find(out, CLI_PART_CACHE, !f->compile_disabled, "%s%s", d->cache_problem, here);
+        find(out, CLI_PART_CACHE, !f->compile_disabled, "%s", d->cache_problem);
     diagnose_entries(f, out);
 }
 

@@ -90,6 +90,8 @@ struct cli_findings {
  * no remedy; cli_owner_remedy says which is.
  */
 bool cli_is_distrusted(const char *problem);
+/* One word for an entry that cannot be used: "refused" for those, else "damaged". */
+const char *cli_problem_word(const char *problem);
 extern const char cli_owner_remedy[];
 /* What to do where writing to the cache directory fails with this errno. */
 const char *cli_write_remedy(int error);

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/resolve.h"
-
 /* dir/<key>.<compiler>.gdnk -> key: a damaged entry has nothing else to go by. */
 static void key_of_path(char out[40], const char *path)
 {
@@ -68,7 +66,6 @@ static int on_entry(void *user, const gdn_cache_entry *e)
 
 int cli_entries_find(gdn_ctx *ctx, const char *prefix, struct cli_entries *out)
 {
-    CLI_TRY(cli_require_cache(ctx));
     struct search search = { prefix, out };
     if (gdn_cache_list(ctx, on_entry, &search) == GDN_OK) return CLI_OK;
     return cli_fail(CLI_FAILED, "%s", gdn_last_error());

@@ -560,8 +560,11 @@ static const struct handler handlers[] = {
 
 static const struct argp_option shape_options[] = {
     { "model", 'm', "NAME", 0,
-      "A model preset, a preset file, or all; repeatable. Without any shape the presets are listed", 0 },
-    { "tp", KEY_TP, "LIST", 0, "Tensor-parallel sizes, such as 1,2,4", 0 },
+      "A model preset, a preset file, or all; repeatable. Without any shape warm, show and tune list the "
+      "presets",
+      0 },
+    { "tp", KEY_TP, "LIST", 0,
+      "Tensor-parallel sizes, such as 1,2,4 (default: every power of two up to the preset's max_tp; show: 1)", 0 },
     { "shapes", KEY_SHAPES, "FILE", 0,
       "JSON array of shapes, for what no preset covers (format: gdn-jit-cache(1)); - is standard input", 0 },
     { "op", KEY_OP, "OP", 0, "Only this operator: gdn_prefill or conv1d_qkv", 0 },
@@ -573,15 +576,15 @@ static const struct argp_option shape_options[] = {
       0 },
     { "x-alignment", KEY_X_ALIGNMENT, "LIST", 0,
       "Bytes that rows of the conv's input are aligned to: 16, 8, 4, 2 (default: 16, and what rows have that end in b "
-      "and a)",
+      "and a; show: 16)",
       0 },
     { "prologue", KEY_PROLOGUE, "LIST", 0,
-      "How the layer is put together: fused, conv, logits (default: all three; "
+      "How the layer is put together: fused, conv, logits (default: all three; show: fused; "
       "gdn-jit-cache(1) says what they are)",
       0 },
     { "dt-bias-type", KEY_DT_BIAS_TYPE, "LIST", 0,
       "Of the fused prologue's dt_bias: fp32, bf16, fp16 (default: fp32 and "
-      "that of activations)",
+      "that of activations; show: fp32)",
       0 },
     { "with", KEY_WITH, "LIST", 0, "Of every call: checkpoints, zero_padding, programmatic_launch (default: none)", 0 },
     { "generic", KEY_GENERIC, NULL, 0, "Also what GDN_PLAN_GENERIC plans", 0 },
@@ -603,13 +606,13 @@ static const struct argp_option build_options[] = {
       "A recorded list: what a process with GDN_JIT_RECORD=FILE asked for, for the GPUs that it "
       "asked for; - is standard input",
       0 },
-    { "jobs", 'j', "N", 0, "Plans worked on at a time (default: processors)", 0 },
+    { "jobs", 'j', "N", 0, "Kernels compiled at a time, up to hundreds of MB of memory each (default: processors)", 0 },
     { 0 },
 };
 
 static const struct argp_option verify_options[] = {
     { "bundle", 'b', "DIR", 0, "A bundle against its manifest, instead of the cache directory", 0 },
-    { "remove", KEY_REMOVE, NULL, 0, "Remove what is damaged, and temporary files older than an hour", 0 },
+    { "remove", KEY_REMOVE, NULL, 0, "Remove what is damaged or refused, and temporary files older than an hour", 0 },
     { 0 },
 };
 
@@ -652,12 +655,16 @@ static const struct argp_option show_options[] = {
     { 0 },
 };
 
+static const struct argp_option compiler_options[] = {
+    { "nvrtc", KEY_NVRTC, "FILE", 0,
+      "The libnvrtc to compile with (default: GDN_JIT_NVRTC, else libnvrtc.so.13 or .12)", 0 },
+    { 0 },
+};
+
 static const struct argp_option common_options[] = {
     { "cache-dir", 'd', "DIR", 0,
       "Cache directory (default: GDN_JIT_CACHE_DIR, else XDG_CACHE_HOME/gdn-jit, else ~/.cache/gdn-jit)", 0 },
     { "shared-cache", KEY_SHARED_CACHE, NULL, 0, "Accept a cache directory that another user owns", 0 },
-    { "nvrtc", KEY_NVRTC, "FILE", 0,
-      "The libnvrtc to compile with (default: GDN_JIT_NVRTC, else libnvrtc.so.13 or .12)", 0 },
     { "json", KEY_JSON, NULL, 0, "Print JSON", 0 },
     { "verbose", 'v', NULL, 0, "Tell on standard error what the library does", 0 },
     { 0 },
@@ -698,6 +705,7 @@ static const struct argp prune_argp = { prune_options, parse_option, NULL, NULL,
 static const struct argp pack_argp = { pack_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp tune_argp = { tune_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp show_argp = { show_options, parse_option, NULL, NULL, NULL, NULL, NULL };
+static const struct argp compiler_argp = { compiler_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 static const struct argp common_argp = { common_options, parse_option, NULL, NULL, NULL, NULL, NULL };
 
 static const struct {
@@ -712,7 +720,8 @@ static const struct {
     { CLI_OPTIONS_BUILD, { &build_argp, 0, "Recorded lists, and how:", 4 } },
     { CLI_OPTIONS_TUNE, { &tune_argp, 0, "How:", 4 } },
     { CLI_OPTIONS_PACK, { &pack_argp, 0, "Where to:", 4 } },
-    { 0, { &common_argp, 0, "Cache, compiler, output:", 5 } },
+    { CLI_OPTIONS_COMPILER, { &compiler_argp, 0, "Compiler:", 5 } },
+    { 0, { &common_argp, 0, "Cache, output:", 6 } },
 };
 enum { NUM_CHILDREN = sizeof children / sizeof children[0] };
 
@@ -723,7 +732,8 @@ void cli_options_parse(struct cli_options *out, unsigned groups, const char *doc
     for (size_t i = 0; i < NUM_CHILDREN; ++i)
         if (!children[i].group || children[i].group & groups) chosen[count++] = children[i].child;
     const struct argp argp = { NULL, parse_root, NULL, doc, chosen, NULL, NULL };
-    *out = (struct cli_options){ .how = { .max_tokens = CLI_DEFAULT_MAX_TOKENS, .max_seqs = CLI_DEFAULT_MAX_SEQS },
+    *out = (struct cli_options){ .groups = groups,
+                                 .how = { .max_tokens = CLI_DEFAULT_MAX_TOKENS, .max_seqs = CLI_DEFAULT_MAX_SEQS },
                                  .max_bytes = UINT64_MAX };
     struct root_input input = { out, count };
     argp_parse(&argp, argc, argv, 0, NULL, &input); /* ends the process on an error */

@@ -17,6 +17,7 @@ struct cli_sizes {
 };
 
 struct cli_options {
+    unsigned groups; /* of CLI_OPTIONS_*: those that the command takes */
     /* shapes */
     struct cli_names models;
     const char *shapes_file, *presets_dir, *from;
@@ -62,7 +63,8 @@ enum {
     CLI_OPTIONS_VERIFY = 16u,
     CLI_OPTIONS_PRUNE = 32u,
     CLI_OPTIONS_PACK = 64u,
-    CLI_OPTIONS_TUNE = 128u
+    CLI_OPTIONS_TUNE = 128u,
+    CLI_OPTIONS_COMPILER = 256u
 };
 
 /*

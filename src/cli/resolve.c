@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/say.h"
+#include "tool/compile_jobs.h"
 
 /* "all" is every preset; without any it stays a name that is not known, and is refused with where they were looked for. */
 static void add_models(struct cli_names *out, const struct cli_names *dirs, const char *model)
@@ -54,13 +56,15 @@ static int no_shapes(const struct cli_options *o)
     cli_preset_dirs(&dirs, o->presets_dir);
     cli_preset_names(&known, &dirs);
     char *list = cli_names_join(&known), *where = cli_names_join(&dirs);
+    const char *files = o->groups & CLI_OPTIONS_BUILD ? "a file with --shapes, or a recorded list with --from"
+                                                      : "or a file with --shapes";
     const int code =
         known.count
-            ? cli_fail(CLI_USAGE, "no shape given: name a model with --model (%s) or a file with --shapes", list)
+            ? cli_fail(CLI_USAGE, "no shape given: name a model with --model (%s), %s", list, files)
             : cli_fail(CLI_USAGE,
                        "no shape given, and no presets found in %s: name their folder with --presets and a model of it "
-                       "with --model, or a file with --shapes",
-                       where);
+                       "with --model, %s",
+                       where, files);
     cli_free(where);
     cli_free(list);
     cli_names_free(&known);
@@ -84,9 +88,16 @@ int cli_resolve_shapes(const struct cli_options *o, struct cli_shapes *out)
     return keep_ops(o, out);
 }
 
+/* A command that needs the cache directory ends with what this warning says, and doctor has it; show goes on. */
+static bool is_told_otherwise(const struct cli_options *o, const char *message)
+{
+    static const char words[] = "cubins are kept in memory only: ";
+    return (o->key || !(o->groups & CLI_OPTIONS_SHOW)) && strncmp(message, words, sizeof words - 1) == 0;
+}
+
 static void on_log(void *user, int level, const char *message)
 {
-    (void)user;
+    if (is_told_otherwise(user, message)) return;
     cli_say("%s%s", level == GDN_LOG_ERROR ? "error: " : level == GDN_LOG_WARN ? "warning: " : "", message);
 }
 
@@ -107,6 +118,7 @@ static int make_context(const struct cli_options *o, uint32_t flags, gdn_ctx **o
     config.flags = flags | (o->shared_cache ? (uint32_t)GDN_CTX_SHARED_CACHE : 0);
     config.record_path = ""; /* GDN_JIT_RECORD is for what an engine asks for, and may name the list that --from reads */
     config.log_fn = on_log;
+    config.log_user = (void *)o;
     config.log_level = o->verbose ? GDN_LOG_DEBUG : GDN_LOG_WARN;
     if (gdn_ctx_create(out, &config) != GDN_OK) return cli_fail(CLI_FAILED, "%s", gdn_last_error());
     const int code = load_tunings(*out, o);
@@ -125,18 +137,28 @@ int cli_resolve_context_to_read(const struct cli_options *o, gdn_ctx **out)
 {
     struct stat st;
     if (o->cache_dir && o->cache_dir[0] && stat(o->cache_dir, &st) != 0)
-        return cli_fail(
-            CLI_FAILED,
-            "--cache-dir %s cannot be read: %s; name a directory that is there, or let gdn-jit-cache warm make it",
-            o->cache_dir, strerror(errno));
+        return cli_fail(CLI_FAILED, "--cache-dir %s cannot be read: %s; %s", o->cache_dir, strerror(errno),
+                        errno == ENOENT ? "name a directory that is there, or let gdn-jit-cache warm make it"
+                                        : "name a directory that this user may read");
     return make_context(o, GDN_CTX_EXISTING_CACHE, out);
 }
 
-int cli_require_cache(gdn_ctx *ctx)
+size_t cli_resolve_jobs(gdn_ctx *ctx, int64_t jobs)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const int64_t wanted = jobs ? jobs : processors > 0 ? processors : 1;
+    const size_t number = wanted < GDNI_TOOL_MOST_JOBS ? (size_t)wanted : GDNI_TOOL_MOST_JOBS;
+    gdni_tool_set_compile_jobs(ctx, (unsigned)number);
+    return number;
+}
+
+int cli_require_cache(gdn_ctx *ctx, const struct cli_options *o)
 {
     if (gdn_cache_dir(ctx)) return CLI_OK;
     gdn_doctor doctor = GDN_DOCTOR_INIT;
     const bool told = gdn_examine(ctx, &doctor) == GDN_OK && doctor.cache_problem[0];
-    return cli_fail(CLI_FAILED, "no cache directory: %s; or name one with --cache-dir",
-                    told ? doctor.cache_problem : "none is set");
+    const char *why = told ? doctor.cache_problem : "none is set";
+    if (strstr(why, "--cache-dir")) return cli_fail(CLI_FAILED, "no cache directory: %s", why);
+    return cli_fail(CLI_FAILED, "no cache directory: %s; or name %s with --cache-dir", why,
+                    o->cache_dir ? "another one" : "one");
 }

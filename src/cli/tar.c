@@ -43,10 +43,19 @@ static int list_files(const char *dir, struct cli_names *out)
 
 /* ---- writing ---- */
 
+static int fail_to_write(const char *path, int error)
+{
+    const bool full = error == ENOSPC || error == EDQUOT;
+    return cli_fail(CLI_FAILED, "--tar %s cannot be written: %s%s", path, strerror(error),
+                    full ? ": free space in its folder" : "");
+}
+
+/* Of a call that failed libarchive says no more than that. */
 static int fail_archive(struct archive *a, const char *path)
 {
     const char *why = archive_error_string(a);
-    return cli_fail(CLI_FAILED, "cannot write %s: %s", path, why ? why : "unknown error");
+    if (archive_errno(a) > 0) return fail_to_write(path, archive_errno(a));
+    return cli_fail(CLI_FAILED, "--tar %s cannot be written: %s", path, why ? why : "unknown error");
 }
 
 static int write_content(struct archive *a, const char *tar, const char *path)
@@ -123,10 +132,10 @@ static int write_archive(const char *path, const char *dir, const struct cli_nam
     char temp[CLI_PLACE_TEMPORARY];
     CLI_TRY(cli_place_temporary(path, temp));
     const int fd = mkostemp(temp, O_CLOEXEC);
-    if (fd < 0) return cli_fail(CLI_FAILED, "cannot make %s: %s", path, strerror(errno));
+    if (fd < 0) return fail_to_write(path, errno);
     int code = write_files(fd, path, dir, files);
     if (code == CLI_OK && (!set_mode(fd) || fsync(fd) != 0 || rename(temp, path) != 0))
-        code = cli_fail(CLI_FAILED, "cannot write %s: %s", path, strerror(errno));
+        code = fail_to_write(path, errno);
     close(fd);
     if (code != CLI_OK) unlink(temp);
     return code;

@@ -183,7 +183,7 @@ static gdn_status unknown_gpu(const char *name)
     char list[160];
     return GDN_FAIL(GDN_E_UNSUPPORTED,
                     "target \"%.64s\" is neither a known GPU nor an arch: name the GPU as the driver prints it "
-                    "(gdn_target_names() and gdn-jit-cache doctor list them) or its arch, one of %s",
+                    "(gdn-jit-cache doctor and gdn_target_names() list them) or its arch, one of %s",
                     name, known_archs(list, sizeof list));
 }
 

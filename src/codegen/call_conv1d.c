@@ -97,23 +97,45 @@ static gdn_status check_outputs(const struct gdni_problem *p, const gdn_conv1d_a
 
 /* ---- gates ---- */
 
-static gdn_status check_gate_strides(const struct gdni_problem *p, const gdn_conv1d_args *a)
+static gdn_status check_gate_groups(const struct gdni_problem *p, const gdn_conv1d_args *a)
 {
-    const int64_t group = a->gate_group_stride, most = GDNI_MAX_STRIDE / (a->num_tokens > 0 ? a->num_tokens : 1);
-    GDN_TRY(gdni_check_count("a_stride", a->a_stride, 0, most)); /* of all rows: what no address space has */
-    GDN_TRY(gdni_check_count("b_stride", a->b_stride, 0, most));
+    const int64_t group = a->gate_group_stride;
     if (group == 0) return GDN_OK;
     GDN_TRY(gdni_check_count("gate_group_stride", group, 0, INT32_MAX));
     if (p->num_k_heads == 0 || p->num_gate_heads % p->num_k_heads)
         return GDN_FAIL(GDN_E_INVALID,
                         "gate_group_stride is %lld but %d gate heads do not divide among %d k heads: pass 0",
                         (long long)group, p->num_gate_heads, p->num_k_heads);
-    const bool packed = group == p->num_gate_heads / p->num_k_heads;
+    const int32_t held = p->num_gate_heads / p->num_k_heads;
+    if (group < held && p->num_k_heads > 1)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "gate_group_stride is %lld elements: must be 0 (packed), or at least the %d gate heads of a group",
+                        (long long)group, held);
+    const bool packed = group == held;
     const bool of_a = a->g && a->a && !a->a_stride, of_b = a->beta && a->b && !a->b_stride;
     if (!packed && a->num_tokens > 1 && (of_a || of_b))
         return GDN_FAIL(GDN_E_INVALID, "%s is 0, packed, but gate_group_stride is %lld, of groups that are not: give both",
                         of_a ? "a_stride" : "b_stride", (long long)group);
     return GDN_OK;
+}
+
+/* Of a or b, where it is read; of one token there is no next row. */
+static gdn_status check_gate_row(const struct gdni_problem *p, const gdn_conv1d_args *a, const char *member,
+                                 int64_t stride, bool read)
+{
+    const int64_t most = GDNI_MAX_STRIDE / (a->num_tokens > 0 ? a->num_tokens : 1), group = a->gate_group_stride;
+    GDN_TRY(gdni_check_count(member, stride, 0, most)); /* of all rows: what no address space has */
+    const int64_t row = group ? (p->num_k_heads - 1) * group + p->num_gate_heads / p->num_k_heads : p->num_gate_heads;
+    if (!read || stride == 0 || stride >= row || a->num_tokens < 2) return GDN_OK;
+    return GDN_FAIL(GDN_E_INVALID, "%s is %lld elements: must be 0 (packed), or at least the %lld of a row%s", member,
+                    (long long)stride, (long long)row, group ? " of groups" : "");
+}
+
+static gdn_status check_gate_strides(const struct gdni_problem *p, const gdn_conv1d_args *a)
+{
+    GDN_TRY(check_gate_groups(p, a));
+    GDN_TRY(check_gate_row(p, a, "a_stride", a->a_stride, a->g && a->a));
+    return check_gate_row(p, a, "b_stride", a->b_stride, a->beta && a->b);
 }
 
 static gdn_status check_no_gates(const gdn_conv1d_args *a)

@@ -39,6 +39,7 @@ struct choice {
     char *path;       /* NULL: memory only */
     const char *from; /* who says so */
     const char *must; /* a directory that has to be there before anything is made below it */
+    const char *asked; /* NULL: nobody wants memory only */
     bool named;       /* by the embedder or the user, not a default */
 };
 
@@ -56,7 +57,13 @@ static gdn_status choose(struct choice *c, const char *configured, const struct 
                          size_t size)
 {
     *c = (struct choice){ 0 };
-    if (configured ? !*configured : env->disable_cache) return GDN_OK; /* memory only, as asked */
+    if (configured && !*configured)
+        c->asked = "gdn_config.cache_dir is \"\", which keeps cubins in memory only, so that each process compiles anew: "
+                   "name a directory there";
+    else if (!configured && env->disable_cache)
+        c->asked = "GDN_JIT_DISABLE_CACHE=1 keeps cubins in memory only, so that each process compiles anew: unset it, "
+                   "or name a directory in gdn_config.cache_dir (gdn-jit-cache: --cache-dir)";
+    if (c->asked) return GDN_OK;
     const char *named = configured ? configured : env->cache_dir;
     if (named) {
         c->named = true;
@@ -99,7 +106,8 @@ static bool judge(struct gdni_cache_dir *out, const struct choice *c, const stru
     if (c->named) {
         if (is_owner_trusted(st->st_uid, out->any_owner)) return true;
         snprintf(out->problem, sizeof out->problem,
-                 "%s is owned by user %u, not by %u or root: set GDN_CTX_SHARED_CACHE to share it on purpose",
+                 "%s is owned by user %u, not by %u or root: set GDN_CTX_SHARED_CACHE (gdn-jit-cache: --shared-cache) to "
+                 "share it on purpose",
                  show(c->path).text, owner, self);
         return false;
     }
@@ -147,7 +155,7 @@ static bool open_and_judge(struct gdni_cache_dir *out, const struct choice *c, b
     const int err = open_or_make(c->path, make, &fd);
     if (err == ENOENT && !make) return refuse_missing(out, c);
     if (err || fstat(fd, &st) != 0) {
-        snprintf(out->problem, sizeof out->problem, "%s cannot be used: %s; name a directory that this user may write",
+        snprintf(out->problem, sizeof out->problem, "%s cannot be used: %s: make it a directory that this user may write",
                  show(c->path).text, gdni_fs_error(err ? err : errno));
         if (!err) close(fd);
         return false;
@@ -169,6 +177,7 @@ gdn_status gdni_cache_dir_choose(struct gdni_cache_dir *out, const char *configu
     *out = (struct gdni_cache_dir){ .fd = -1, .any_owner = flags & GDN_CTX_SHARED_CACHE };
     struct choice c;
     GDN_TRY(choose(&c, configured, env, out->problem, sizeof out->problem));
+    out->asked = c.asked;
     if (c.path && open_and_judge(out, &c, !(flags & GDN_CTX_EXISTING_CACHE)))
         out->path = c.path;
     else

@@ -21,6 +21,7 @@ struct gdni_cache_dir {
     mode_t mode;       /* for what is made inside: the root's bits, but writable for others only when any_owner */
     bool any_owner;    /* entries of other users count */
     bool missing;      /* not there, and GDN_CTX_EXISTING_CACHE forbids to make it */
+    const char *asked; /* for memory only: who did, and how to have it otherwise; NULL: nobody */
     char problem[512]; /* why memory only; "" when that was asked for */
 };
 

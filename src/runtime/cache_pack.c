@@ -101,7 +101,9 @@ static gdn_status find_candidates(struct pack *p)
 
 static gdn_status write_failed(const struct pack *p, const char *what, int err)
 {
-    return GDN_FAIL(GDN_E_IO, "bundle %s: %s cannot be written: %s", p->options.dir, what, gdni_fs_error(err));
+    const bool full = err == ENOSPC || err == EDQUOT;
+    return GDN_FAIL(GDN_E_IO, "bundle %s: %s cannot be written: %s%s", p->options.dir, what, gdni_fs_error(err),
+                    full ? ": free space in its folder" : "");
 }
 
 static gdn_status write_entry(struct pack *p, const struct candidate *c, const void *bytes, size_t size)

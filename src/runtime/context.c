@@ -17,6 +17,7 @@
 #include "runtime/record.h"
 #include "runtime/registry.h"
 #include "runtime/tuning_api.h"
+#include "tool/compile_jobs.h"
 
 enum { KNOWN_FLAGS = GDN_CTX_NO_COMPILE | GDN_CTX_NO_ENV | GDN_CTX_SHARED_CACHE | GDN_CTX_EXISTING_CACHE };
 
@@ -125,4 +126,9 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
     if (!ctx) return;
     gdni_onecall_destroy(ctx->onecall); /* its plans hold ctx too */
     gdni_ctx_let_go(ctx);
+}
+
+void gdni_tool_set_compile_jobs(gdn_ctx *ctx, unsigned jobs)
+{
+    gdni_nvrtc_set_slots(ctx->nvrtc, jobs);
 }

@@ -28,6 +28,7 @@ typedef gdni_curesult (*get_proc_fn)(const char *symbol, void **function, int ve
 
 struct gdni_driver {
     char *path;
+    bool named; /* by gdn_config.driver_path */
     pthread_mutex_t lock;
     atomic_bool ready; /* the rest is final */
     void *library;
@@ -40,6 +41,7 @@ struct gdni_driver *gdni_driver_create(const char *path)
 {
     struct gdni_driver *driver = gdni_calloc(1, sizeof *driver);
     if (!driver) return NULL;
+    driver->named = path;
     driver->path = gdni_strdup(path ? path : "libcuda.so.1");
     if (!driver->path || pthread_mutex_init(&driver->lock, NULL) != 0) {
         gdni_free(driver->path);
@@ -65,9 +67,9 @@ static gdn_status open_library(struct gdni_driver *driver)
     if (driver->library) return GDN_OK;
     return GDN_FAIL(
         GDN_E_NO_DRIVER,
-        "the CUDA driver library %s could not be opened (%s): install the NVIDIA driver, and in a container pass "
+        "the CUDA driver library %s could not be opened (%s): %sinstall the NVIDIA driver, and in a container pass "
         "the GPUs in; a machine without one can still plan and warm the cache",
-        driver->path, dlerror());
+        driver->path, dlerror(), driver->named ? "correct gdn_config.driver_path, or " : "");
 }
 
 static gdn_status too_old(const struct gdni_driver *driver, const char *symbol)

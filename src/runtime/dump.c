@@ -4,6 +4,8 @@
  * Must not know: devices. JSON is printed by strbuf: integers and strings only, so no locale and no rounding. No lock of its
  * own: programs are read through references that module.c hands out.
  */
+#include <string.h>
+
 #include "base/error.h"
 #include "base/first_size.h"
 #include "base/mem.h"
@@ -257,10 +259,18 @@ static gdn_status text_key(struct gdni_strbuf *sb, const struct view *v)
     return GDN_OK;
 }
 
+/* What others made may end within a line, and the next banner begins one. */
+static void add_lines(struct gdni_strbuf *sb, const char *text)
+{
+    const size_t len = strlen(text);
+    gdni_sb_str(sb, text);
+    if (len && text[len - 1] != '\n') gdni_sb_str(sb, "\n");
+}
+
 static gdn_status text_build_log(struct gdni_strbuf *sb, const struct view *v)
 {
     banner(sb, v);
-    gdni_sb_str(sb, v->program->build_log);
+    add_lines(sb, v->program->build_log);
     return GDN_OK;
 }
 
@@ -273,7 +283,7 @@ static gdn_status text_ptx(struct gdni_strbuf *sb, const struct view *v)
     gdni_unit_free(&unit);
     if (status != GDN_OK) return status;
     banner(sb, v);
-    gdni_sb_str(sb, ptx);
+    add_lines(sb, ptx);
     gdni_free(ptx);
     return GDN_OK;
 }

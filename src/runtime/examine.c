@@ -92,7 +92,7 @@ static void examine_cache(const gdn_ctx *ctx, gdn_doctor *d)
     const struct gdni_cache_dir *dir = gdni_cache_user_dir(ctx->cache);
     if (!dir->path) {
         put_line(d->cache_problem, sizeof d->cache_problem,
-                 dir->problem[0] ? dir->problem : "kept in memory only, as configured: each process compiles anew");
+                 dir->asked ? dir->asked : dir->problem);
         return;
     }
     put_line(d->cache, sizeof d->cache, dir->path);

@@ -63,6 +63,12 @@ void gdni_nvrtc_destroy(struct gdni_nvrtc *n)
     gdni_free(n);
 }
 
+void gdni_nvrtc_set_slots(struct gdni_nvrtc *n, unsigned count)
+{
+    sem_destroy(&n->slots); /* nobody waits */
+    sem_init(&n->slots, 0, count);
+}
+
 void gdni_nvrtc_enter(struct gdni_nvrtc *n)
 {
     while (sem_wait(&n->slots) != 0 && errno == EINTR) {
@@ -101,7 +107,8 @@ static gdn_status open_configured(struct gdni_nvrtc *n)
     if (n->handle) return GDN_OK;
     const char *why = dlerror();
     return GDN_FAIL(GDN_E_NO_NVRTC,
-                    "NVRTC cannot be opened as configured (%s): correct GDN_JIT_NVRTC or gdn_config.nvrtc_path",
+                    "NVRTC cannot be opened as configured (%s): correct GDN_JIT_NVRTC, gdn_config.nvrtc_path or, of "
+                    "gdn-jit-cache, --nvrtc",
                     why ? why : n->path);
 }
 

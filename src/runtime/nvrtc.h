@@ -62,7 +62,11 @@ gdn_status gdni_nvrtc_check_arch(const struct gdni_nvrtc_api *api, const struct 
  */
 bool gdni_nvrtc_tag(struct gdni_nvrtc *nvrtc, char tag[GDNI_COMPILER_TAG]);
 
-/* At most GDNI_NVRTC_PARALLEL compiles of one context run at a time (each takes up to hundreds of MB); more wait here. */
+/*
+ * At most GDNI_NVRTC_PARALLEL compiles of one context run at a time (each takes up to hundreds of MB), or as many as were set
+ * before the first one; more wait here.
+ */
+void gdni_nvrtc_set_slots(struct gdni_nvrtc *nvrtc, unsigned count);
 void gdni_nvrtc_enter(struct gdni_nvrtc *nvrtc);
 void gdni_nvrtc_leave(struct gdni_nvrtc *nvrtc);
 

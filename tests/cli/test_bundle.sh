@@ -138,6 +138,19 @@ if unshare -rm mount -t tmpfs none "$room/mount" 2>/dev/null; then # it needs a 
         "$GDN_JIT_CACHE_TOOL" pack $conv -d "$room/unused" -o "$room/mount" 2>"$room/err"
     [ $? = 2 ] || fail "exit status is not 2"
     has "$(cat "$room/err")" "--output $room/mount: is a mount point, which nothing can be moved to: name a new or empty directory"
+    # A full disk, of the bundle or of the archive that is made of it: what was asked for is named, and how to go on.
+    full() { # SIZE WORDS
+        what="pack --tar on a disk of $1"
+        unshare -rm sh -c 'mount -t tmpfs -o size="$0" none "$1" && shift && exec "$@"' "$1" "$room/mount" \
+            "$GDN_JIT_CACHE_TOOL" pack $conv -d "$d" --tar "$room/mount/b.tar" 2>"$room/err"
+        [ $? = 1 ] || fail "exit status is not 1"
+        err=$(cat "$room/err")
+        has "$err" "--tar $room/mount/b.tar$2"
+        has "$err" ": No space left on device: free space in its folder"
+        lacks "$err" ".gdnk-tmp-"
+    }
+    full 4k ": the bundle that is made beside it: v2/"
+    full "$(($(find "$room/bundle" -type f -printf '%k\n' | awk '{ n += $1 } END { print n }') + 8))k" " cannot be written"
 fi
 mkdir "$room/full"
 run 1 pack -d "$room/full" -o "$room/empty"
@@ -149,11 +162,11 @@ printf x | dd of="$(find "$room/hurt" -name '*.gdnk' | grep -v "$key" | head -n 
 whole=$(($(find "$d" -name '*.gdnk' | wc -l) - 1))
 run 1 pack -d "$room/hurt" -o "$room/part"
 has "$out" "$whole kernel"
-has "$err" "1 damaged entry was left out: gdn-jit-cache verify"
+has "$err" "1 damaged or refused entry was left out: gdn-jit-cache verify"
 run 0 verify -b "$room/part"
 run 1 pack -d "$room/hurt" --tar "$room/part.tar" --json
 json 'd["entries"], d["damaged"]' "($whole, 1)"
-has "$err" "1 damaged entry was left out: gdn-jit-cache verify"
+has "$err" "1 damaged or refused entry was left out: gdn-jit-cache verify"
 run 0 pack $conv -d "$room/hurt" -o "$room/named"
 [ -z "$err" ] || fail "tells of an entry that was not asked for"
 
@@ -213,7 +226,7 @@ has "$err" "chmod go-w, or use --shared-cache"
 lacks "$err" "--remove"
 run 0 verify -d "$k" --shared-cache
 run 1 verify -d "$k" --remove
-has "$out" "damaged, 9 old temporary files; 9 removed"
+has "$out" ": 0 damaged, 1 refused, 9 old temporary files; 9 removed"
 has "$err" "of the entries in $k could not be removed, the first of them $file"
 has "$err" "--shared-cache"
 [ -e "$file" ] || fail "removed it"
@@ -221,12 +234,20 @@ chmod g-w "$k/v2/sm_90a"
 chmod g+w "$file"
 run 1 verify -d "$k"
 has "$out" "writable for others (mode 0620)"
+has "$out" ": 0 damaged, 1 refused"
+run 1 verify -d "$k" --json
+json 'd["damaged"], len(d["problems"])' "(1, 1)"
+run 0 list -d "$k"
+has "$out" "refused: $file: writable for others (mode 0620)"
+lacks "$out" "damaged"
+run 1 verify -d "$k"
 has "$err" "chmod go-w, or use --shared-cache"
 lacks "$err" "--remove"
 run 0 show --key "$(basename "$file" | cut -d. -f1)" -d "$k"
-has "$out" "writable for others (mode 0620); folders and entries below the cache directory must"
+has "$out" "refused    writable for others (mode 0620); folders and entries below the cache directory must"
 printf x | dd of="$(find "$k/v2/sm_80" -name '*.gdnk' | head -n 1)" bs=1 seek=999 conv=notrunc 2>/dev/null
 run 1 verify -d "$k"
+has "$out" "1 damaged, 1 refused"
 has "$err" "; and damaged ones: the library ignores them; take them away with --remove"
 run 0 verify -d "$k" --remove
 

@@ -39,6 +39,8 @@ json '(d["cache"]["ok"], "/proc cannot be written" in d["cache"]["problem"])' "(
 finds 1 cache True "or name another directory with --cache-dir or GDN_JIT_CACHE_DIR" -d /proc
 GDN_JIT_DISABLE_CACHE=1 run 1 doctor --nvrtc "$fake" --json
 json '[(f["part"], f["stops_warm"]) for f in d["findings"] if f["part"] == "cache"]' "[('cache', True)]"
+json '[f["text"] for f in d["findings"] if f["part"] == "cache"]' "['GDN_JIT_DISABLE_CACHE=1 keeps cubins in memory only, so that \
+each process compiles anew: unset it, or name a directory in gdn_config.cache_dir (gdn-jit-cache: --cache-dir)']"
 
 mkdir -p "$XDG_CACHE_HOME/gdn-jit"
 chmod 770 "$XDG_CACHE_HOME/gdn-jit"
@@ -50,7 +52,7 @@ if [ "$(id -u)" = 0 ]; then
     chown 12345 "$room/foreign"
     run 1 doctor --nvrtc "$fake" -d "$room/foreign"
     has "$out" "problem  $room/foreign is owned by user 12345"
-    has "$out" "(for this tool: --shared-cache)"
+    has "$out" "set GDN_CTX_SHARED_CACHE (gdn-jit-cache: --shared-cache) to share it on purpose"
     run 0 doctor --nvrtc "$fake" -d "$room/foreign" --shared-cache
 fi
 
@@ -149,7 +151,7 @@ long=$room/$(printf 'l%.0s' $(seq 200))
 mkdir "$long"
 GDN_JIT_BUNDLE_PATH=$long/$(printf 'b%.0s' $(seq 200)) finds 0 bundle False "take it out of GDN_JIT_BUNDLE_PATH"
 run 1 doctor -d "$room/cache" --nvrtc "$long/libnvrtc.so" --json
-json '"l...l" in d["nvrtc"]["problem"], d["nvrtc"]["problem"].endswith("correct GDN_JIT_NVRTC or gdn_config.nvrtc_path")' "(True, True)"
+json '"l...l" in d["nvrtc"]["problem"], d["nvrtc"]["problem"].endswith("correct GDN_JIT_NVRTC, gdn_config.nvrtc_path or, of gdn-jit-cache, --nvrtc")' "(True, True)"
 
 # A switch that is misspelt is no switch: whoever sets it is told, of each, and of all else too.
 export GDN_JIT_DISABLE_COMPILE=true GDN_JIT_CACHE_MAX_BYTES=1G

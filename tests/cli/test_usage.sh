@@ -13,6 +13,20 @@ for command in warm list show verify prune pack tune doctor; do
     has "$out" "--cache-dir"
     has "$out" "xit status"
 done
+# What a command does where an option is not given, and no option that it would pass over.
+run 0 show --help
+out=$(tr -s ' \n' ' ' <<<"$out")
+for words in "show: 1)" "all three; show: fused" "and a; show: 16)" "activations; show: fp32)"; do has "$out" "$words"; done
+run 0 pack --help
+has "$(tr -s ' \n' ' ' <<<"$out")" "Without any shape warm, show and tune list the presets"
+for command in warm show pack tune prune doctor; do
+    run 0 $command --help
+    has "$out" "--nvrtc=FILE"
+done
+for command in list verify; do
+    run 0 $command --help
+    lacks "$out" "nvrtc="
+done
 
 # Whatever is printed, a full disk under it is no success.
 for words in --help --version --usage "list --help" "pack --usage"; do
@@ -60,8 +74,13 @@ m="-m qwen3.5-27b"
 usage "no command given"
 usage "\"frob\" is no command: use one of warm, list, show, verify, prune, pack, tune, doctor" frob
 usage "unrecognized option" list --frob
+usage "unrecognized option '--nvrtc'" list --nvrtc x
+usage "unrecognized option '--nvrtc'" verify --nvrtc x
 usage "\"extra\" is no option" list extra
 usage "no shape given: name a model with --model (qwen3-next-80b-a3b, " warm -a sm_90a
+usage "), a file with --shapes, or a recorded list with --from" warm -a sm_90a
+usage "), or a file with --shapes" show -a sm_90a
+lacks "$err" "--from"
 usage "--model \"gpt\" is not known: use one of qwen3-next-80b-a3b" warm -m gpt -a sm_90a
 usage "cannot open ./gpt.json" warm -m ./gpt.json -a sm_90a
 usage "no presets found in /nowhere: name their folder with --presets" warm -m gpt --presets /nowhere -a sm_90a

@@ -43,6 +43,19 @@ json 'd["already_there"], d["built"], sorted({k["kernel"] for k in d["kernels"] 
 run 0 warm -m qwen3.5-2b,qwen3.5-0.8b --tp 1 --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
 json 'd["plans"], d["built"]' "(14, 0)"
 
+# As many compiles at a time as --jobs says, of one plan or of several, and no more; what "start" is said of has begun.
+export GDN_FAKE_NVRTC_DELAY_MS=200
+for jobs in 1 2 12; do
+    GDN_FAKE_NVRTC_RUNNING=$room/running.$jobs run 0 warm -m qwen3.5-2b --tp 1 -g h200 -d "$room/jobs.$jobs" --nvrtc "$GDN_FAKE_NVRTC" \
+        -j $jobs -v --json
+    json 'd["built"] > 12' True
+    most=$(sort -n "$room/running.$jobs" | tail -n 1)
+    [ "$most" -le $jobs ] || fail "$most compiles at a time"
+    [ $jobs != 12 ] || [ "$most" -gt 4 ] || fail "no more than an engine has" # a busy machine may not get to 12
+    [ "$(grep -c ': start$' <<<"$err")" = "$(wc -l <"$room/running.$jobs")" ] || fail "not one \"start\" for each compile"
+done
+unset GDN_FAKE_NVRTC_DELAY_MS
+
 # A list on standard input, beside a model.
 echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":64,"head_dim_v":64,"width":2,
         "max_tokens":64}]' >"$room/s.json"
@@ -85,10 +98,13 @@ json 'd["failures"][0]["status"]' GDN_E_NOT_CACHED
 
 # Nowhere to keep it: refused before anything is compiled.
 GDN_JIT_DISABLE_CACHE=1 run 1 warm $conv -g h200
-has "$err" "no cache directory"
+has "$err" "no cache directory: GDN_JIT_DISABLE_CACHE=1 keeps cubins in memory only, so that each process compiles anew: unset it, or"
 run 1 warm $conv -g h200 -d /proc/none
-has "$err" "/proc/none"
-has "$err" "--cache-dir"
+has "$err" "no cache directory: /proc/none cannot be used: No such file or directory: make it a directory that this user may write; or"
+has "$err" "or name another one with --cache-dir"
+[ "$(grep -c /proc/none "$room/err")" = 1 ] || fail "tells it twice"
+run 0 show $conv -g h200 -d /proc/none
+has "$err" "warning: cubins are kept in memory only: /proc/none cannot be used"
 
 # A directory that a group shares, and the option for it forgotten: space and permission are not what is missing.
 run 0 warm $conv -g h200 -d "$room/shared"

@@ -124,6 +124,15 @@ static void note_thread(void)
     controls.takes_fault = !sigismember(&blocked, SIGSEGV);
 }
 
+static void append_running(int running)
+{
+    const char *path = getenv("GDN_FAKE_NVRTC_RUNNING");
+    FILE *file = path ? fopen(path, "a") : NULL;
+    if (!file) return;
+    fprintf(file, "%d\n", running);
+    fclose(file);
+}
+
 gdni_nvrtcresult nvrtcCompileProgram(gdni_nvrtcprog program, int num_options, const char *const *options)
 {
     note_thread();
@@ -131,8 +140,9 @@ gdni_nvrtcresult nvrtcCompileProgram(gdni_nvrtcprog program, int num_options, co
     const int running = ++controls.running;
     int most = controls.most_running;
     while (running > most && !atomic_compare_exchange_weak(&controls.most_running, &most, running)) {}
+    append_running(running);
     sleep_ms(controls.delay_ms);
-    const char *delay = getenv("GDN_FAKE_NVRTC_DELAY_MS"); /* of a program that is run from a script */
+    const char *delay = getenv("GDN_FAKE_NVRTC_DELAY_MS");
     if (delay) sleep_ms(atoi(delay));
     for (int i = 0; i < num_options; ++i) sscanf(options[i], "--gpu-architecture=sm_%u", &program->cc);
     program->result = controls.result;

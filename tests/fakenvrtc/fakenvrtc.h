@@ -5,6 +5,9 @@
  * A program without headers becomes a header of 64 bytes and its source. One with headers, as the library's own units are,
  * becomes an ELF file with a section .text.<main file's stem>, which the fake driver loads and finds the kernel in.
  *
+ * For a program that is run from a script, the environment: GDN_FAKE_NVRTC_DELAY_MS, of a compile, and
+ * GDN_FAKE_NVRTC_RUNNING, a file to which every compile appends a line with how many run when it begins, itself included.
+ *
  * Built twice: libfakenvrtc.so is 13.0, libfakenvrtc_next.so is 13.1, with another build id.
  */
 #ifndef FAKENVRTC_H
@@ -15,7 +18,7 @@
 /* Of the process. A test program runs each test in a process of its own. */
 struct fake_nvrtc {
     atomic_int major, minor; /* 13, and 0 or 1 */
-    atomic_int delay_ms;     /* of a compile, as is the environment's GDN_FAKE_NVRTC_DELAY_MS */
+    atomic_int delay_ms;     /* of a compile */
     atomic_int result;       /* of a compile: an nvrtcResult, 6 is a compile error */
     atomic_int fail_log, fail_cubin; /* results of nvrtcGetProgramLog and nvrtcGetCUBIN */
     atomic_int compiles;     /* that were asked for */

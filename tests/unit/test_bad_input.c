@@ -508,6 +508,45 @@ static void expect_conv_spoiled(const gdn_conv1d_desc *desc, const struct spoile
     }
 }
 
+/* What one step passes over: of heads, of a group's heads, of a row of groups. Read as it stands, a call would mix heads. */
+Test(bad_input, gate_strides_that_are_too_small)
+{
+    static const struct {
+        int64_t a, b, group;
+        const char *words[3]; /* NULL: the call is good */
+    } rows[] = {
+        { 1, 0, 0, { "a_stride is 1 elements", "0 (packed)", "at least the 8 of a row" } },
+        { 4, 0, 0, { "a_stride is 4 elements", "at least the 8 of a row" } },
+        { 0, 7, 0, { "b_stride is 7 elements", "at least the 8 of a row" } },
+        { 8, 8, 1, { "gate_group_stride is 1 elements", "0 (packed)", "at least the 2 gate heads of a group" } },
+        { 8, 14, 4, { "a_stride is 8 elements", "at least the 14 of a row of groups" } },
+        { 14, 13, 4, { "b_stride is 13 elements", "at least the 14 of a row of groups" } },
+        { 8, 8, 0, { NULL } },
+        { 8, 8, 2, { NULL } },
+        { 14, 14, 4, { NULL } },
+        { 0, 0, 0, { NULL } },
+    };
+    gdn_conv1d_desc desc = gated_desc();
+    desc.num_q_heads = desc.num_k_heads = 4, desc.num_gate_heads = 8;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        gdn_conv1d_args a = gated_args();
+        a.x_stride = 4096;
+        a.a_stride = rows[i].a, a.b_stride = rows[i].b, a.gate_group_stride = rows[i].group;
+        const gdn_status status = gdn_conv1d_qkv(host.ctx, &desc, &a, NULL);
+        cr_expect_eq(status, rows[i].words[0] ? GDN_E_INVALID : GDN_OK, "row %zu: %s", i, gdn_last_error());
+        for (int w = 0; w < 3 && rows[i].words[w]; ++w)
+            cr_expect(strstr(gdn_last_error(), rows[i].words[w]), "row %zu: %s", i, gdn_last_error());
+    }
+    gdn_conv1d_args a = gated_args();
+    a.x_stride = 4096, a.a_stride = 1, a.b_stride = 7;
+    a.g = a.a = a.a_log = 0;
+    EXPECT(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_E_INVALID, "b_stride is 7"); /* a is not read */
+    a.b_stride = 8;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "%s", gdn_last_error());
+    a.b_stride = 7, a.num_tokens = a.num_seqs = 1, a.cu_seqlens = 0;
+    cr_expect_eq(gdn_conv1d_qkv(host.ctx, &desc, &a, NULL), GDN_OK, "one token: %s", gdn_last_error());
+}
+
 Test(bad_input, gates_and_checkpoints_of_conv_args)
 {
 #define M(member) MEMBER(gdn_conv1d_args, member)

@@ -130,10 +130,14 @@ Test(cache_dir, memory_only_on_request_is_no_problem)
     struct gdni_cache_dir dir = choose("", &env, 0);
     cr_assert_null(dir.path);
     cr_assert_str_eq(dir.problem, "");
+    cr_assert(strstr(dir.asked, "gdn_config.cache_dir is \"\""), "%s", dir.asked);
     env.disable_cache = true;
     dir = choose(NULL, &env, 0);
     cr_assert_null(dir.path);
     cr_assert_str_eq(dir.problem, "");
+    cr_assert(strstr(dir.asked, "GDN_JIT_DISABLE_CACHE=1 "), "%s", dir.asked);
+    dir = choose("", &env, 0);
+    cr_assert(strstr(dir.asked, "gdn_config.cache_dir is"), "to unset the variable would not help: %s", dir.asked);
     cr_assert_eq(store_count_files(scratch), 0);
 }
 

@@ -62,6 +62,7 @@ Test(dump, text_dumps_hold_what_they_say)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         char *text = fake_dump(plan, cases[i].kind);
         cr_assert(text, "kind %d: %s", (int)cases[i].kind, gdn_last_error());
+        cr_expect(cases[i].kind == GDN_DUMP_CUBIN || text[strlen(text) - 1] == '\n', "kind %d ends in a line", cases[i].kind);
         cr_expect(strstr(text, cases[i].words), "kind %d has no %s:\n%.400s", (int)cases[i].kind, cases[i].words, text);
         free(text);
     }

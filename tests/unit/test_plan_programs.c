@@ -18,6 +18,7 @@
 #include "support/fake_host.h"
 #include "support/store.h"
 #include "support/tuning_cases.h"
+#include "tool/compile_jobs.h"
 
 static struct fake_nvrtc *fake;
 static gdn_ctx *ctx;
@@ -85,6 +86,33 @@ Test(plan_programs, programs_that_are_nowhere_are_compiled_side_by_side)
     cr_expect_gt(fake->most_running, 1, "one after the other");
     cr_expect_leq(fake->most_running, GDNI_NVRTC_PARALLEL);
     cr_expect_eq(expect_programs(plan), fake->compiles);
+    gdn_plan_destroy(plan);
+}
+
+static void note_start(void *user, int level, const char *message)
+{
+    atomic_int *starts = user;
+    (void)level;
+    if (!strstr(message, ": start")) return;
+    cr_expect_eq(fake->running, 0, "another one runs, whose end this one has to wait for");
+    ++*starts;
+}
+
+Test(plan_programs, as_many_at_a_time_as_the_tool_says_and_a_start_is_one)
+{
+    gdn_config cfg = GDN_CONFIG_INIT;
+    gdn_plan *plan = NULL;
+    atomic_int starts = 0;
+    gdn_ctx_destroy(ctx);
+    cfg.cache_dir = "", cfg.flags = GDN_CTX_NO_ENV, cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+    cfg.log_fn = note_start, cfg.log_user = &starts, cfg.log_level = GDN_LOG_INFO;
+    cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+    gdni_tool_set_compile_jobs(ctx, 1);
+    fake->delay_ms = 20;
+    cr_assert_eq(make(32768, 64, 0, &plan), GDN_OK, "%s", gdn_last_error());
+    cr_expect_geq(fake->compiles, 3);
+    cr_expect_eq(fake->most_running, 1);
+    cr_expect_eq(starts, fake->compiles);
     gdn_plan_destroy(plan);
 }
 
