@@ -857,9 +857,9 @@ class Calls(unittest.TestCase):
             whole = dict(plan_flags="whole_sequences")
             for call, more, wanted, cuts in (
                 ((21, 4096, 1), {}, 36, False),
-                ((8, 131072, 1), {}, 91, True),
+                ((8, 131072, 1), {}, 104, True),
                 ((8, 131072, 1), whole, 428, False),
-                ((4, 131072, 1), {}, 92, True),
+                ((4, 131072, 1), {}, 104, True),
                 ((4, 131072, 1), whole, 214, False),
                 ((8, 131072, 1, 64), {}, 181, False),
             ):
