@@ -1,5 +1,5 @@
-# gdn-jit-cache: of the library the public header, src/tool, src/text, src/json and src/env, linked with the shared library. In
-# the build tree it stands in bin/ and its model presets in share/gdn-jit/presets, as after an installation.
+# gdn-jit-cache: of the library the public header, src/text, src/json and src/env, linked with the shared library. In the build
+# tree it stands in bin/ and its model presets in share/gdn-jit/presets, as after an installation.
 include_guard()
 
 file(GLOB sources CONFIGURE_DEPENDS src/cli/*.c src/text/*.c src/json/*.c src/env/*.c)

@@ -14,11 +14,10 @@
  * may be called by any thread and is idempotent. gdn_execute_*() reads the plan only: it allocates nothing, takes no lock,
  * reads no environment and no file, and is legal during stream capture. Concurrent executes need different workspaces.
  * Every callback must return (no longjmp, no exception); what it is given is valid until then. A log callback may be called
- * from any thread that is in a call with the context or a plan of it, and from one of the library's that compiles for it; it
- * must not call this library, and must not wait for a thread that is planning; other callbacks may call it, but not destroy
- * what the call around them was given. A thread inside a call must not be cancelled (pthread_cancel): others would wait for it.
- * gdn_last_error() is per thread. After fork() a child must not use a context of its parent, not even to destroy it; where the
- * parent had begun to use CUDA, a child cannot.
+ * from any thread that is in a call with the context or a plan of it, must not call this library, and must not wait for a
+ * thread that is planning; other callbacks may call it, but not destroy what the call around them was given. A thread inside a
+ * call must not be cancelled (pthread_cancel): others would wait for it. gdn_last_error() is per thread. After fork() a child
+ * must not use a context of its parent, not even to destroy it; where the parent had begun to use CUDA, a child cannot.
  *
  * Errors. Every function that can fail returns a gdn_status; gdn_last_error() then holds one sentence that names the field,
  * its value and the remedy; bytes of names and paths stand in it as they were given, control characters apart, so that it is
@@ -131,8 +130,11 @@ typedef struct gdn_config {
                                 appends one line, for gdn-jit-cache warm --from */
     const char *tuning_path; /* NULL: GDN_JIT_TUNING_PATH, else none; "": none. ':'-separated tuning files (gdn-jit-tuning(5)),
                                 each as by gdn_tuning_load(); one that is no good is a warning in the log */
+    int32_t compile_jobs;    /* kernels that are compiled at a time for this context, up to 256, each with up to hundreds of MB
+                                of memory; more wait. 0: GDN_JIT_COMPILE_JOBS, else four */
+    int32_t reserved;
 } gdn_config;
-#define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
+#define GDN_CONFIG_INIT { sizeof(gdn_config), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0 }
 
 /*
  * Makes a context. Reads the environment (once, here, unless GDN_CTX_NO_ENV; never in a program that runs with another user's

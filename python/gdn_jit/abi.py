@@ -90,7 +90,8 @@ STRUCTS = {'gdn_config': [('struct_size', 'size_t'), ('cache_dir', 'const char *
                 ('nvrtc_path', 'const char *'), ('driver_path', 'const char *'),
                 ('log_fn', 'gdn_log_fn'), ('log_user', 'void *'), ('log_level', 'int'),
                 ('compile_wait_ms', 'int32_t'), ('record_path', 'const char *'),
-                ('tuning_path', 'const char *')],
+                ('tuning_path', 'const char *'), ('compile_jobs', 'int32_t'),
+                ('reserved', 'int32_t')],
  'gdn_target': [('struct_size', 'size_t'), ('gpu_name', 'char[64]'), ('arch', 'char[16]'),
                 ('num_sms', 'int32_t'), ('smem_per_block', 'int32_t'), ('l2_bytes', 'int32_t'),
                 ('dram_gbps', 'int32_t'), ('tensor_tflops', 'int32_t'), ('reserved', 'int32_t')],
@@ -199,7 +200,7 @@ STRUCTS = {'gdn_config': [('struct_size', 'size_t'), ('cache_dir', 'const char *
                      ('verdict', 'char[128]'), ('ns', 'int64_t'), ('mad_ns', 'int64_t'),
                      ('cold_ns', 'int64_t'), ('warm_ns', 'int64_t'), ('heuristic_ns', 'int64_t'),
                      ('heuristic_mad_ns', 'int64_t')]}
-INITS = {'gdn_config': ['sizeof', None, None, 0, 0, 0, None, None, None, None, 0, 0, None, None],
+INITS = {'gdn_config': ['sizeof', None, None, 0, 0, 0, None, None, None, None, 0, 0, None, None, 0, 0],
  'gdn_target': ['sizeof', None, None, 0, 0, 0, 0, 0, 0],
  'gdn_prefill_desc': ['sizeof', 1, 3, 1, 0, 0, 0, 0, 0, 1, 1, 3, 1, 3, 1, 1, 0, 0, 0],
  'gdn_prefill_args': ['sizeof', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None,

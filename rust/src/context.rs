@@ -37,6 +37,8 @@ pub struct Config {
     pub record_path: Option<PathBuf>,
     /// Files, with `:` between them.
     pub tuning_path: Option<OsString>,
+    /// Kernels that are compiled at a time, up to 256.
+    pub compile_jobs: i32,
 }
 
 fn c_string(name: &str, text: impl AsRef<OsStr>) -> Result<CString, Error> {
@@ -132,6 +134,7 @@ impl Context {
             compile_wait_ms: config.compile_wait_ms,
             record_path: address(&record),
             tuning_path: address(&tuning),
+            compile_jobs: config.compile_jobs,
             ..Default::default()
         };
         let mut raw = null_mut();

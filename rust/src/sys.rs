@@ -151,6 +151,8 @@ pub struct gdn_config {
     pub compile_wait_ms: i32,
     pub record_path: *const c_char,
     pub tuning_path: *const c_char,
+    pub compile_jobs: i32,
+    pub reserved: i32,
 }
 
 /// GDN_CONFIG_INIT.

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "cli/plan_facts.h"
-#include "cli/resolve.h"
 #include "cli/say.h"
+#include "env/variables.h"
 
 static struct cli_kernel *find_kernel(const struct cli_build *b, const char *key)
 {
@@ -130,12 +130,11 @@ static void *work(void *arg)
 }
 
 /* This thread works too, so that a thread that cannot be made is no failure. */
-static void run_threads(struct cli_build *b, size_t wanted)
+static void run_threads(struct cli_build *b, int32_t wanted)
 {
-    enum { MAX_THREADS = 256 };
-    pthread_t threads[MAX_THREADS];
+    pthread_t threads[GDNI_MAX_COMPILE_JOBS];
     size_t started = 0;
-    while (started + 1 < wanted && started + 1 < b->jobs->count && started < MAX_THREADS &&
+    while (started + 1 < (size_t)wanted && started + 1 < b->jobs->count &&
            pthread_create(&threads[started], NULL, work, b) == 0)
         ++started;
     work(b);
@@ -144,13 +143,13 @@ static void run_threads(struct cli_build *b, size_t wanted)
     cli_progress(NULL);
 }
 
-void cli_build_run(struct cli_build *b, gdn_ctx *ctx, const struct cli_jobs *jobs, int64_t at_a_time)
+void cli_build_run(struct cli_build *b, gdn_ctx *ctx, const struct cli_jobs *jobs, int32_t at_a_time)
 {
     b->ctx = ctx;
     b->jobs = jobs;
     pthread_mutex_init(&b->lock, NULL);
     const int64_t start = cli_now_ms();
-    run_threads(b, cli_resolve_jobs(ctx, at_a_time));
+    run_threads(b, at_a_time);
     b->milliseconds = cli_now_ms() - start;
     pthread_mutex_destroy(&b->lock);
 }

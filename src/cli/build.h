@@ -37,11 +37,8 @@ struct cli_build {
     size_t changed; /* plans with other keys than were recorded */
 };
 
-/*
- * at_a_time: plans, and kernels that are compiled; 0: as many as there are processors. Never fails: b says what could not be
- * planned.
- */
-void cli_build_run(struct cli_build *b, gdn_ctx *ctx, const struct cli_jobs *jobs, int64_t at_a_time);
+/* at_a_time: so many plans, of cli_resolve_jobs(). Never fails: b says what could not be planned. */
+void cli_build_run(struct cli_build *b, gdn_ctx *ctx, const struct cli_jobs *jobs, int32_t at_a_time);
 void cli_build_free(struct cli_build *b);
 
 /* On standard error, a line each: failures, keys that have changed, a recorded list that is not whole. */

@@ -1,9 +1,9 @@
 /*
  * cli.h - what every file of gdn-jit-cache shares: exit codes, the one way to fail, memory, small text helpers.
  *
- * Of the library the tool uses the public header, src/tool, src/text, src/json and src/env only. A function that can fail
- * returns an exit code, CLI_OK or the code that the process will end with, and leaves a sentence (cli_fail) that names the
- * option or member, its value and the remedy. Only main() and the commands print.
+ * Of the library the tool uses the public header, src/text, src/json and src/env only. A function that can fail returns an exit
+ * code, CLI_OK or the code that the process will end with, and leaves a sentence (cli_fail) that names the option or member,
+ * its value and the remedy. Only main() and the commands print.
  */
 #ifndef GDN_CLI_H
 #define GDN_CLI_H

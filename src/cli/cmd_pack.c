@@ -64,7 +64,7 @@ static void list_contents(struct pack *p)
 static int build_kernels(struct pack *p, gdn_ctx *ctx, const struct cli_options *o)
 {
     CLI_TRY(cli_jobs_aim(&p->jobs, ctx, o));
-    cli_build_run(&p->build, ctx, &p->jobs, o->jobs);
+    cli_build_run(&p->build, ctx, &p->jobs, cli_resolve_jobs(o));
     cli_build_say_problems(&p->build);
     if (p->build.failed)
         return cli_fail(CLI_FAILED, "%zu of %zu plans failed: nothing was packed", p->build.failed, p->jobs.count);

@@ -22,7 +22,7 @@
 #include "cli/tune_report.h"
 #include "cli/tune_result.h"
 #include "cli/tune_worker.h"
-#include "tool/compile_jobs.h"
+#include "env/variables.h"
 
 static const char doc[] =
     "Measures which parameters are fastest on this GPU and writes them into a tuning file, which plans use when "
@@ -455,12 +455,10 @@ static int wait_for_all(struct tune *t)
 /* A thread that compiles at the end finishes that one kernel: what it publishes is whole. */
 static int run_with_threads(struct tune *t)
 {
-    enum { MAX_THREADS = GDNI_TOOL_MOST_JOBS };
-    pthread_t threads[MAX_THREADS];
+    pthread_t threads[GDNI_MAX_COMPILE_JOBS];
     size_t started = 0;
-    const size_t wanted = cli_resolve_jobs(t->ctx, t->options->jobs);
-    while (started < wanted && started < MAX_THREADS &&
-           pthread_create(&threads[started], NULL, compile_jobs, t) == 0)
+    const size_t wanted = (size_t)cli_resolve_jobs(t->options);
+    while (started < wanted && pthread_create(&threads[started], NULL, compile_jobs, t) == 0)
         ++started;
     if (!started) compile_jobs(t);
     const int code = t->options->compile ? wait_for_all(t) : run_jobs(t);

@@ -129,7 +129,7 @@ static int run(struct cli_jobs *jobs, const struct cli_options *options, gdn_ctx
     CLI_TRY(cli_require_cache(*ctx, options)); /* what is kept in memory would be gone with this process */
     CLI_TRY(cli_jobs_aim(jobs, *ctx, options));
     struct cli_build build = { 0 };
-    cli_build_run(&build, *ctx, jobs, options->jobs);
+    cli_build_run(&build, *ctx, jobs, cli_resolve_jobs(options));
     const int code = report(&build, options);
     cli_build_free(&build);
     return code;

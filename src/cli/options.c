@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/say.h"
+#include "env/variables.h"
 
 const struct gdni_json_word cli_what_words[] = {
     { "summary", CLI_WHAT_SUMMARY }, { "json", GDN_DUMP_JSON },   { "spec", GDN_DUMP_SPEC },
@@ -261,7 +262,7 @@ static int opt_verbose(struct cli_options *o, const char *arg)
 
 static int opt_jobs(struct cli_options *o, const char *arg)
 {
-    return take_number("--jobs", arg, 1, 256, &o->jobs);
+    return take_number("--jobs", arg, 1, GDNI_MAX_COMPILE_JOBS, &o->jobs);
 }
 
 static int opt_bundle(struct cli_options *o, const char *arg)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cli/say.h"
-#include "tool/compile_jobs.h"
+#include "env/variables.h"
 
 /* "all" is every preset; without any it stays a name that is not known, and is refused with where they were looked for. */
 static void add_models(struct cli_names *out, const struct cli_names *dirs, const char *model)
@@ -110,6 +110,13 @@ static int load_tunings(gdn_ctx *ctx, const struct cli_options *o)
     return CLI_OK;
 }
 
+int32_t cli_resolve_jobs(const struct cli_options *o)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const int64_t wanted = o->jobs ? o->jobs : processors > 0 ? processors : 1;
+    return wanted < GDNI_MAX_COMPILE_JOBS ? (int32_t)wanted : GDNI_MAX_COMPILE_JOBS;
+}
+
 static int make_context(const struct cli_options *o, uint32_t flags, gdn_ctx **out)
 {
     gdn_config config = GDN_CONFIG_INIT;
@@ -117,6 +124,7 @@ static int make_context(const struct cli_options *o, uint32_t flags, gdn_ctx **o
     config.nvrtc_path = o->nvrtc;
     config.flags = flags | (o->shared_cache ? (uint32_t)GDN_CTX_SHARED_CACHE : 0);
     config.record_path = ""; /* GDN_JIT_RECORD is for what an engine asks for, and may name the list that --from reads */
+    if (o->groups & (CLI_OPTIONS_BUILD | CLI_OPTIONS_TUNE)) config.compile_jobs = cli_resolve_jobs(o); /* has --jobs */
     config.log_fn = on_log;
     config.log_user = (void *)o;
     config.log_level = o->verbose ? GDN_LOG_DEBUG : GDN_LOG_WARN;
@@ -141,15 +149,6 @@ int cli_resolve_context_to_read(const struct cli_options *o, gdn_ctx **out)
                         errno == ENOENT ? "name a directory that is there, or let gdn-jit-cache warm make it"
                                         : "name a directory that this user may read");
     return make_context(o, GDN_CTX_EXISTING_CACHE, out);
-}
-
-size_t cli_resolve_jobs(gdn_ctx *ctx, int64_t jobs)
-{
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const int64_t wanted = jobs ? jobs : processors > 0 ? processors : 1;
-    const size_t number = wanted < GDNI_TOOL_MOST_JOBS ? (size_t)wanted : GDNI_TOOL_MOST_JOBS;
-    gdni_tool_set_compile_jobs(ctx, (unsigned)number);
-    return number;
 }
 
 int cli_require_cache(gdn_ctx *ctx, const struct cli_options *o)

@@ -14,11 +14,8 @@ bool cli_resolve_has_shapes(const struct cli_options *options);
 int cli_resolve_context(const struct cli_options *options, gdn_ctx **out);
 /* The same for a command that only reads: a cache directory that is not there is not made, whoever names it. */
 int cli_resolve_context_to_read(const struct cli_options *options, gdn_ctx **out);
-/*
- * How many kernels are compiled at a time as --jobs says, 0: as many as there are processors; ctx, which has planned nothing
- * yet, then compiles no more at a time.
- */
-size_t cli_resolve_jobs(gdn_ctx *ctx, int64_t jobs);
+/* How many kernels a command with --jobs compiles at a time, 1 to GDNI_MAX_COMPILE_JOBS; its context has that number too. */
+int32_t cli_resolve_jobs(const struct cli_options *options);
 /* Fails when the context keeps cubins in memory only, with why; the library's warning of it is not printed before. */
 int cli_require_cache(gdn_ctx *ctx, const struct cli_options *options);
 

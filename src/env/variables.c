@@ -47,6 +47,14 @@ static bool read_wait(void *field, char *text)
     return true;
 }
 
+static bool read_jobs(void *field, char *text)
+{
+    uint64_t value = 0;
+    if (!read_limit(&value, text) || value > GDNI_MAX_COMPILE_JOBS) return false;
+    *(uint64_t *)field = value;
+    return true;
+}
+
 static bool read_switch(void *field, char *text)
 {
     const bool on = strcmp(text, "1") == 0;
@@ -79,6 +87,7 @@ static const struct {
     { "GDN_JIT_CACHE_MAX_BYTES", offsetof(struct gdni_env, cache_max_bytes), read_limit,
       "a number of bytes, 1 or more; GDN_JIT_DISABLE_CACHE=1 keeps none" },
     { "GDN_JIT_COMPILE_WAIT_MS", offsetof(struct gdni_env, compile_wait_ms), read_wait, "milliseconds, up to 600000" },
+    { "GDN_JIT_COMPILE_JOBS", offsetof(struct gdni_env, compile_jobs), read_jobs, "compiles at a time, 1 to 256" },
     { "GDN_JIT_DISABLE_COMPILE", offsetof(struct gdni_env, disable_compile), read_switch, "0 or 1" },
     { "GDN_JIT_DISABLE_CACHE", offsetof(struct gdni_env, disable_cache), read_switch, "0 or 1" },
     { "GDN_JIT_WHOLE_SEQUENCES", offsetof(struct gdni_env, whole_sequences), read_switch, "0 or 1" },

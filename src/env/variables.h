@@ -11,7 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GDNI_MAX_WAIT_MS = 600000 }; /* ten minutes: no compile takes that long */
+enum {
+    GDNI_MAX_WAIT_MS = 600000, /* ten minutes: no compile takes that long */
+    GDNI_MAX_COMPILE_JOBS = 256
+};
 
 /* X(member, variable) of those that may be any text. */
 #define GDNI_ENV_TEXTS(X)                                                                                              \
@@ -31,6 +34,7 @@ struct gdni_env {
 #undef X
     uint64_t cache_max_bytes; /* GDN_JIT_CACHE_MAX_BYTES */
     uint64_t compile_wait_ms; /* GDN_JIT_COMPILE_WAIT_MS */
+    uint64_t compile_jobs;    /* GDN_JIT_COMPILE_JOBS */
     int log_level;            /* GDN_JIT_LOG=error|warn|info|debug, as GDN_LOG_*: the level of the embedder's callback */
     bool disable_compile;     /* GDN_JIT_DISABLE_COMPILE=1 */
     bool disable_cache;       /* GDN_JIT_DISABLE_CACHE=1: no cache directory but gdn_config's */

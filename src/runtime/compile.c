@@ -3,8 +3,7 @@
  * Must not know: keys, files, who asked. No lock but the compiler's slots (nvrtc.c).
  *
  * NVRTC needs more stack than an embedder's thread may have, and would raise the process's limit otherwise: the compile alone
- * runs in a thread of ours, which tells when it begins. All else, errors and allocations included, happens in the caller's,
- * which may start some.
+ * runs in a thread of ours. All else, errors and allocations included, happens in the caller's, which may start some.
  */
 #include "runtime/compile.h"
 
@@ -29,8 +28,6 @@ struct gdni_compiling {
     const struct gdni_unit *unit;
     struct gdni_options options;
     gdni_nvrtcprog program;
-    gdni_on_start on_start; /* NULL: nobody asks */
-    const void *user;
     pthread_t thread;
     gdni_nvrtcresult result; /* of the compile; both are written by its thread */
     uint64_t usec;
@@ -46,7 +43,6 @@ static void *compile_thread(void *data)
     for (int i = 0; i < run->options.count; ++i)
         options[i] = run->options.text[i];
     gdni_nvrtc_enter(run->nvrtc);
-    if (run->on_start) run->on_start(run->user);
     const int64_t start = gdni_now_us();
     run->result = run->api->nvrtcCompileProgram(run->program, run->options.count, options);
     run->usec = (uint64_t)(gdni_now_us() - start);
@@ -151,15 +147,12 @@ static gdn_status begin_run(struct gdni_compiling *run)
     return start_compile(run);
 }
 
-gdn_status gdni_compile_start(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, gdni_on_start on_start,
-                              const void *user, struct gdni_compiling **out)
+gdn_status gdni_compile_start(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, struct gdni_compiling **out)
 {
     struct gdni_compiling *run = gdni_calloc(1, sizeof *run);
     if (!run) return GDN_FAIL(GDN_E_NOMEM, "out of memory for a compile (%zu bytes)", sizeof *run);
     run->nvrtc = nvrtc;
     run->unit = unit;
-    run->on_start = on_start;
-    run->user = user;
     const gdn_status status = begin_run(run);
     if (status == GDN_OK)
         *out = run;
@@ -257,7 +250,7 @@ gdn_status gdni_compile(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, 
 {
     struct gdni_compiling *run = NULL;
     *out = (struct gdni_compiled){ 0 };
-    GDN_TRY(gdni_compile_start(nvrtc, unit, NULL, NULL, &run));
+    GDN_TRY(gdni_compile_start(nvrtc, unit, &run));
     return gdni_compile_finish(run, out);
 }
 
@@ -274,7 +267,7 @@ gdn_status gdni_compile_ptx(struct gdni_nvrtc *nvrtc, const struct gdni_unit *un
     struct gdni_compiling *run = NULL;
     void *ptx = NULL;
     size_t size;
-    GDN_TRY(gdni_compile_start(nvrtc, unit, NULL, NULL, &run));
+    GDN_TRY(gdni_compile_start(nvrtc, unit, &run));
     gdn_status status = await(run);
     if (status == GDN_OK)
         status = take_output(run, run->api->nvrtcGetPTXSize, run->api->nvrtcGetPTX, "nvrtcGetPTX", &ptx, &size);

@@ -21,14 +21,11 @@ struct gdni_compiled {
 
 /*
  * Starts NVRTC in a thread of its own with a 16 MiB stack; the unit stays until gdni_compile_finish(), which has to be called,
- * waits, and frees the run, whatever it returns. Who starts some does not wait before the first finish. on_start: NULL, or
- * called in that thread when the compiler's turn has come. GDN_E_NO_NVRTC: none, too old, or too old for the unit's arch.
- * GDN_E_COMPILE, of finish: the sentence ends with the log's tail.
+ * waits, and frees the run, whatever it returns. Who starts some does not wait before the first finish. GDN_E_NO_NVRTC: none,
+ * too old, or too old for the unit's arch. GDN_E_COMPILE, of finish: the sentence ends with the log's tail.
  */
 struct gdni_compiling;
-typedef void (*gdni_on_start)(const void *user);
-gdn_status gdni_compile_start(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, gdni_on_start on_start,
-                              const void *user, struct gdni_compiling **out);
+gdn_status gdni_compile_start(struct gdni_nvrtc *nvrtc, const struct gdni_unit *unit, struct gdni_compiling **out);
 gdn_status gdni_compile_finish(struct gdni_compiling *run, struct gdni_compiled *out);
 
 /* Both. */

@@ -17,7 +17,6 @@
 #include "runtime/record.h"
 #include "runtime/registry.h"
 #include "runtime/tuning_api.h"
-#include "tool/compile_jobs.h"
 
 enum { KNOWN_FLAGS = GDN_CTX_NO_COMPILE | GDN_CTX_NO_ENV | GDN_CTX_SHARED_CACHE | GDN_CTX_EXISTING_CACHE };
 
@@ -50,6 +49,11 @@ static gdn_status take_config(gdn_config *out, const gdn_config *cfg)
             "compile_wait_ms is %d: must be milliseconds up to %d, 0 for GDN_JIT_COMPILE_WAIT_MS, or -1 for "
             "no waiting",
             out->compile_wait_ms, GDNI_MAX_WAIT_MS);
+    if (out->compile_jobs < 0 || out->compile_jobs > GDNI_MAX_COMPILE_JOBS)
+        return GDN_FAIL(GDN_E_INVALID,
+                        "compile_jobs is %d: must be compiles at a time, 1 to %d, or 0 for GDN_JIT_COMPILE_JOBS",
+                        out->compile_jobs, GDNI_MAX_COMPILE_JOBS);
+    if (out->reserved) return GDN_FAIL(GDN_E_INVALID, "reserved is %d: must be 0", out->reserved);
     return check_bundles(out);
 }
 
@@ -61,11 +65,17 @@ static gdn_status read_environment(gdn_ctx *ctx, const gdn_config *cfg)
     return GDN_OK;
 }
 
+static struct gdni_nvrtc *make_nvrtc(const gdn_config *cfg, const struct gdni_env *env)
+{
+    return gdni_nvrtc_create(cfg->nvrtc_path ? cfg->nvrtc_path : env->nvrtc,
+                             (unsigned)(cfg->compile_jobs ? cfg->compile_jobs : (int32_t)env->compile_jobs));
+}
+
 static bool make_parts(gdn_ctx *ctx, const gdn_config *cfg)
 {
     ctx->flags = cfg->flags;
     ctx->cache_named = cfg->cache_dir && *cfg->cache_dir;
-    return (ctx->nvrtc = gdni_nvrtc_create(cfg->nvrtc_path ? cfg->nvrtc_path : ctx->env.nvrtc)) != NULL &&
+    return (ctx->nvrtc = make_nvrtc(cfg, &ctx->env)) != NULL &&
            (ctx->cache = gdni_cache_create(cfg, &ctx->env, &ctx->log, &ctx->counters)) != NULL &&
            (ctx->registry = gdni_registry_create()) != NULL &&
            (ctx->driver = gdni_driver_create(cfg->driver_path)) != NULL &&
@@ -126,9 +136,4 @@ void gdn_ctx_destroy(gdn_ctx *ctx)
     if (!ctx) return;
     gdni_onecall_destroy(ctx->onecall); /* its plans hold ctx too */
     gdni_ctx_let_go(ctx);
-}
-
-void gdni_tool_set_compile_jobs(gdn_ctx *ctx, unsigned jobs)
-{
-    gdni_nvrtc_set_slots(ctx->nvrtc, jobs);
 }

@@ -38,7 +38,7 @@ struct gdni_nvrtc {
     char peeked[GDNI_COMPILER_TAG]; /* "" until known */
 };
 
-struct gdni_nvrtc *gdni_nvrtc_create(const char *path)
+struct gdni_nvrtc *gdni_nvrtc_create(const char *path, unsigned jobs)
 {
     struct gdni_nvrtc *n = gdni_calloc(1, sizeof *n);
     if (!n) return NULL;
@@ -48,7 +48,7 @@ struct gdni_nvrtc *gdni_nvrtc_create(const char *path)
         gdni_free(n);
         return NULL;
     }
-    sem_init(&n->slots, 0, GDNI_NVRTC_PARALLEL); /* cannot fail with this count */
+    sem_init(&n->slots, 0, jobs ? jobs : GDNI_NVRTC_PARALLEL); /* cannot fail with such counts */
     return n;
 }
 
@@ -61,12 +61,6 @@ void gdni_nvrtc_destroy(struct gdni_nvrtc *n)
     pthread_mutex_destroy(&n->lock);
     gdni_free(n->path);
     gdni_free(n);
-}
-
-void gdni_nvrtc_set_slots(struct gdni_nvrtc *n, unsigned count)
-{
-    sem_destroy(&n->slots); /* nobody waits */
-    sem_init(&n->slots, 0, count);
 }
 
 void gdni_nvrtc_enter(struct gdni_nvrtc *n)

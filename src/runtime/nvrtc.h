@@ -42,8 +42,11 @@ struct gdni_nvrtc_api {
 
 struct gdni_nvrtc;
 
-/* path: a library's file or name; NULL: libnvrtc.so.13, else libnvrtc.so.12. Opens nothing yet. NULL when out of memory. */
-struct gdni_nvrtc *gdni_nvrtc_create(const char *path);
+/*
+ * path: a library's file or name; NULL: libnvrtc.so.13, else libnvrtc.so.12. jobs: at most so many compiles run at a time, 0:
+ * GDNI_NVRTC_PARALLEL. Opens nothing yet. NULL when out of memory.
+ */
+struct gdni_nvrtc *gdni_nvrtc_create(const char *path, unsigned jobs);
 void gdni_nvrtc_destroy(struct gdni_nvrtc *nvrtc);
 
 /*
@@ -62,11 +65,7 @@ gdn_status gdni_nvrtc_check_arch(const struct gdni_nvrtc_api *api, const struct 
  */
 bool gdni_nvrtc_tag(struct gdni_nvrtc *nvrtc, char tag[GDNI_COMPILER_TAG]);
 
-/*
- * At most GDNI_NVRTC_PARALLEL compiles of one context run at a time (each takes up to hundreds of MB), or as many as were set
- * before the first one; more wait here.
- */
-void gdni_nvrtc_set_slots(struct gdni_nvrtc *nvrtc, unsigned count);
+/* As many compiles of one context run at a time as it was made for (each takes up to hundreds of MB); more wait here. */
 void gdni_nvrtc_enter(struct gdni_nvrtc *nvrtc);
 void gdni_nvrtc_leave(struct gdni_nvrtc *nvrtc);
 

@@ -174,18 +174,12 @@ static gdn_status compile_fails(const struct gdni_request *request, gdn_status s
     return gdni_fail_in(status, "key %s", request->key->hex);
 }
 
-/* By the compiler's thread, when its turn has come: one that was asked for may wait long for others. */
-static void on_start(const void *user)
-{
-    const struct gdni_request *request = user;
-    gdni_log(&request->ctx->log, GDN_LOG_INFO, "compile %s for %s, key %s: start", request->unit->entry, request->arch,
-             request->key->hex);
-}
-
+/* Not "start": the compiler's slots may be others' for long. */
 static gdn_status start_compile(struct gdni_request *request)
 {
-    const gdn_status status =
-        gdni_compile_start(request->ctx->nvrtc, request->unit, on_start, request, &request->compiling);
+    gdni_log(&request->ctx->log, GDN_LOG_INFO, "compile %s for %s, key %s: asked for", request->unit->entry, request->arch,
+             request->key->hex);
+    const gdn_status status = gdni_compile_start(request->ctx->nvrtc, request->unit, &request->compiling);
     return status == GDN_OK ? GDN_OK : compile_fails(request, status);
 }
 

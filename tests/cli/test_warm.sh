@@ -43,8 +43,8 @@ json 'd["already_there"], d["built"], sorted({k["kernel"] for k in d["kernels"] 
 run 0 warm -m qwen3.5-2b,qwen3.5-0.8b --tp 1 --max-tokens 256 --max-seqs 256 -g h200 -d "$room/ways" --nvrtc "$GDN_FAKE_NVRTC" --json
 json 'd["plans"], d["built"]' "(14, 0)"
 
-# As many compiles at a time as --jobs says, of one plan or of several, and no more; what "start" is said of has begun.
-export GDN_FAKE_NVRTC_DELAY_MS=200
+# As many compiles at a time as --jobs says, of one plan or of several, and no more, whatever the variable says.
+export GDN_FAKE_NVRTC_DELAY_MS=200 GDN_JIT_COMPILE_JOBS=3
 for jobs in 1 2 12; do
     GDN_FAKE_NVRTC_RUNNING=$room/running.$jobs run 0 warm -m qwen3.5-2b --tp 1 -g h200 -d "$room/jobs.$jobs" --nvrtc "$GDN_FAKE_NVRTC" \
         -j $jobs -v --json
@@ -52,9 +52,11 @@ for jobs in 1 2 12; do
     most=$(sort -n "$room/running.$jobs" | tail -n 1)
     [ "$most" -le $jobs ] || fail "$most compiles at a time"
     [ $jobs != 12 ] || [ "$most" -gt 4 ] || fail "no more than an engine has" # a busy machine may not get to 12
-    [ "$(grep -c ': start$' <<<"$err")" = "$(wc -l <"$room/running.$jobs")" ] || fail "not one \"start\" for each compile"
+    [ "$(grep -c ': asked for$' <<<"$err")" = "$(wc -l <"$room/running.$jobs")" ] || fail "not one \"asked for\" for each compile"
 done
-unset GDN_FAKE_NVRTC_DELAY_MS
+unset GDN_FAKE_NVRTC_DELAY_MS GDN_JIT_COMPILE_JOBS
+run 2 warm -m qwen3.5-2b -g h200 -j 257
+has "$err" '--jobs is "257": must be a number from 1 to 256'
 
 # A list on standard input, beside a model.
 echo '[{"op":"conv1d_qkv","num_q_heads":1,"num_k_heads":1,"num_v_heads":1,"head_dim_qk":64,"head_dim_v":64,"width":2,

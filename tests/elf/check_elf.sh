@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # What an embedder's loader sees of the shared library:
 #   - it needs libc (libm, libpthread, libdl, the loader), what the build said it would, and nothing else: no CUDA, no libstdc++;
-#   - it defines exactly the functions that the public header declares, all of them gdn_*, and, under GDN_JIT_PRIVATE, gdni_tool_*
-#     for its own tool;
+#   - it defines exactly the functions that the public header declares, all of them gdn_*;
 #   - its SONAME carries the ABI's version, its stack is not executable, its relocations are read-only.
 #
 #   check_elf.sh LIBRARY HEADER SONAME [ALSO_NEEDED]
@@ -29,15 +28,8 @@ done
 [ -z "$also" ] || grep -qxF -- "$also" <<<"$needed" ||
     fail "$library does not need $also, as the build said it would: is the code that needs it gone?"
 
-symbols=$(nm -D --defined-only --format=posix "$library" | awk '$2 != "A" { print $1 }') # A: the version's own name
-private=$(sed -n 's/@*GDN_JIT_PRIVATE$//p' <<<"$symbols" | sort -u)
-for name in $private; do
-    case $name in
-        gdni_tool_*) ;;
-        *) fail "$library exports '$name' under GDN_JIT_PRIVATE: only gdni_tool_* may (cmake/gdnjit.map)" ;;
-    esac
-done
-exported=$(sed -e '/@GDN_JIT_PRIVATE$/d' -e 's/@.*//' <<<"$symbols" | sort -u)
+exported=$(nm -D --defined-only --format=posix "$library" |
+    awk '$2 != "A" { sub(/@.*/, "", $1); print $1 }' | sort -u) # A: the version's own name
 while read -r name; do
     case $name in
         gdn_*) ;;

@@ -42,15 +42,6 @@ bash "$here/check_elf.sh" "$room/good.so" "$room/api.h" libx.so.0
 refuses leak "exports 'helper'"
 { cat "$room/good.c"; echo 'GDN_API int gdn_extra(void) { return 1; }'; } | build extra
 refuses extra "gdn_extra is exported but not declared"
-{ cat "$room/good.c"; echo 'GDN_API int gdni_tool_f(void) { return 1; }'; } >"$room/tool.c"
-echo 'V_0 { global: gdn_*; local: *; }; GDN_JIT_PRIVATE { global: gdni_tool_*; };' >"$room/tool.map"
-build tool -Wl,--version-script="$room/tool.map" <"$room/tool.c"
-bash "$here/check_elf.sh" "$room/tool.so" "$room/api.h" libx.so.0
-build bare <"$room/tool.c"
-refuses bare "exports 'gdni_tool_f'"
-echo 'V_0 { local: *; }; GDN_JIT_PRIVATE { global: gdn_*; };' >"$room/private.map"
-build private -Wl,--version-script="$room/private.map" <"$room/good.c"
-refuses private "exports 'gdn_long' under GDN_JIT_PRIVATE"
 sed '/^int gdn_f7(/d' "$room/good.c" | build missing
 refuses missing "gdn_f7 is declared GDN_API"
 echo 'int cuInit(unsigned f) { return (int)f; }' |
@@ -67,4 +58,4 @@ build stack -Wl,-z,execstack <"$room/good.c"
 refuses stack "stack is executable"
 build lazy -Wl,-z,lazy <"$room/good.c"
 refuses lazy "lazy binding"
-echo "10 planted faults refused"
+echo "8 planted faults refused"

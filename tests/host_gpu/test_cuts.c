@@ -64,7 +64,7 @@ static struct cutter compiled(void)
     struct gdni_unit unit;
     struct gdni_compiled cubin;
     const struct gdni_spec spec = hopper_that_carries();
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(HOST_GPU_NVRTC);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(HOST_GPU_NVRTC, 0);
     read_source(text);
     cr_assert_eq(gdni_unit_build(&unit, &spec), GDN_OK, "%s", gdni_error_text());
     unit.entry = "cuts", unit.main_name = "cuts.cu", unit.main_text = text;

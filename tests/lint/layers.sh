@@ -60,13 +60,12 @@ layer include/gdn_jit 'gdn_jit/[a-z_]+\.h' '(stddef|stdint)\.h'
 layer src/text 'text/[a-z_0-9]+\.h' "$libc"
 layer src/json '(json|text)/[a-z_0-9]+\.h' "$libc|errno\.h|stdio\.h|cjson/cJSON\.h"
 layer src/env '(gdn_jit|env)/[a-z_0-9]+\.h' "$libc|errno\.h|stdio\.h|stdlib\.h"
-layer src/tool 'gdn_jit/[a-z_]+\.h' "$none"
 layer src/base '(gdn_jit|base|text|json)/[a-z_0-9]+\.h' "$libc|stdio\.h|stdlib\.h|cjson/cJSON\.h"
 layer src/codegen '(gdn_jit|base|codegen)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h|xxhash\.h"
 layer src/tuner '(gdn_jit|base|codegen|tuner)/[a-z_0-9]+\.(h|def)' "$libc|stdio\.h"
-layer src/runtime '(gdn_jit|tool|text|env|base|codegen|tuner|runtime)/[a-z_0-9]+\.(h|def)' '.*'
+layer src/runtime '(gdn_jit|text|env|base|codegen|tuner|runtime)/[a-z_0-9]+\.(h|def)' '.*'
 layer src/reference '(gdn_jit|base|reference)/[a-z_0-9]+\.h|codegen/problem\.h' "$libc|stdlib\.h"
-layer src/cli '(gdn_jit/|tool/|cli/|text/|json/|env/)?[a-z_0-9]+\.h' '.*'
+layer src/cli '(gdn_jit/|cli/|text/|json/|env/)?[a-z_0-9]+\.h' '.*'
 layer examples '(gdn_jit/|[a-z_0-9]+/)?[a-z_0-9]+\.h' '.*'
 layer bench '(gdn_jit/|support/|common/)?[a-z_0-9]+\.h' '.*'
 layer templates 'gdn_[a-z_0-9]+\.cuh' "$none"

@@ -67,7 +67,6 @@ refuses() {
 refuses src/base/mem.c 'src/base may not include "codegen/spec.h"' '#include "codegen/spec.h"'
 refuses src/text/printable.c 'src/text may not include "json/value.h"' '#include "json/value.h"'
 refuses src/env/variables.c 'src/env may not include "base/mem.h"' '#include "base/mem.h"'
-refuses src/tool/compile_jobs.h 'src/tool may not include "runtime/nvrtc.h"' '#include "runtime/nvrtc.h"'
 refuses src/cli/env.c 'environment is read in' 'const char *x = secure_getenv("X");'
 refuses src/json/value.c 'src/json may not include "base/error.h"' '#include "base/error.h"'
 refuses src/codegen/spec.c 'may not include "runtime/log.h"' '#include "runtime/log.h"'

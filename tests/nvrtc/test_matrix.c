@@ -32,7 +32,7 @@ static FILE *report;
 
 static void open_nvrtc(void)
 {
-    nvrtc = gdni_nvrtc_create(getenv("GDN_JIT_NVRTC"));
+    nvrtc = gdni_nvrtc_create(getenv("GDN_JIT_NVRTC"), 0);
     if (gdni_nvrtc_get(nvrtc, &api) != GDN_OK) cr_assert_fail("%s", gdni_error_text());
     const char *path = getenv("GDN_MATRIX_REPORT");
     if (path) report = fopen(path, "a");

@@ -125,6 +125,7 @@ class Values(unittest.TestCase):
             ("gdn_prefill_args", "q", 64, False),
             ("gdn_config", "flags", 32, False),
             ("gdn_config", "compile_wait_ms", 32, True),
+            ("gdn_config", "compile_jobs", 32, True),
             ("gdn_config", "cache_max_bytes", 64, False),
         ):
             low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)

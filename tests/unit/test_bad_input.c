@@ -974,6 +974,14 @@ Test(bad_input, contexts)
     cfg.log_level = -1;
     EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "log_level is -1");
     cfg.log_level = 0;
+    cfg.compile_jobs = 257;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "compile_jobs is 257", "1 to 256", "0 for GDN_JIT_COMPILE_JOBS");
+    cfg.compile_jobs = -1;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "compile_jobs is -1");
+    cfg.compile_jobs = 0;
+    cfg.reserved = 7;
+    EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "reserved is 7");
+    cfg.reserved = 0;
     cfg.num_bundle_dirs = 2;
     EXPECT(gdn_ctx_create(&ctx, &cfg), GDN_E_INVALID, "bundle_dirs is null", "2");
     cfg.bundle_dirs = bundles;

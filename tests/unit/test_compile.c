@@ -96,7 +96,7 @@ Test(compile, source_that_is_quoted_in_a_log_is_not_believed)
 
 Test(compile, gives_cubin_log_and_facts)
 {
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     const struct gdni_unit unit = store_unit("sm_90a", "the source");
     struct gdni_compiled compiled;
     cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_OK, "%s", gdni_error_text());
@@ -118,7 +118,7 @@ Test(compile, gives_cubin_log_and_facts)
 Test(compile, the_compilers_words_reach_the_callers_sentence)
 {
     struct fake_nvrtc *fake = fake_nvrtc_open(GDN_FAKE_NVRTC_PATH);
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     const struct gdni_unit unit = store_unit("sm_90a", "x");
     struct gdni_compiled compiled;
     char *ptx;
@@ -153,7 +153,7 @@ Test(compile, the_compilers_words_reach_the_callers_sentence)
 Test(compile, its_thread_has_room_and_takes_no_signals_but_of_its_own_faults)
 {
     const struct fake_nvrtc *fake = fake_nvrtc_open(GDN_FAKE_NVRTC_PATH);
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     const struct gdni_unit unit = store_unit("sm_90a", "x");
     struct gdni_compiled compiled;
     sigset_t faults;
@@ -171,7 +171,7 @@ Test(compile, its_thread_has_room_and_takes_no_signals_but_of_its_own_faults)
 Test(compile, running_out_of_memory_at_any_point_leaves_nothing)
 {
     struct fake_nvrtc *fake = fake_nvrtc_open(GDN_FAKE_NVRTC_PATH);
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     const struct gdni_unit unit = store_unit("sm_90a", "x");
     struct gdni_compiled compiled;
     for (int result = 0; result <= 6; result += 6) /* a good compile and one that fails */
@@ -197,16 +197,14 @@ static void *compile_one(void *data)
     return status == GDN_OK ? NULL : "failed";
 }
 
-/* The most that ran at a time, of twelve; slots 0: the library's number. */
-static int most_of_twelve(unsigned slots)
+/* The most that ran at a time, of twelve. */
+static int most_of_twelve(struct gdni_nvrtc *nvrtc)
 {
     enum { THREADS = 12 };
     struct fake_nvrtc *fake = fake_nvrtc_open(GDN_FAKE_NVRTC_PATH);
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
     pthread_t threads[THREADS];
     fake->delay_ms = 50;
     fake->compiles = fake->most_running = 0;
-    if (slots) gdni_nvrtc_set_slots(nvrtc, slots);
     for (int i = 0; i < THREADS; ++i) cr_assert_eq(pthread_create(&threads[i], NULL, compile_one, nvrtc), 0);
     for (int i = 0; i < THREADS; ++i) {
         void *failure;
@@ -214,21 +212,50 @@ static int most_of_twelve(unsigned slots)
         cr_assert_null(failure);
     }
     cr_assert_eq(fake->compiles, THREADS);
-    gdni_nvrtc_destroy(nvrtc);
     return fake->most_running;
 }
 
 Test(compile, many_threads_compile_together_but_only_four_at_a_time)
 {
-    const int most = most_of_twelve(0);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
+    const int most = most_of_twelve(nvrtc);
+    gdni_nvrtc_destroy(nvrtc);
     cr_assert_leq(most, GDNI_NVRTC_PARALLEL);
     cr_assert_gt(most, 1, "compiles do not overlap at all");
 }
 
-Test(compile, as_many_at_a_time_as_were_set)
+Test(compile, as_many_at_a_time_as_the_config_says_or_else_the_environment)
 {
-    cr_assert_eq(most_of_twelve(1), 1);
-    cr_assert_gt(most_of_twelve(12), GDNI_NVRTC_PARALLEL);
+    enum { OLDER = offsetof(gdn_config, compile_jobs), FOUR = GDNI_NVRTC_PARALLEL };
+    static const struct {
+        const char *variable;
+        int32_t member;
+        uint32_t flags;
+        size_t size; /* of the caller's struct */
+        int low, high;
+    } cases[] = {
+        { NULL, 1, 0, sizeof(gdn_config), 1, 1 },
+        { NULL, 12, 0, sizeof(gdn_config), FOUR + 1, 12 },
+        { NULL, 256, 0, sizeof(gdn_config), FOUR + 1, 12 },
+        { "1", 0, 0, sizeof(gdn_config), 1, 1 },
+        { "12", 0, 0, sizeof(gdn_config), FOUR + 1, 12 },
+        { "12", 1, 0, sizeof(gdn_config), 1, 1 },
+        { "1", 0, GDN_CTX_NO_ENV, sizeof(gdn_config), 2, FOUR },
+        { "", 257, 0, OLDER, 2, FOUR }, /* what lies behind a shorter struct is not the library's */
+        { "1", 257, 0, OLDER, 1, 1 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        gdn_config cfg = GDN_CONFIG_INIT;
+        gdn_ctx *ctx = NULL;
+        unsetenv("GDN_JIT_COMPILE_JOBS");
+        if (cases[i].variable) setenv("GDN_JIT_COMPILE_JOBS", cases[i].variable, 1);
+        cfg.struct_size = cases[i].size, cfg.flags = cases[i].flags, cfg.compile_jobs = cases[i].member;
+        cfg.cache_dir = "", cfg.nvrtc_path = GDN_FAKE_NVRTC_PATH;
+        cr_assert_eq(gdn_ctx_create(&ctx, &cfg), GDN_OK, "%s", gdn_last_error());
+        const int most = most_of_twelve(ctx->nvrtc);
+        cr_expect(most >= cases[i].low && most <= cases[i].high, "case %zu: %d", i, most);
+        gdn_ctx_destroy(ctx);
+    }
 }
 
 Test(compile, an_arch_that_the_compiler_does_not_know_is_not_tried)
@@ -236,7 +263,7 @@ Test(compile, an_arch_that_the_compiler_does_not_know_is_not_tried)
     struct fake_nvrtc *fake = fake_nvrtc_open(GDN_FAKE_NVRTC_PATH);
     fake->major = 12;
     fake->minor = 8;
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     const struct gdni_unit unit = store_unit("sm_121a", "x");
     struct gdni_compiled compiled;
     cr_assert_eq(gdni_compile(nvrtc, &unit, &compiled), GDN_E_NO_NVRTC);
@@ -268,7 +295,7 @@ static struct gdni_unit real_unit(void)
 
 static struct gdni_nvrtc *real_nvrtc(void)
 {
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(getenv("GDN_JIT_NVRTC"));
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(getenv("GDN_JIT_NVRTC"), 0);
     const struct gdni_nvrtc_api *api;
     if (gdni_nvrtc_get(nvrtc, &api) != GDN_OK) {
         gdni_nvrtc_destroy(nvrtc);

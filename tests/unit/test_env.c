@@ -16,7 +16,7 @@ static const char *const names[] = {
     "GDN_JIT_CACHE_DIR", "GDN_JIT_BUNDLE_PATH", "GDN_JIT_CACHE_MAX_BYTES", "GDN_JIT_DISABLE_COMPILE",
     "GDN_JIT_DISABLE_CACHE", "GDN_JIT_NVRTC", "GDN_JIT_LOG", "XDG_CACHE_HOME", "HOME",
     "GDN_JIT_RECORD", "GDN_JIT_TUNING_PATH", "GDN_JIT_COMPILE_WAIT_MS", "XDG_RUNTIME_DIR",
-    "GDN_JIT_WHOLE_SEQUENCES", "GDN_JIT_DISABLE_CODE_PREFETCH",
+    "GDN_JIT_WHOLE_SEQUENCES", "GDN_JIT_DISABLE_CODE_PREFETCH", "GDN_JIT_COMPILE_JOBS",
 };
 
 static void clear(void)
@@ -36,7 +36,7 @@ Test(env, nothing_set_is_all_zero, .init = clear)
     cr_assert_null(env.tuning_path);
     cr_assert_null(env.xdg_cache_home);
     cr_assert_null(env.home);
-    cr_assert(!env.record && !env.xdg_runtime_dir && env.compile_wait_ms == 0);
+    cr_assert(!env.record && !env.xdg_runtime_dir && env.compile_wait_ms == 0 && env.compile_jobs == 0);
     cr_assert_eq(env.cache_max_bytes, 0u);
     cr_assert_eq(env.log_level, 0);
     cr_assert(!env.disable_compile && !env.disable_cache && !env.whole_sequences && !env.disable_code_prefetch);
@@ -54,6 +54,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     setenv("GDN_JIT_RECORD", "/r", 1);
     setenv("XDG_RUNTIME_DIR", "/run", 1);
     setenv("GDN_JIT_COMPILE_WAIT_MS", "600000", 1);
+    setenv("GDN_JIT_COMPILE_JOBS", "256", 1);
     setenv("GDN_JIT_CACHE_MAX_BYTES", "18446744073709551615", 1);
     setenv("GDN_JIT_LOG", "debug", 1);
     setenv("GDN_JIT_DISABLE_COMPILE", "1", 1);
@@ -71,6 +72,7 @@ Test(env, every_variable_reaches_its_member, .init = clear)
     cr_assert_str_eq(env.record, "/r");
     cr_assert_str_eq(env.xdg_runtime_dir, "/run");
     cr_assert_eq(env.compile_wait_ms, 600000u);
+    cr_assert_eq(env.compile_jobs, 256u);
     cr_assert_eq(env.cache_max_bytes, UINT64_MAX);
     cr_assert_eq(env.log_level, GDN_LOG_DEBUG);
     cr_assert(env.disable_compile && env.disable_cache && env.whole_sequences && env.disable_code_prefetch);
@@ -100,6 +102,10 @@ Test(env, what_cannot_be_understood_is_refused_by_name_value_and_remedy, .init =
         { "GDN_JIT_CACHE_MAX_BYTES", "18446744073709551616", "a number of bytes" },
         { "GDN_JIT_COMPILE_WAIT_MS", "600001", "milliseconds" },
         { "GDN_JIT_COMPILE_WAIT_MS", "-1", "milliseconds" },
+        { "GDN_JIT_COMPILE_JOBS", "0", "compiles at a time, 1 to 256" },
+        { "GDN_JIT_COMPILE_JOBS", "257", "compiles at a time, 1 to 256" },
+        { "GDN_JIT_COMPILE_JOBS", "-1", "compiles at a time, 1 to 256" },
+        { "GDN_JIT_COMPILE_JOBS", "4 ", "compiles at a time, 1 to 256" },
         { "GDN_JIT_LOG", "WARN", "error, warn, info or debug" },
         { "GDN_JIT_LOG", "5", "error, warn, info or debug" },
         { "GDN_JIT_DISABLE_COMPILE", "yes", "0 or 1" },

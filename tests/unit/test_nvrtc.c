@@ -22,7 +22,7 @@
 /* The compiler at path is refused with these words, the second time too, and has no tag. */
 static void expect_refused(const char *path, const char *words)
 {
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(path);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(path, 0);
     const struct gdni_nvrtc_api *api = NULL;
     for (int i = 0; i < 2; ++i) {
         gdni_fail(GDN_E_INVALID, "nothing yet");
@@ -67,7 +67,7 @@ Test(nvrtc, a_compiler_before_12_8_is_refused_with_its_version)
     expect_refused(GDN_FAKE_NVRTC_PATH, "is NVRTC 12.6");
     expect_refused(GDN_FAKE_NVRTC_PATH, "12.8 or newer");
     fake->minor = 8;
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     const struct gdni_nvrtc_api *api;
     cr_assert_eq(gdni_nvrtc_get(nvrtc, &api), GDN_OK, "%s", gdni_error_text());
     cr_assert_eq(api->version, 1208);
@@ -87,7 +87,7 @@ Test(nvrtc, an_arch_newer_than_the_compiler_is_refused_with_both_versions)
 
 Test(nvrtc, nothing_is_opened_before_it_is_needed)
 {
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     char tag[GDNI_COMPILER_TAG];
     cr_assert(gdni_nvrtc_tag(nvrtc, tag));
     cr_assert_null(dlopen(GDN_FAKE_NVRTC_PATH, RTLD_LAZY | RTLD_NOLOAD), "the library was loaded for its tag");
@@ -96,7 +96,8 @@ Test(nvrtc, nothing_is_opened_before_it_is_needed)
 
 Test(nvrtc, the_tag_is_the_same_loaded_or_not)
 {
-    struct gdni_nvrtc *peeking = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH), *loading = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *peeking = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0),
+                      *loading = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     const struct gdni_nvrtc_api *api;
     char before[GDNI_COMPILER_TAG] = "", after[GDNI_COMPILER_TAG] = "";
     cr_assert(gdni_nvrtc_tag(peeking, before));
@@ -113,7 +114,7 @@ Test(nvrtc, the_tag_is_the_same_loaded_or_not)
 Test(nvrtc, the_machines_compiler_has_the_same_tag_loaded_or_not)
 {
     const char *path = getenv("GDN_JIT_NVRTC");
-    struct gdni_nvrtc *peeking = gdni_nvrtc_create(path), *loading = gdni_nvrtc_create(path);
+    struct gdni_nvrtc *peeking = gdni_nvrtc_create(path, 0), *loading = gdni_nvrtc_create(path, 0);
     const struct gdni_nvrtc_api *api;
     char tag[GDNI_COMPILER_TAG];
     const bool known = gdni_nvrtc_tag(peeking, tag);
@@ -128,7 +129,7 @@ Test(nvrtc, a_loaded_library_is_not_peeked_at)
 {
     cr_assert_not_null(dlopen(GDN_FAKE_NVRTC_PATH, RTLD_NOW));
     fake_nvrtc_open(GDN_FAKE_NVRTC_PATH)->minor = 5;
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(GDN_FAKE_NVRTC_PATH, 0);
     const struct gdni_nvrtc_api *api;
     char tag[GDNI_COMPILER_TAG];
     cr_assert(gdni_nvrtc_tag(nvrtc, tag));
@@ -141,7 +142,7 @@ Test(nvrtc, creation_survives_running_out_of_memory)
 {
     for (int allowed = 0; allowed < 2; ++allowed) {
         gdni_mem_fail_after(allowed);
-        cr_assert_null(gdni_nvrtc_create("libnvrtc.so.13"));
+        cr_assert_null(gdni_nvrtc_create("libnvrtc.so.13", 0));
         gdni_mem_fail_after(-1);
     }
     cr_assert(fake_no_leaks());
@@ -250,7 +251,7 @@ static struct gdni_nvrtc_api load_as(const char *path, const struct library *l)
     const struct gdni_nvrtc_api *api;
     char before[GDNI_COMPILER_TAG] = "";
     store_write(path, l->bytes, l->size);
-    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(path);
+    struct gdni_nvrtc *nvrtc = gdni_nvrtc_create(path, 0);
     cr_assert(gdni_nvrtc_tag(nvrtc, before), "%s", gdni_error_text());
     cr_assert_eq(gdni_nvrtc_get(nvrtc, &api), GDN_OK, "%s", gdni_error_text());
     cr_assert_str_eq(before, api->tag, "%s", api->identity);
