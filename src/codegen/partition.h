@@ -43,7 +43,7 @@ enum gdni_carry {
     GDNI_CARRY_BY_GATES /* by transitions; where some are wanted gates decide about lengths too */
 };
 
-/* Most (sequence, head) pairs and partitions of a call that gates cut, and chunks of each partition whose T is kept. */
+/* Most (sequence, head) pairs and partitions of a call that gates cut, and chunks of a partition an SM whose T is kept. */
 enum { GDNI_CUT_PAIRS = 32, GDNI_CUT_PARTITIONS = 254, GDNI_KEPT_CHUNKS = 64 };
 
 /* Most pairs of a call in partitions of one length whose keys are asked how much the delta rule forgets. */

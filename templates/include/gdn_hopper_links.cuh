@@ -102,6 +102,14 @@ __device__ __forceinline__ void claim_repair(const prefill_params &p, u32 entry,
     shared[WRONG_AT + (entry - at(ITEM_AT)) / (ENTRY / 4) + (own ? 0 : 1)] = 1;
 }
 
+/* A checked build (gdn_ptx_mbar.cuh) ends where what is kept is of another chunk than the one whose decay is wanted. */
+__device__ __forceinline__ void expect_kept(u32 flag, const Place &place)
+{
+#ifdef GDN_CHECKED
+    if (!(load_shared_u32(kept(place) + KEPT_FLAGS) & flag)) asm volatile("trap;");
+#endif
+}
+
 /*
  * Either side of a link, by one state warpgroup: the replayed state, or the one that the partition before ended with (is_true).
  * Who comes first leaves its state, who comes second compares; at last what the partition before ended with stands there, which
@@ -126,6 +134,7 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
         while (peek(word) != LINK_MET) {
         }
         acquire();
+        expect_kept(is_true ? CHUNK_LAST : CHUNK_REPLAYED, place);
         if (!same_state(S, state, load_shared_float(kept(place) + KEPT_DECAY), is_true) && lane_id() == 0) {
             if (again)
                 raise(pair_word(p, n, (int)load_shared_u32(entry + ITEM_PART), PAIR_AGAIN),

@@ -63,8 +63,10 @@ struct Place {
 
 /*
  * What a state warpgroup keeps of its chunk, whose table goes while this is still wanted: registers are dear. Its first warp
- * writes, and the vote on W comes before anyone reads. When it writes again all have read: there was a turn to take since, or a
- * vote, or, of a lone warpgroup, whose chunks have two places in turn, the next chunk's vote, or few_chunk()'s barrier.
+ * writes, and the vote on W comes before anyone reads; of chunks whose output nobody wants, in kernels that have a way of their
+ * own for them, only the last replayed one is kept, behind the vote, and read behind meet_at_link()'s. When it writes again all
+ * have read: there was a turn to take since, or a vote, or, of a lone warpgroup, whose chunks have two places in turn, the next
+ * chunk's vote, or few_chunk()'s barrier.
  */
 enum { KEPT_FLAGS = 0, KEPT_CHECKPOINT = 4, KEPT_DECAY = 8 };
 

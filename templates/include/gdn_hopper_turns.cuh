@@ -70,6 +70,8 @@ __device__ __forceinline__ u32 finish_alone(State &st, const Clock &c, bool last
     pack_decayed(Z[1], st.V[1], s.decays[1]);
     wgmma_fence();
     issue_state(st, Z[1], kb, 1);
+    /* Of the last one that is replayed meet_at_link() asks for the decay. All are past what they had kept: there was a vote. */
+    if (rarely(s.flags & CHUNK_REPLAYED)) keep(c.table(), s.flags, load_shared_float(c.table() + DECAY_ALL), place);
     give_table_back(c.n);
     if (!s.next) await_next(c, last, place);
     give_tp_back(c.n);

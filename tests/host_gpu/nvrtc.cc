@@ -87,6 +87,7 @@ std::string compile_command(const Folder &folder, int capability, int num_option
                                        " -fno-gnu-unique -fvisibility=hidden -I'" HOST_GPU_TESTS "' -I'" HOST_GPU_TESTS "/host_gpu/kernel' -I'" +
                           folder.path.string() + "'";
     if (getenv("HOST_GPU_KEEP")) command += " -g1"; /* lines for addr2line, a fifth of the time */
+    if (getenv("HOST_GPU_CHECKED")) command += " -DGDN_CHECKED"; /* as a checked build of the library has it */
     for (int i = 0; i < num_options; ++i) {
         const std::string option = options[i];
         if (option.rfind("--define-macro=", 0) == 0) command += " '-D" + option.substr(15) + "'";

@@ -547,7 +547,7 @@ Test(partition, a_plan_has_room_for_calls_that_carry_and_for_those_that_do_not)
 
 /*
  * Words; and 5 states of 64 KiB for each SM, or, where states are carried, 2 of them with transitions of 64.5, and T of 64
- * chunks, 10 blocks of 512 bytes, for each SM and as many pairs as fit, here 2 sequences of 16 heads.
+ * chunks, 8 KiB each, for each SM.
  */
 Test(partition, the_workspace_of_cuts_does_not_grow_with_the_call)
 {

@@ -750,6 +750,8 @@ template <Text T, class Tuple> inline void arithmetic(Tuple &&x)
         get<0>(x) = (u32)m.turns;
     } else if constexpr (T.has("nanosleep")) {
         yield();
+    } else if constexpr (T.is("trap;")) {
+        fault("a trap: what a checked build expects does not hold");
     } else if constexpr (T.has("%%cluster_ctarank")) {
         get<0>(x) = m.current->cta->rank;
     } else if constexpr (T.begins("mapa.shared::cluster")) {
