@@ -18,6 +18,8 @@ import collections
 import csv
 import sys
 
+from core import ncu
+
 LINE, SETS, WAYS = 128, 64, 4  # bytes, and the cache's geometry
 NEARLY = 0.8  # of the chunks
 MISSES = "sm__icc_requests_lookup_miss.sum"
@@ -33,16 +35,9 @@ def arguments():
 
 
 def instructions(path):
-    """(address, executions) of each; the table begins behind a line that names the kernel."""
-    with open(path, newline="") as f:
-        table = iter(csv.reader(f))
-        for names in table:
-            if "Address" in names and "Instructions Executed" in names:
-                break
-        else:
-            raise SystemExit(f"{path}: no columns Address and Instructions Executed: is it ncu's source page?")
-        address, executed = names.index("Address"), names.index("Instructions Executed")
-        return [(int(row[address], 16), int(row[executed] or 0)) for row in table]
+    """(address, executions) of each."""
+    rows = ncu.source_page(path, "Address", "Instructions Executed")
+    return [(int(row["Address"], 16), ncu.count(row["Instructions Executed"])) for row in rows]
 
 
 def lines_run(code, chunks, least=NEARLY):
