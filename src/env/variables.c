@@ -20,12 +20,12 @@ static bool read_text(void *field, char *text)
     return true;
 }
 
-static bool read_bytes(void *field, char *text)
+static bool read_number(void *field, const char *text, uint64_t least, uint64_t most)
 {
     if (strspn(text, "0123456789") != strlen(text)) return false; /* strtoull would take "-1" and " 5" */
     errno = 0;
     const unsigned long long value = strtoull(text, NULL, 10);
-    if (errno) return false;
+    if (errno || value < least || value > most) return false;
     *(uint64_t *)field = value;
     return true;
 }
@@ -33,26 +33,17 @@ static bool read_bytes(void *field, char *text)
 /* 0 is "not given" to who asks. */
 static bool read_limit(void *field, char *text)
 {
-    uint64_t value = 0;
-    if (!read_bytes(&value, text) || value == 0) return false;
-    *(uint64_t *)field = value;
-    return true;
+    return read_number(field, text, 1, UINT64_MAX);
 }
 
 static bool read_wait(void *field, char *text)
 {
-    uint64_t value = 0;
-    if (!read_bytes(&value, text) || value > GDNI_MAX_WAIT_MS) return false;
-    *(uint64_t *)field = value;
-    return true;
+    return read_number(field, text, 0, GDNI_MAX_WAIT_MS);
 }
 
 static bool read_jobs(void *field, char *text)
 {
-    uint64_t value = 0;
-    if (!read_limit(&value, text) || value > GDNI_MAX_COMPILE_JOBS) return false;
-    *(uint64_t *)field = value;
-    return true;
+    return read_number(field, text, 1, GDNI_MAX_COMPILE_JOBS);
 }
 
 static bool read_switch(void *field, char *text)

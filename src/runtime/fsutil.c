@@ -93,8 +93,7 @@ int gdni_fs_make_path(const char *path, mode_t mode)
     return err == ENOENT && refused ? refused : err; /* what is not there is what we might not make */
 }
 
-/* Who made it and was killed before he gave it its mode left it as the umask would: a group that shares it could not write. */
-static void mend_mode(int fd, mode_t mode)
+void gdni_fs_mend_mode(int fd, mode_t mode)
 {
     struct stat st;
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (mode & ~st.st_mode)) set_mode(fd, mode);
@@ -112,7 +111,7 @@ int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int
         close(fd);
         return err;
     }
-    if (create && !made) mend_mode(fd, mode);
+    if (create && !made) gdni_fs_mend_mode(fd, mode);
     *out = fd;
     return 0;
 }

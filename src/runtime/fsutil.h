@@ -23,6 +23,12 @@ int gdni_fs_make_path(const char *path, mode_t mode);
  */
 int gdni_fs_open_folder(int dir, const char *name, bool create, mode_t mode, int *out);
 
+/*
+ * That mode for a file or folder of this user's that lacks bits of it: a umask took them, and who made it was killed before he
+ * gave it its mode, or gives it none. A group that shares it could not write, or nobody open it.
+ */
+void gdni_fs_mend_mode(int fd, mode_t mode);
+
 /* A new folder inside dir under a temporary name, with exactly mode, opened. */
 enum { GDNI_FS_TEMP_NAME = sizeof GDNI_FS_TEMP_PREFIX + 16 };
 int gdni_fs_make_temp_folder(int dir, mode_t mode, char name[GDNI_FS_TEMP_NAME], int *out);

@@ -79,13 +79,6 @@ static int open_lock_folder(const struct gdni_env *env, int *out)
     return open_folder("/dev/shm", name, out);
 }
 
-/* What a umask took when the file was made: with it the next one could not open it. */
-static void mend_mode(int fd)
-{
-    struct stat st;
-    if (fstat(fd, &st) == 0 && (0600 & ~st.st_mode)) fchmod(fd, 0600);
-}
-
 /* Each turn opens the file anew: the lock is the open file's. */
 static int open_lock_file(const struct gdni_env *env, int *out)
 {
@@ -95,7 +88,7 @@ static int open_lock_file(const struct gdni_env *env, int *out)
     *out = gdni_fs_off_standard(openat(folder, "compile.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
     const int open_err = *out < 0 ? errno : 0;
     close(folder);
-    if (!open_err) mend_mode(*out);
+    if (!open_err) gdni_fs_mend_mode(*out, 0600); /* with what a umask took the next one could not open it */
     return open_err;
 }
 
