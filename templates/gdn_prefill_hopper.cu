@@ -93,7 +93,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(spec::THREADS, 1)
         if constexpr (spec::CUTS) clear_lists();
     }
     if (threadIdx.x == 32) prefetch_maps(p);
-    if (threadIdx.x == 32 * OUTPUT) prefetch_code();
+    if (warp == OUTPUT) prefetch_code(lane_id());
     wait_for_previous_kernel();
     order_items(p);
     if (threadIdx.x == 0) take_first_ticket(p);

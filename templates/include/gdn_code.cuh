@@ -17,13 +17,15 @@ extern "C" {
 __device__ u8 gdn_own_code;
 }
 
-/* By one thread of each CTA, as early as it can: also before it waits for the kernel before. */
-__device__ __forceinline__ void prefetch_code()
+/*
+ * By a warp of each CTA, as early as it can: also before it waits for the kernel before. Line by line, not by TMA, of which a
+ * call of a CTA or two wants its first tiles.
+ */
+__device__ __forceinline__ void prefetch_code(int lane)
 {
-    constexpr u32 PIECE = 1024;
-    constexpr u64 PLACE = ((u64)1 << spec::ADDRESS_BITS) - spec::CODE_LINE; /* a piece begins with a line, wherever it is */
+    constexpr u64 PLACE = ((u64)1 << spec::ADDRESS_BITS) - spec::CODE_LINE;
     const u64 address = (u64)&gdn_own_code;
-    const u32 pieces = ((u32)(address >> spec::ADDRESS_BITS) * spec::CODE_LINE + PIECE - 1) / PIECE;
-    for (u32 piece = blockIdx.x; piece < pieces; piece += gridDim.x)
-        bulk_prefetch((const u8 *)(address & PLACE) + PIECE * piece, PIECE);
+    const u32 lines = (u32)(address >> spec::ADDRESS_BITS);
+    for (u32 line = blockIdx.x + gridDim.x * lane; line < lines; line += gridDim.x * 32)
+        prefetch_line((const u8 *)(address & PLACE) + spec::CODE_LINE * line);
 }

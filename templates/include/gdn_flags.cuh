@@ -44,6 +44,14 @@ __device__ __forceinline__ u32 take_ticket(u32 *counter)
     return ticket;
 }
 
+/* What was there before. */
+__device__ __forceinline__ u32 fetch_or(u32 *word, u32 bits)
+{
+    u32 before;
+    asm volatile("atom.relaxed.gpu.global.or.b32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(bits) : "memory");
+    return before;
+}
+
 /* This thread's earlier writes, and what a barrier ordered before it, are visible to who acquires a later add_to() of it. */
 __device__ __forceinline__ void release()
 {

@@ -174,13 +174,10 @@ __device__ __forceinline__ void keep_t(u8 *to, u32 t_tile)
 /* The warp's arrival where T is waited for, which then waits for these bytes; nobody else does. */
 __device__ __forceinline__ void fetch_t(const u8 *from, u32 t_tile, u32 full)
 {
-    if (lane_id() == 0) {
-        bulk_wait<0>(); /* what was kept is in memory */
-        mbar_arrive_expect(full, SQUARE);
-        bulk_load(t_tile, from, SQUARE, full);
-    } else if (ARRIVALS_PER_WARP == 32) {
-        mbar_arrive(full);
-    }
+    expect_bytes(full, SQUARE, lane_id());
+    if (lane_id() != 0) return;
+    bulk_wait<0>(); /* what was kept is in memory */
+    bulk_load(t_tile, from, SQUARE, full);
 }
 
 /* Of a warp, by one lane, in a checked build too. */

@@ -149,7 +149,7 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  * A sequence in partitions of p.partition chunks, an item each. Whatever the gates leave of a state after some chunks is soon
  * too little to matter: an item replays the last chunks of the partition before it from zeros, and takes what comes out as its
  * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
- * the two gets there second: it waits for nobody. Where they differ, that CTA repeats the partition with the right state when
+ * the two gets there second. Where they differ, that CTA repeats the partition with the right state when
  * it has nothing else to do (docs/prefill_partitions.md). Where the gates leave too much, and the delta
  * rule does not forget it either (gdn_hopper_forgetting.cuh), the item before goes on through the partition, or, if p.carry,
  * the state is carried.
@@ -176,8 +176,8 @@ enum { WORD_KIND = 4, WORD_BLOCKS = 5, WORD_CARRIED = 6 };   /* the last two: bl
 enum { WORD_WRONG = 7, HAS_ENDED = 0x10000, GOES_ON = 0x20000 };
 /* Where states are carried: a partition starts from a state or a guess; is set aside; is, and its sequence's last one. */
 enum { KIND_STARTS = 1, KIND_CARRIED = 2, KIND_CARRIED_LAST = 3 };
-/* At a link: first who came, then 2 when its stores are done; or, where nothing is guessed: */
-enum { LINK_MET = 4, LINK_STATE = 8, LINK_ADDEND = 16 };
+/* At a link: who came, and, LINK_LEFT times that, whose stores are done; or, where nothing is guessed, what is there. */
+enum { LINK_GUESS = 1, LINK_TRUE = 2, LINK_LEFT = 4, LINK_STATE = 16, LINK_ADDEND = 32 };
 constexpr u32 AGAIN_FIRST = 0x7fffffffu; /* PAIR_AGAIN: this less the index of the first partition to repeat; 0: none */
 
 __device__ __forceinline__ int pair_number(const prefill_params &p, int n, int part)

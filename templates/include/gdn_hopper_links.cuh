@@ -1,6 +1,6 @@
 /*
- * gdn_hopper_links.cuh - what partitions of a sequence leave each other in memory: states and addends at links, guesses that
- * are compared with states; and that an initial state has been read.
+ * gdn_hopper_links.cuh - what partitions of a sequence leave each other in memory: states, addends, transitions at links; that
+ * an initial state has been read. Must not know: who compares, who carries.
  */
 #pragma once
 
@@ -57,102 +57,6 @@ template <int N> __device__ __forceinline__ void save_link(const float (&S)[N], 
 #pragma unroll
     for (int i = 0; i < N / 4; ++i)
         to[(first + i) * GROUP] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
-}
-
-/*
- * Whether a replayed state is the one that it stands for, in this warp's 16 value columns: their difference against the
- * latter's norm. Two roundings of one computation differ too: by up to 2^-8 of a state of bf16 data, 2^-10.75 of fp16, that
- * does not decay, and by less, but up to 2^-15, where the last chunk's decay is strong (docs/prefill_partitions.md). Where
- * squares leave fp32's range only equal ones are the same. ours_is_true: S is the latter.
- */
-__device__ __forceinline__ bool same_state(const float (&S)[64], const float4 *other, float last_decay, bool ours_is_true)
-{
-    constexpr float SLOW = spec::IO_BF16 ? 1.0f / (1 << 15) : 1.0f / (1 << 21), FAST = 1.0f / (1 << 28); /* squared */
-    const float tolerance = fmaxf(FAST, SLOW * fminf(1.0f, 16.0f * sqrtf(last_decay)));
-    float difference = 0.0f, ours = 0.0f, theirs = 0.0f;
-    bool equal = true;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-        if (i % 4 == 0) asm volatile("" ::: "memory"); /* not more loads than registers */
-        const float4 x = other[i * GROUP];
-        const float y[4] = { x.x, x.y, x.z, x.w };
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const float s = S[4 * i + j], d = s - y[j];
-            difference += d * d;
-            ours += s * s;
-            theirs += y[j] * y[j];
-            equal &= s == y[j];
-        }
-    }
-    difference = warp_sum(difference);
-    const float norm = warp_sum(ours_is_true ? ours : theirs);
-    if (norm > 1e-30f && norm < 1e38f) return difference <= tolerance * norm;
-    return __all_sync(~0u, equal);
-}
-
-/*
- * The guess before partition `index` is wrong. The first to say so has its CTA repeat the partition; the item in whose time
- * that was found has a byte of its word for it, the first if it is that partition. By a lane.
- */
-__device__ __forceinline__ void claim_repair(const prefill_params &p, u32 entry, int index, bool own)
-{
-    if ((take_ticket(item_word(p, index, WORD_WRONG)) & (HAS_ENDED - 1)) != 0) return;
-    add_to(pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_PART), PAIR_FAILED), 1);
-    shared[WRONG_AT + (entry - at(ITEM_AT)) / (ENTRY / 4) + (own ? 0 : 1)] = 1;
-}
-
-/* A checked build (gdn_ptx_mbar.cuh) ends where what is kept is of another chunk than the one whose decay is wanted. */
-__device__ __forceinline__ void expect_kept(u32 flag, const Place &place)
-{
-#ifdef GDN_CHECKED
-    if (!(load_shared_u32(kept(place) + KEPT_FLAGS) & flag)) asm volatile("trap;");
-#endif
-}
-
-/*
- * Either side of a link, by one state warpgroup: the replayed state, or the one that the partition before ended with (is_true).
- * Who comes first leaves its state, who comes second compares; at last what the partition before ended with stands there, which
- * a wrong guess of its own may have spoilt. Nobody waits but for the stores of who came first. again: a repair ended with S; it
- * waits for both sides.
- */
-__device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill_params &p, u32 entry, bool is_true,
-                                             bool again, const Place &place)
-{
-    const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? index_step(p) : 0);
-    u32 *const word = item_word(p, index, WORD_LINK + place.group);
-    const int n = (int)load_shared_u32(entry + ITEM_N);
-    float4 *const state = link_state(link_at(p, index, n), place);
-    const bool one = place.warp == 0 && lane_id() == 0;
-    bool second = again;
-    if (!again) {
-        const bool agrees = !one || take_ticket(word) != 0;
-        __syncwarp(); /* a barrier counts a warp for each time that lanes of it come by */
-        second = bar_all(BAR_VOTE + place.group, GROUP, agrees);
-    }
-    if (second) {
-        while (peek(word) != LINK_MET) {
-        }
-        acquire();
-        expect_kept(is_true ? CHUNK_LAST : CHUNK_REPLAYED, place);
-        if (!same_state(S, state, load_shared_float(kept(place) + KEPT_DECAY), is_true) && lane_id() == 0) {
-            if (again)
-                raise(pair_word(p, n, (int)load_shared_u32(entry + ITEM_PART), PAIR_AGAIN),
-                      AGAIN_FIRST - load_shared_u32(at(REPAIR_AT) + RUN_FIRST));
-            else
-                claim_repair(p, entry, index, !is_true);
-        }
-        __syncwarp();
-    }
-    if (again) return;
-    if (is_true || !second) save_link(S, state);
-    if (second) return;
-    bar_sync(BAR_VOTE + place.group, GROUP);
-    if (one) {
-        release(); /* behind the barrier: of all that it has ordered */
-        add_to(word, 2);
-    }
-    __syncwarp();
 }
 
 /* An initial state that the call may overwrite, in its last partition, has been read; by a warpgroup. */

@@ -315,9 +315,9 @@ __device__ __forceinline__ void count_partition(const prefill_params &p, const I
 }
 
 /* By the output warp, when O of the item is on its way, and its states are stored. */
-__device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int lane)
+__device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int partitions,
+                                                 int lane)
 {
-    const int partitions = partitions_of(p, item);
     bulk_wait<0>();
     __syncwarp();
     if (lane != 0) return;

@@ -107,16 +107,6 @@ __device__ __forceinline__ void init_readout_barriers()
     mbar_init_fence();
 }
 
-/* A warp that loads arrives, and so many bytes will. */
-__device__ __forceinline__ void expect_bytes(u32 barrier, u32 bytes, int lane)
-{
-    if (lane == 0)
-        mbar_arrive_expect(barrier, bytes);
-    else if (ARRIVALS_PER_WARP == 32)
-        mbar_arrive(barrier);
-    __syncwarp();
-}
-
 __device__ __forceinline__ void arrive_at(u32 barrier)
 {
     mbar_arrive_warp(barrier, lane_id());

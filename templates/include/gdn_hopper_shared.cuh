@@ -80,11 +80,13 @@ constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
 constexpr int WRONG_AT = KEEPER_AT + 4 * ITEM_SLOTS;     /* and a word each: see claim_repair() */
 constexpr int REPAIR_AT = WRONG_AT + 4 * ITEM_SLOTS;     /* the repair that is under way: RUN_* */
+constexpr int SETTLED_AT = REPAIR_AT + 8;                /* a byte each state warpgroup: see is_settled() */
+constexpr int GUESS_AT = REPAIR_AT + 16;                 /* a word each tile: see bring_guess() */
 /* Where states are in transit: of each such sequence, and the one behind the last, its first token; its lines. */
 constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1), TO_AT = FROM_AT + 4 * MOST_SORTED;
 constexpr int QUARTERS_AT = TO_AT + 4 * MOST_SORTED; /* and a byte each quarter of a state: its slot; 8 to a multiple of 16 */
 constexpr int END = spec::TRANSIT ? QUARTERS_AT + 12 : ORDER_AT + MOST_SORTED;
-static_assert(SHARE_AT + 32 <= END && REPAIR_AT + 16 <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
+static_assert(SHARE_AT + 32 <= END && GUESS_AT + 16 <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
 static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
@@ -133,7 +135,8 @@ enum {
     STATE_COMES = ITEM_LEFT,            /* or, where nothing is cut, of each quarter of a state: it is there */
     STATE_TAKEN = STATE_COMES + 4,      /* and is exchanged: gdn_hopper_transit.cuh */
     KEYS_NORMED = ITEM_LEFT + ITEM_SLOTS, /* e, d and W_LIMIT of a table have what in-kernel norms of keys make of them */
-    NUM_BARRIERS = KEYS_NORMED + (spec::QK_L2NORM && !spec::IMAGES ? GATE_STAGES : 0),
+    GUESS_FULL = KEYS_NORMED + (spec::QK_L2NORM && !spec::IMAGES ? GATE_STAGES : 0), /* once: see bring_guess() */
+    NUM_BARRIERS = GUESS_FULL + spec::CUTS,
     T_FULL = ITEM_FULL /* of two kinds of CTAs, which have no items: T, two chunks in turn */
 };
 static_assert(BAR_AT + NUM_BARRIERS * 8 <= ITEM_AT, "barriers fit");
@@ -157,6 +160,7 @@ __device__ __forceinline__ int twin()
 __device__ __forceinline__ constexpr int arrivals(int i)
 {
     constexpr int USERS = spec::IMAGES ? 1 : STATE_WARPS; /* who gives tiles back: there it is the export warp */
+    if (i == GUESS_FULL) return 1;
     if (i >= KEYS_NORMED) return 4 * ARRIVALS_PER_WARP; /* aux warps */
     if (spec::TRANSIT && i >= STATE_TAKEN && i < STATE_TAKEN + 4) return 2 * ARRIVALS_PER_WARP; /* who has the quarter */
     if (i >= TAIL) return 1;

@@ -6,6 +6,7 @@
 
 #include "gdn_hopper_copies.cuh"
 #include "gdn_hopper_entry.cuh"
+#include "gdn_hopper_guesses.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_queue.cuh"
 #include "gdn_hopper_shared.cuh"
@@ -185,7 +186,9 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
         item = item_after(p, index, following, asks, entry_of(number - 1), lane);
         if (item.n < 0) return false;
     } else {
+        const bool brought = spec::CUTS && number > 0 && bring_guess(p, entry_of(number - 1), n, lane);
         item = next_repair(p, number, lane);
+        if (brought) mbar_wait(bar(GUESS_FULL), 0);
     }
     publish(p, item, number, lane); /* at once: who waits for the first one has its gates and its state to load */
     if (FIRST_APART && number == 0 && item.n >= 0) n = load_first(p, item);

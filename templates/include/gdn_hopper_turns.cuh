@@ -52,7 +52,7 @@ struct StateAlone {
 };
 
 /* The rest of it the usual way: V' is in flight. O's tile goes round as it is. Returns the chunk's flags. */
-__device__ __forceinline__ u32 finish_alone(State &st, const Clock &c, bool last, const StateAlone &s, const Place &place)
+__device__ __forceinline__ u32 finish_alone(State &st, const Clock &c, const StateAlone &s, const Place &place)
 {
     const u32 kb = mn_major(c.k(), HALF);
     u32 Y[2][4], Z[2][2][4];
@@ -73,7 +73,7 @@ __device__ __forceinline__ u32 finish_alone(State &st, const Clock &c, bool last
     /* Of the last one that is replayed meet_at_link() asks for the decay. All are past what they had kept: there was a vote. */
     if (rarely(s.flags & CHUNK_REPLAYED)) keep(c.table(), s.flags, load_shared_float(c.table() + DECAY_ALL), place);
     give_table_back(c.n);
-    if (!s.next) await_next(c, last, place);
+    if (!s.next) await_next(c, s.flags & CHUNK_LAST, place);
     give_tp_back(c.n);
     arrive_warp(O_FULL + place.group);
     wgmma_wait<0>();
@@ -120,7 +120,7 @@ __device__ __forceinline__ u32 chunk_in_turn(State &st, const prefill_params &p,
         if (!tp_full) mbar_wait(bar(TP_FULL + tp_slot(c.n)), tp_parity(c.n));
         const StateAlone s(now, c, place);
         issue_solve(st, W, t_tile(c.n));
-        if (vote(will_do, place)) return finish_alone(st, c, last, s, place);
+        if (vote(will_do, place)) return finish_alone(st, c, s, place);
         keep(table, now, load_shared_float(table + DECAY_ALL), place); /* who reads it comes behind the next vote */
         wgmma_wait<0>();
     }

@@ -6,6 +6,7 @@
 #include "gdn_hopper_carry.cuh"
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_few.cuh"
+#include "gdn_hopper_guesses.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_links.cuh"
 #include "gdn_hopper_lone.cuh"

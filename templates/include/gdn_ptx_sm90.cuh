@@ -84,6 +84,16 @@ __device__ __forceinline__ void mbar_arrive_expect(u32 bar, u32 bytes)
                  : "memory");
 }
 
+/* A warp's arrival, and that so many bytes will come. */
+__device__ __forceinline__ void expect_bytes(u32 bar, u32 bytes, int lane)
+{
+    if (lane == 0)
+        mbar_arrive_expect(bar, bytes);
+    else if (ARRIVALS_PER_WARP == 32)
+        mbar_arrive(bar);
+    __syncwarp();
+}
+
 /* Whether a phase has completed, without waiting at all (try_wait may). */
 __device__ __forceinline__ bool mbar_peek(u32 bar, u32 parity)
 {
@@ -153,6 +163,12 @@ __device__ __forceinline__ void bulk_store(void *to, u32 from, u32 bytes)
 __device__ __forceinline__ void bulk_prefetch(const void *from, u32 bytes)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+/* The same of the line that it is in, each lane one. */
+__device__ __forceinline__ void prefetch_line(const void *from)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
 }
 
 __device__ __forceinline__ void bulk_commit()

@@ -228,24 +228,6 @@ static struct bits run_once(const struct stress *s, int num_sms, uint32_t flags)
     return bits;
 }
 
-/*
- * (sequence, head) pairs of the last call that had a wrong guess: PAIR_FAILED of gdn_hopper_items.cuh's control words, which
- * stay in the workspace.
- */
-static int repaired_pairs(const struct stress *s, const struct gpu_buffer *workspace)
-{
-    enum { PAIRS_AT = 64, PAIR_WORDS = 4, PAIR_FAILED = 1 };
-    const int pairs = s->c.shape->num_seqs * s->c.heads;
-    int failed = 0;
-    const size_t bytes = (size_t)pairs * PAIR_WORDS * 4;
-    uint32_t *words = gpu_malloc(bytes);
-    CU(cuMemcpyDtoH(words, workspace->p + PAIRS_AT * 4, bytes));
-    for (int i = 0; i < pairs; ++i)
-        failed += words[i * PAIR_WORDS + PAIR_FAILED] != 0;
-    free(words);
-    return failed;
-}
-
 /* Pairs whose sequence has a cut at 1024 tokens. */
 static int pairs_with_cuts(const struct stress *s)
 {
@@ -276,7 +258,7 @@ static void run_round(struct tally *t, const struct stress *s, const struct crow
     if (until_end) CU(cuMemsetD8Async(crowd->words.p + 4, 1, 4, s->stream));
     gpu_wait(s->stream);
     gpu_wait(crowd->stream);
-    const int repaired = workspace->bytes ? repaired_pairs(s, workspace) : 0;
+    const int repaired = workspace->bytes ? gpu_wrong_guesses(workspace, s->c.shape->num_seqs * s->c.heads) : 0;
     if (t->repaired >= 0 && repaired != t->repaired) t->trouble = "another number of wrong guesses";
     t->repaired = repaired;
     t->calls += CALLS;

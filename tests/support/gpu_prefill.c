@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+enum { DUMP = 1 << 16 };
 enum { NUM_INPUTS = 7, MAX_TOKENS = 16384, MAX_SEQS = 256 };
 
 /* An input tensor: where it is on the host, which member of the device's args it becomes. */
@@ -110,21 +111,50 @@ gdn_plan *gpu_prefill_plan(gdn_ctx *ctx, int device, const gdn_prefill_desc *des
 static gdn_status append(void *user, const void *data, size_t size)
 {
     char *text = user;
-    const size_t used = strlen(text), room = 4095 - used;
+    const size_t used = strlen(text), room = DUMP - 1 - used;
     strncat(text, data, size < room ? size : room);
     return GDN_OK;
 }
 
+static const char *dump(const gdn_plan *plan, char json[DUMP])
+{
+    json[0] = '\0';
+    GDN(gdn_plan_dump(plan, GDN_DUMP_JSON, append, json));
+    return json;
+}
+
 void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size)
 {
-    char json[4096] = "";
-    GDN(gdn_plan_dump(plan, GDN_DUMP_JSON, append, json));
-    const char *name = strstr(json, "\"kernel\": \"");
+    char json[DUMP];
+    const char *name = strstr(dump(plan, json), "\"kernel\": \"");
     snprintf(out, size, "%s", name ? name + 11 : "?");
     out[strcspn(out, "\"")] = '\0';
 }
 
-static void execute(const gdn_plan *plan, const gdn_prefill_args *args, size_t bytes)
+int gpu_wrong_guesses(const struct gpu_buffer *workspace, int pairs)
+{
+    enum { PAIRS_AT = 64, PAIR_WORDS = 4, PAIR_FAILED = 1 };
+    int failed = 0;
+    const size_t bytes = (size_t)pairs * PAIR_WORDS * 4;
+    uint32_t *words = gpu_malloc(bytes);
+    CU(cuMemcpyDtoH(words, workspace->p + PAIRS_AT * 4, bytes));
+    for (int i = 0; i < pairs; ++i)
+        failed += words[i * PAIR_WORDS + PAIR_FAILED] != 0;
+    free(words);
+    return failed;
+}
+
+/* Parts of a head's value columns that the plan's kernels work on, all of which cut; 0: they are others. */
+static int parts_that_are_cut(const gdn_plan *plan, const gdn_prefill_desc *desc)
+{
+    char json[DUMP];
+    const char *const block = strstr(dump(plan, json), "\"block_dv\": ");
+    if (!block || !strstr(json, "\"cuts\": true") || strstr(json, "\"cuts\": false")) return 0;
+    return (int)(desc->head_dim_v / strtol(block + 12, NULL, 10));
+}
+
+/* The workspace is the caller's to free. */
+static struct gpu_buffer execute(const gdn_plan *plan, const gdn_prefill_args *args, size_t bytes)
 {
     struct gpu_buffer workspace = bytes ? gpu_buffer_filled(bytes, GPU_NAN_FILL) : gpu_no_buffer;
     gdn_stream stream;
@@ -132,20 +162,27 @@ static void execute(const gdn_plan *plan, const gdn_prefill_args *args, size_t b
     GDN(gdn_execute_prefill(plan, args, workspace.p, bytes, stream));
     CU(cuStreamSynchronize(stream));
     CU(cuStreamDestroy(stream));
-    gpu_buffer_free(&workspace);
+    return workspace;
+}
+
+static size_t workspace_bytes(const gdn_plan *plan)
+{
+    return gpu_no_workspace ? 0 : gdn_plan_workspace_size(plan);
 }
 
 void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args)
 {
-    execute(plan, args, gpu_no_workspace ? 0 : gdn_plan_workspace_size(plan));
+    struct gpu_buffer workspace = execute(plan, args, workspace_bytes(plan));
+    gpu_buffer_free(&workspace);
 }
 
 void gpu_prefill_execute_bare(const gdn_plan *plan, const gdn_prefill_args *args)
 {
-    execute(plan, args, 0);
+    struct gpu_buffer none = execute(plan, args, 0);
+    gpu_buffer_free(&none);
 }
 
-static void run(struct gpu_prefill_result *out, const gdn_plan *plan, gdn_prefill_args *args,
+static void run(struct gpu_prefill_result *out, const gdn_plan *plan, const gdn_prefill_desc *desc, gdn_prefill_args *args,
                 struct input in[NUM_INPUTS], unsigned flags)
 {
     const struct gpu_buffer *h0 = &in[NUM_INPUTS - 1].buffer;
@@ -155,7 +192,10 @@ static void run(struct gpu_prefill_result *out, const gdn_plan *plan, gdn_prefil
     const struct gpu_buffer *state = in_place ? h0 : &own;
     args->o = o.p;
     args->final_state = flags & GPU_PREFILL_NO_FINAL ? 0 : state->p;
-    gpu_prefill_execute(plan, args);
+    struct gpu_buffer workspace = execute(plan, args, workspace_bytes(plan));
+    const int parts = workspace.bytes ? parts_that_are_cut(plan, desc) : 0;
+    out->wrong_guesses = parts ? gpu_wrong_guesses(&workspace, (int)(args->num_seqs * num_heads(desc)) * parts) : -1;
+    gpu_buffer_free(&workspace);
     gpu_buffer_read(&o, out->o);
     gpu_buffer_read(state, out->state);
     const char *trouble = inspect_inputs(in, in_place);
@@ -179,7 +219,7 @@ void gpu_prefill(struct gpu_prefill_result *out, const gdn_plan *plan, const gdn
     out->state = gpu_malloc(out->state_bytes);
     list_inputs(in, desc, args, &on_device);
     upload_inputs(in);
-    run(out, plan, &on_device, in, flags);
+    run(out, plan, desc, &on_device, in, flags);
     for (int i = 0; i < NUM_INPUTS; ++i)
         gpu_buffer_free(&in[i].buffer);
 }

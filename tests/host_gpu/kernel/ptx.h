@@ -472,7 +472,7 @@ template <Text T, class... A> inline void run(A &&...args)
     else if constexpr (T.begins("st.shared") || T.begins("ld.shared") || T.has(".gpu") || T.has(".global.v4") ||
                        T.begins("fence.acq_rel") || T.begins("cp.async.c") || T.begins("cp.async.wait"))
         memory<T>(x);
-    else if constexpr (T.has("bulk") || T.has("tensormap") || T.begins("fence.proxy"))
+    else if constexpr (T.has("bulk") || T.begins("prefetch") || T.begins("fence.proxy"))
         bulk<T>(x);
     else if constexpr (T.has("mbarrier") || T.has("barrier.cluster") || T.begins("bar.") || T.has("barrier.red"))
         barrier<T>(x);
@@ -532,6 +532,10 @@ template <Text T, class Tuple> inline void memory(Tuple &&x)
     } else if constexpr (T.is("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;")) {
         maybe_yield(2);
         get<0>(x) = (*get<1>(x))++;
+    } else if constexpr (T.is("atom.relaxed.gpu.global.or.b32 %0, [%1], %2;")) {
+        maybe_yield(2);
+        get<0>(x) = *get<1>(x);
+        *get<1>(x) |= get<2>(x);
     } else if constexpr (T.is("red.relaxed.gpu.global.add.u32 [%0], %1;")) {
         maybe_yield(2);
         *get<0>(x) += get<1>(x);
@@ -674,6 +678,8 @@ template <Text T, class Tuple> inline void bulk(Tuple &&x)
         if ((uintptr_t)get<0>(x) % 64) fault("a tensor map at an address that is not a multiple of 64");
     } else if constexpr (T.begins("cp.async.bulk.prefetch.L2")) {
         if ((uintptr_t)get<0>(x) % 16 || get<1>(x) % 16) fault("a bulk prefetch that is not of pieces of 16 bytes");
+    } else if constexpr (T.begins("prefetch.global.L2")) {
+        (void)me; /* a hint, of any address */
     } else if constexpr (T.begins("cp.async.bulk.shared::cluster.global.mbarrier")) {
         load_line(get<0>(x), get<1>(x), get<2>(x), get<3>(x));
     } else if constexpr (T.begins("cp.async.bulk.shared::cluster.shared::cta.mbarrier")) {
