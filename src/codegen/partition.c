@@ -61,7 +61,7 @@ static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
 static int64_t side_by_side(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int64_t num_tokens, int64_t num_seqs)
 {
-    enum { SHORTEST_OF_SEVERAL = 8 }; /* chunks: two of these decay by e^-12 where a chunk does by e^-0.75 */
+    enum { SHORTEST_OF_SEVERAL = 8 }; /* chunks: two of these decay by e^-11 where a chunk does by e^-0.7 */
     const int64_t rows = num_sms / gdni_spec_parts(spec, problem) - num_seqs;
     if (rows < 0) return 0;
     const int64_t length = num_tokens / (spec->params.chunk * (rows + 1)) + 1;

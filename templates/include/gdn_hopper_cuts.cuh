@@ -32,7 +32,7 @@ constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 1.75f;
 constexpr float REPLAYED = 0.8f; /* chunks that one takes which is replayed: it has no output */
 constexpr float STEP = 0.6f, CARRY = 2.5f; /* in chunks: of a state past a partition, and of carrying at all */
 constexpr float TAKE = 1.0f; /* of taking an item */
-constexpr float MANY_REPLAYED = 16.0f * REPLAYED; /* by gates; fewer stay what each boundary's own gates say, to e^-14 */
+constexpr float MANY_REPLAYED = 16.0f * REPLAYED; /* by gates; fewer stay what each boundary's own gates say */
 constexpr int SHORTEST = 4;               /* chunks of a partition */
 constexpr int LENGTH_STEPS = 200;         /* how finely times are tried, from the shortest to the longest, in log time */
 constexpr float FORGETTING_RUN = 1.1f;    /* a chunk of runs that replay many, by one of carried runs: measured */

@@ -149,10 +149,9 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  * A sequence in partitions of p.partition chunks, an item each. Whatever the gates leave of a state after some chunks is soon
  * too little to matter: an item replays the last chunks of the partition before it from zeros, and takes what comes out as its
  * initial state. That is a guess, and every guess is compared with what the partition before it ended with, by whichever of
- * the two gets there second. Where they differ, that CTA repeats the partition with the right state when
- * it has nothing else to do (docs/prefill_partitions.md). Where the gates leave too much, and the delta
- * rule does not forget it either (gdn_hopper_forgetting.cuh), the item before goes on through the partition, or, if p.carry,
- * the state is carried.
+ * the two gets there second (gdn_hopper_guesses.cuh). Where they differ, that CTA repeats the partition with the right state
+ * when it has nothing else to do. Where the gates leave too much, and the delta rule does not forget it either
+ * (gdn_hopper_forgetting.cuh), the item before goes on through the partition, or, if p.carry, the state is carried.
  *
  * Carrying. A partition takes the state S before it to M S + N, linear in S: N, its addend, is what comes of zeros, and M, its
  * transition, what comes of the identity and no V. Who takes a partition before which the gates leave too much makes N, and M
@@ -222,9 +221,9 @@ __device__ __forceinline__ int sequence_of_row(const prefill_params &p, int row,
     return n;
 }
 
-/* Chunks that are read at a time; log2 of what is left is enough. */
+/* Chunks that are read at a time; log2 of what may be left of a state: a fifteenth of what two roundings of one differ by. */
 constexpr int REPLAY_BATCH = 8;
-constexpr float ENOUGH_DECAY = -12.0f * LOG2E;
+constexpr float ENOUGH_DECAY = (spec::IO_BF16 ? -9.0f : -11.0f) * LOG2E;
 
 __device__ __forceinline__ int most_replayed(const prefill_params &p)
 {
@@ -252,7 +251,7 @@ __device__ __forceinline__ float running_sums(float (&x)[REPLAY_BATCH], int lane
 }
 
 /*
- * How many chunks before chunk `boundary` decay all that was before them by e^-12; 0: more than are worth it, or so it looks
+ * How many chunks before chunk `boundary` leave ENOUGH_DECAY of all that was before them; 0: more than are worth it, or so it looks
  * from those that are read, even if the others decay twice as fast. By a warp, the same for every warp that asks.
  */
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)

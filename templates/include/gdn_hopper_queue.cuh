@@ -291,39 +291,56 @@ __device__ __forceinline__ void push_repair(const prefill_params &p, int index, 
     store_shared(at(LISTS_AT) + REPAIRS, (u32)(index + 1) | rest);
 }
 
-/* A partition is done, or its repair: not those whose CTA has one more to repeat for each wrong guess found in its time. */
-__device__ __forceinline__ void count_partition(const prefill_params &p, const Item &item, int number, int partitions)
-{
-    const u32 entry = entry_of(number);
-    const int start = (int)load_shared_u32(entry + ITEM_START), after = (int)load_shared_u32(entry + ITEM_AFTER);
-    const int index = (int)load_shared_u32(entry + ITEM_INDEX);
-    if (is_repair(start) && after == END_KEPT) return; /* no end of it */
-    const u32 word = at(WRONG_AT) + 4 * (number % ITEM_SLOTS), wrong = load_shared_u32(word);
-    u32 *const done = pair_word(p, item.n, item.part, PAIR_DONE);
-    if (!is_repair(start)) add_to(item_word(p, index, WORD_WRONG), after == END_LINK ? HAS_ENDED : HAS_ENDED | GOES_ON);
-    if (rarely(wrong != 0)) {
-        const int own = wrong & 1, following = wrong >> 8;
-        store_shared(word, 0u);
-        if (own) push_repair(p, index, 0);
-        if (following) push_repair(p, index + index_step(p), 0);
-        add_to(done, (u32)(1 - own - following));
-    } else if (take_ticket(done) == (u32)partitions - 1) {
-        acquire();
-        const u32 again = peek(pair_word(p, item.n, item.part, PAIR_AGAIN));
-        if (again != 0) push_repair(p, (int)(AGAIN_FIRST - again), REST);
-    }
-}
-
-/* By the output warp, when O of the item is on its way, and its states are stored. */
-__device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int partitions,
-                                                 int lane)
+/* By the output warp: all that the CTA has stored is there for who acquires what lane 0 says next. */
+__device__ __forceinline__ void complete_output()
 {
     bulk_wait<0>();
     __syncwarp();
-    if (lane != 0) return;
     release(); /* of all lanes' rows of O, and of what the state warps have stored */
-    if (partitions > 1 && item.main < item.end) count_partition(p, item, number, partitions);
-    mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
+}
+
+/*
+ * A partition is done, or its repair: not those whose CTA has one more to repeat for each wrong guess found in its time. Returns
+ * how many of the pair's were before it, if it is.
+ */
+__device__ __forceinline__ int count_partition(const prefill_params &p, const Item &item, int number)
+{
+    const u32 word = at(WRONG_AT) + 4 * (number % ITEM_SLOTS), wrong = load_shared_u32(word);
+    u32 *const done = pair_word(p, item.n, item.part, PAIR_DONE);
+    if (!rarely(wrong != 0)) return (int)take_ticket(done);
+    const int own = wrong & 1, following = wrong >> 8;
+    store_shared(word, 0u);
+    if (own) push_repair(p, item.index, 0);
+    if (following) push_repair(p, item.index + index_step(p), 0);
+    add_to(done, (u32)(1 - own - following));
+    return -1;
+}
+
+/*
+ * By the output warp, when O of the item is on its way, and its states are stored. A call's end waits for this: so a partition
+ * is counted, and its entry left, before O is there for others, since who repeats it waits for its end too; a repair has no word
+ * for that, and is counted when all is there.
+ */
+__device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int partitions,
+                                                 int lane)
+{
+    const int after = (int)load_shared_u32(entry_of(number) + ITEM_AFTER);
+    const bool repair = is_repair((int)load_shared_u32(entry_of(number) + ITEM_START));
+    const bool counts = partitions > 1 && item.main < item.end && !(repair && after == END_KEPT); /* that is no end of it */
+    if (rarely(repair)) complete_output();
+    if (lane == 0) {
+        if (counts && count_partition(p, item, number) == partitions - 1) {
+            acquire();
+            const u32 again = peek(pair_word(p, item.n, item.part, PAIR_AGAIN));
+            if (again != 0) push_repair(p, (int)(AGAIN_FIRST - again), REST);
+        }
+        mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
+    }
+    if (repair) return;
+    complete_output();
+    if (counts && lane == 0)
+        add_to(item_word(p, item.index, WORD_WRONG), after == END_LINK ? HAS_ENDED : HAS_ENDED | GOES_ON);
+    __syncwarp();
 }
 
 /* Waits for a partition's end: HAS_ENDED and what comes with it. By a warp, all of whose lanes have the same bits of these. */
