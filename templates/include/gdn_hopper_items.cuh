@@ -251,8 +251,8 @@ __device__ __forceinline__ float running_sums(float (&x)[REPLAY_BATCH], int lane
 }
 
 /*
- * How many chunks before chunk `boundary` leave ENOUGH_DECAY of all that was before them; 0: more than are worth it, or so it looks
- * from those that are read, even if the others decay twice as fast. By a warp, the same for every warp that asks.
+ * How many chunks before chunk `boundary` leave ENOUGH_DECAY of all that was before them; 0: more than are worth it, or so it
+ * looks from those that are read, even if the others decay twice as fast. By a warp, the same for every warp that asks.
  */
 __device__ __forceinline__ int replay_chunks(const prefill_params &p, const Item &item, int boundary, int lane)
 {

@@ -300,8 +300,8 @@ __device__ __forceinline__ void complete_output()
 }
 
 /*
- * A partition is done, or its repair: not those whose CTA has one more to repeat for each wrong guess found in its time. Returns
- * how many of the pair's were before it, if it is.
+ * A partition is done, or its repair: not those whose CTA has one more to repeat for each wrong guess found in its time.
+ * Returns how many of the pair's were before it, if it is.
  */
 __device__ __forceinline__ int count_partition(const prefill_params &p, const Item &item, int number)
 {
@@ -318,8 +318,8 @@ __device__ __forceinline__ int count_partition(const prefill_params &p, const It
 
 /*
  * By the output warp, when O of the item is on its way, and its states are stored. A call's end waits for this: so a partition
- * is counted, and its entry left, before O is there for others, since who repeats it waits for its end too; a repair has no word
- * for that, and is counted when all is there.
+ * is counted, and its entry left, before O is there for others, since who repeats it waits for its end too; a repair has no
+ * word for that, and is counted when all is there.
  */
 __device__ __forceinline__ void finish_partition(const prefill_params &p, const Item &item, int number, int partitions,
                                                  int lane)
