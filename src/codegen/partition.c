@@ -3,7 +3,10 @@
  */
 #include "codegen/partition.h"
 
-/* Chunks' worth of work: what an item replays, if gates decay as trained ones do; of taking an item; of cutting at all. */
+/*
+ * Chunks' worth of work: what an item replays, if gates decay as trained ones do; of taking an item; of cutting at all.
+ * (Replays are a chunk shorter since these were fitted.)
+ */
 enum { REPLAY = 6, SWITCH = 1, SETUP = 3 };
 enum { SHORTEST = 4 }; /* chunks of a partition */
 

@@ -77,31 +77,38 @@ __device__ __forceinline__ void expect_kept(u32 flag, const Place &place)
 /* ---- Ahead --------------------------------------------------------------------------------------------------------- */
 
 /*
- * Whether a guess comes first is asked ahead, by the output warp while the state warps replay, who then leave it without a way
- * to L2 and back. A byte for each warpgroup.
+ * Of items that replay more than two chunks the output warp says at the link, before the second to last of these, that a guess
+ * will come, and tells that it has: the state warps then leave it without a way to L2 and back. Both warpgroups have begun such
+ * an item by then, and wait for no other CTA before they have left it. Of others each says and tells by itself: a warpgroup may
+ * be there while the other still stands at the link before, so that who waits for what both have done may wait for itself.
  */
+__device__ __forceinline__ bool is_said_ahead(int begin, int main)
+{
+    return main - begin > 2;
+}
+
+/* Whether a guess that was said ahead comes first, a byte for each warpgroup. */
 __device__ __forceinline__ u8 *settled_byte(int group)
 {
     return &shared[SETTLED_AT + group];
 }
 
-/* It does. By who has waited for O_EMPTY of the chunk before the guess's; of items that replay two more, one for each. */
-__device__ __forceinline__ bool is_settled(u32 entry, const Place &place)
+/* By who has waited for O_EMPTY since. */
+__device__ __forceinline__ bool is_settled(const Place &place)
 {
-    return (int)load_shared_u32(entry + ITEM_MAIN) - (int)load_shared_u32(entry + ITEM_BEGIN) > 2 && *settled_byte(place.group);
+    return *settled_byte(place.group);
 }
 
 /*
  * By the output warp, before it waits for O of an item's chunk `step`, and behind its last one: what there is to do for the
- * item's guess. Returns the next step before which there is something. An item that has begun waits for no other CTA before it
- * leaves its guess, so that this may say early that it will; and tells that it has when O of the chunk behind it has come: who
- * is past that is past its stores too.
+ * item's guess. Returns the next step before which there is something. It tells of a guess when O of the chunk behind it has
+ * come: who is past that is past its stores too.
  */
 __device__ __forceinline__ int serve_guess(const prefill_params &p, const Item &item, int step, int lane)
 {
-    const bool guessed = item.begin < item.main && item.main < item.end;
+    const bool guessed = is_said_ahead(item.begin, item.main) && item.main < item.end;
     const int says = item.main - 2, tells = item.main + 1;
-    if (guessed && step > item.begin && lane < STATE_GROUPS) {
+    if (guessed && lane < STATE_GROUPS) {
         u32 *const word = item_word(p, item.index, WORD_LINK + lane);
         if (step == says) *settled_byte(lane) = fetch_or(word, LINK_GUESS) == 0;
         if (step == tells) {
@@ -121,11 +128,14 @@ __device__ __forceinline__ int serve_guess(const prefill_params &p, const Item &
 __device__ __forceinline__ bool bring_guess(const prefill_params &p, u32 entry, int n, int lane)
 {
     if ((int)load_shared_u32(entry + ITEM_AFTER) != END_LINK) return false;
+    /* Else it might come, and be taken for theirs, while the state warps stand at the link of the item before. */
+    if ((int)load_shared_u32(entry + ITEM_END) - (int)load_shared_u32(entry + ITEM_BEGIN) < 3) return false;
     const int index = (int)load_shared_u32(entry + ITEM_INDEX) + index_step(p);
     const u32 *const word = item_word(p, index, WORD_LINK + lane % STATE_GROUPS);
     if (!__all_sync(~0u, peek(word) & LINK_GUESS * LINK_LEFT)) return false;
     acquire();
     async_proxy_fence_all();
+    __syncwarp(); /* lane 0 loads what others have acquired */
     const u8 *from = link_at(p, index, (int)load_shared_u32(entry + ITEM_N));
 #pragma unroll 1
     for (int tile = 0; tile < LINK_STATE_BYTES / TILE; ++tile, from += TILE) {
@@ -151,25 +161,39 @@ __device__ __forceinline__ bool is_brought()
 
 /* ---- At a link ------------------------------------------------------------------------------------------------------ */
 
+/* A checked build lets one warpgroup come to a link late, the other one in every second CTA. */
+__device__ __forceinline__ void come_late(const u32 *word, u32 other, const Place &place)
+{
+#ifdef GDN_CHECKED
+    if (STATE_GROUPS == 2 && place.group == (int)(blockIdx.x & 1))
+        for (int i = 0; i < 20000 && !(peek(word) & other); ++i)
+            dawdle();
+#endif
+}
+
 /*
  * Either side of a link, by one state warpgroup: the replayed state, or the one that the partition before ended with (is_true).
  * Who comes first leaves its state, who comes second compares; at last the guess stands there if it holds, which is what the
  * partition behind it started from, else what the partition before ended with, which a wrong guess of its own may have spoilt:
- * whoever came first. Nobody waits but for the stores of who did. again: a repair ended with S; it waits for the guess.
+ * whoever came first. Nobody waits but for a state that another CTA is about to leave. again: a repair ended with S; it waits
+ * for the guess.
  */
 __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill_params &p, u32 entry, bool is_true,
                                              bool again, const Place &place)
 {
     const int index = (int)load_shared_u32(entry + ITEM_INDEX) + (is_true ? index_step(p) : 0);
+    const u32 came = is_true ? LINK_TRUE : LINK_GUESS, other = is_true ? LINK_GUESS : LINK_TRUE;
     u32 *const word = item_word(p, index, WORD_LINK + place.group);
     const int n = (int)load_shared_u32(entry + ITEM_N);
     float4 *const state = link_state(link_at(p, index, n), place);
     const bool one = place.warp == 0 && lane_id() == 0;
+    const int begin = (int)load_shared_u32(entry + ITEM_BEGIN), main = (int)load_shared_u32(entry + ITEM_MAIN);
+    const bool ahead = !is_true && is_said_ahead(begin, main);
     bool second = false;
-    if (is_true || !is_settled(entry, place)) {
+    if (!ahead || !is_settled(place)) {
         second = true;
         if (one && (again || !is_true || !is_brought())) { /* waits for all, who then need no fence */
-            const u32 came = is_true ? LINK_TRUE : LINK_GUESS, other = is_true ? LINK_GUESS : LINK_TRUE;
+            if (is_true && !again) come_late(word, other, place);
             u32 at_link = again ? other : fetch_or(word, came);
             second = at_link & other;
             if (second) {
@@ -202,11 +226,11 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
     }
     if (again) return;
     if (!second || holds != is_true) save_link(S, state);
-    if (second || !is_true) return; /* the output warp tells of a guess; else nobody looks before this partition has ended */
+    if (is_true ? second : ahead) return; /* nobody looks before this partition has ended; the output warp tells */
     bar_sync(BAR_VOTE + place.group, GROUP);
     if (one) {
         release(); /* behind the barrier: of all that it has ordered */
-        add_to(word, LINK_TRUE * LINK_LEFT);
+        add_to(word, came * LINK_LEFT);
     }
     __syncwarp();
 }

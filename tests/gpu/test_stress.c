@@ -259,7 +259,7 @@ static void run_round(struct tally *t, const struct stress *s, const struct crow
     if (until_end) CU(cuMemsetD8Async(crowd->words.p + 4, 1, 4, s->stream));
     gpu_wait(s->stream);
     gpu_wait(crowd->stream);
-    const int repaired = t->counts && workspace->bytes ? gpu_wrong_guesses(workspace, s->c.shape->num_seqs * s->c.heads) : 0;
+    const int repaired = t->counts && workspace->bytes ? gpu_repaired_pairs(workspace, s->c.shape->num_seqs * s->c.heads) : 0;
     if (t->repaired >= 0 && repaired != t->repaired) t->trouble = "another number of wrong guesses";
     t->repaired = repaired;
     t->calls += CALLS;

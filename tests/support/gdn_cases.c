@@ -45,6 +45,7 @@ const int gdn_num_shapes = sizeof gdn_shapes / sizeof gdn_shapes[0];
 const struct gdn_shape gdn_cut_shapes[] = {
     /* name          hq hk hv  seqs lens                                         padding uniform */
     { "halves", 1, 1, 2, 2, { 4096, 6144 }, 0, false },
+    { "cut_once", 1, 1, 4, 1, { 2048 }, 0, false },
     { "ends_at_cuts", 1, 1, 2, 6, { 256, 1024, 2048, 1023, 1025, 3072 }, 0, false },
     { "four_heads", 1, 1, 4, 2, { 4133, 3000 }, 0, false },
     { "313_chunks", 1, 1, 2, 1, { 20011 }, 0, false },

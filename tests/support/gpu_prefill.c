@@ -131,7 +131,7 @@ void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size)
     out[strcspn(out, "\"")] = '\0';
 }
 
-int gpu_wrong_guesses(const struct gpu_buffer *workspace, int pairs)
+int gpu_repaired_pairs(const struct gpu_buffer *workspace, int pairs)
 {
     enum { PAIRS_AT = 64, PAIR_WORDS = 4, PAIR_FAILED = 1 };
     int failed = 0;
@@ -194,7 +194,7 @@ static void run(struct gpu_prefill_result *out, const gdn_plan *plan, const gdn_
     args->final_state = flags & GPU_PREFILL_NO_FINAL ? 0 : state->p;
     struct gpu_buffer workspace = execute(plan, args, workspace_bytes(plan));
     const int parts = workspace.bytes ? parts_that_are_cut(plan, desc) : 0;
-    out->wrong_guesses = parts ? gpu_wrong_guesses(&workspace, (int)(args->num_seqs * num_heads(desc)) * parts) : -1;
+    out->repaired_pairs = parts ? gpu_repaired_pairs(&workspace, (int)(args->num_seqs * num_heads(desc)) * parts) : -1;
     gpu_buffer_free(&workspace);
     gpu_buffer_read(&o, out->o);
     gpu_buffer_read(state, out->state);

@@ -16,7 +16,7 @@ struct gpu_prefill_result {
     uint16_t *o;  /* [num_tokens, H, head_dim_v]; what the kernel did not write is 0xFFFF */
     float *state; /* [num_seqs, H, ...]; what it did not write has all bits set */
     size_t o_bytes, state_bytes;
-    int wrong_guesses; /* as gpu_wrong_guesses() has it; -1: the plan has kernels that cut no sequence */
+    int repaired_pairs; /* as gpu_repaired_pairs() has it; -1: the plan has kernels that cut no sequence */
     char trouble[128]; /* "" or what was hit that must not be */
 };
 
@@ -36,7 +36,7 @@ void gpu_plan_kernel(const gdn_plan *plan, char *out, size_t size);
  * Of the last call in this workspace, whose kernel cuts sequences: pairs, of so many, of which a guess was wrong. It is
  * PAIR_FAILED of gdn_hopper_items.cuh, which stays there.
  */
-int gpu_wrong_guesses(const struct gpu_buffer *workspace, int pairs);
+int gpu_repaired_pairs(const struct gpu_buffer *workspace, int pairs);
 
 /* args holds device addresses. With a workspace full of NaN, on a stream of its own; waits. */
 void gpu_prefill_execute(const gdn_plan *plan, const gdn_prefill_args *args);
