@@ -161,12 +161,12 @@ __device__ __forceinline__ bool is_brought()
 
 /* ---- At a link ------------------------------------------------------------------------------------------------------ */
 
-/* A checked build lets one warpgroup come to a link late, the other one in every second CTA. */
+/* A checked build lets one warpgroup come to a link late, by a millisecond at most, the other one in every second CTA. */
 __device__ __forceinline__ void come_late(const u32 *word, u32 other, const Place &place)
 {
 #ifdef GDN_CHECKED
     if (STATE_GROUPS == 2 && place.group == (int)(blockIdx.x & 1))
-        for (int i = 0; i < 20000 && !(peek(word) & other); ++i)
+        for (int i = 0; i < 1000 && !(peek(word) & other); ++i)
             dawdle();
 #endif
 }
