@@ -5,7 +5,6 @@
 #pragma once
 
 #include "gdn_flags.cuh"
-#include "gdn_hopper_cuts.cuh"
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_links.cuh"
@@ -123,16 +122,16 @@ __device__ __forceinline__ int serve_guess(const prefill_params &p, const Item &
 /*
  * The guess that the CTA's last item meets, if it is there, comes to where K, Q and V of more chunks would, n being how many
  * there are: K's place of chunks n and n + 1, Q's and V's of n. GUESS_AT has where each tile's worth of it is. By the tile
- * warp, which has nothing else to load, and waits for it (GUESS_FULL) before it has.
+ * warp, which has nothing else to load, and waits for it.
  */
-__device__ __forceinline__ bool bring_guess(const prefill_params &p, u32 entry, int n, int lane)
+__device__ __forceinline__ void bring_guess(const prefill_params &p, u32 entry, int n, int lane)
 {
-    if ((int)load_shared_u32(entry + ITEM_AFTER) != END_LINK) return false;
+    if ((int)load_shared_u32(entry + ITEM_AFTER) != END_LINK) return;
     /* Else it might come, and be taken for theirs, while the state warps stand at the link of the item before. */
-    if ((int)load_shared_u32(entry + ITEM_END) - (int)load_shared_u32(entry + ITEM_BEGIN) < 3) return false;
+    if ((int)load_shared_u32(entry + ITEM_END) - (int)load_shared_u32(entry + ITEM_BEGIN) < 3) return;
     const int index = (int)load_shared_u32(entry + ITEM_INDEX) + index_step(p);
     const u32 *const word = item_word(p, index, WORD_LINK + lane % STATE_GROUPS);
-    if (!__all_sync(~0u, peek(word) & LINK_GUESS * LINK_LEFT)) return false;
+    if (!__all_sync(~0u, peek(word) & LINK_GUESS * LINK_LEFT)) return;
     acquire();
     async_proxy_fence_all();
     __syncwarp(); /* lane 0 loads what others have acquired */
@@ -151,7 +150,7 @@ __device__ __forceinline__ bool bring_guess(const prefill_params &p, u32 entry, 
     }
     if (lane == 0) mbar_arrive_expect(bar(GUESS_FULL), LINK_STATE_BYTES);
     __syncwarp();
-    return true;
+    mbar_wait(bar(GUESS_FULL), 0);
 }
 
 __device__ __forceinline__ bool is_brought()
@@ -188,12 +187,12 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
     float4 *const state = link_state(link_at(p, index, n), place);
     const bool one = place.warp == 0 && lane_id() == 0;
     const int begin = (int)load_shared_u32(entry + ITEM_BEGIN), main = (int)load_shared_u32(entry + ITEM_MAIN);
-    const bool ahead = !is_true && is_said_ahead(begin, main);
+    const bool ahead = !is_true && is_said_ahead(begin, main), ends = is_true && !again; /* ends: an item, no repair of it */
     bool second = false;
     if (!ahead || !is_settled(place)) {
         second = true;
-        if (one && (again || !is_true || !is_brought())) { /* waits for all, who then need no fence */
-            if (is_true && !again) come_late(word, other, place);
+        if (one && !(ends && is_brought())) { /* waits for all, who then need no fence */
+            if (ends) come_late(word, other, place);
             u32 at_link = again ? other : fetch_or(word, came);
             second = at_link & other;
             if (second) {
@@ -209,7 +208,7 @@ __device__ __forceinline__ void meet_at_link(const float (&S)[64], const prefill
     if (second) {
         expect_kept(is_true ? CHUNK_LAST : CHUNK_REPLAYED, place);
         const float4 *half[2] = { state, state + 8 * GROUP };
-        if (is_true && !again && is_brought()) {
+        if (ends && is_brought()) {
             const u32 tiles = at(GUESS_AT) + 8 * place.group;
             half[0] = link_state(shared + load_shared_u32(tiles), { 0, place.warp });
             half[1] = link_state(shared + load_shared_u32(tiles + 4), { 0, place.warp });

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "gdn_flags.cuh"
-#include "gdn_hopper_cuts.cuh"
 #include "gdn_hopper_entry.cuh"
 #include "gdn_hopper_items.cuh"
 #include "gdn_hopper_shared.cuh"
@@ -13,7 +12,6 @@
 #include "gdn_ptx_mbar.cuh"
 #include "gdn_ptx_sm90.cuh"
 #include "gdn_tile.cuh"
-#include "gdn_warp.cuh"
 
 constexpr int TRANSITION = 4 * TILE; /* bytes; the factors of its columns come after it, gdn_hopper_transitions.cuh */
 constexpr int LINK_STATE_BYTES = spec::BLOCK_DV * D * 4, LINK_TRANSITION_BYTES = TRANSITION + D * 4;

@@ -186,9 +186,8 @@ __device__ __forceinline__ bool take_item(const prefill_params &p, int number, b
         item = item_after(p, index, following, asks, entry_of(number - 1), lane);
         if (item.n < 0) return false;
     } else {
-        const bool brought = spec::CUTS && number > 0 && bring_guess(p, entry_of(number - 1), n, lane);
+        if (spec::CUTS && number > 0) bring_guess(p, entry_of(number - 1), n, lane);
         item = next_repair(p, number, lane);
-        if (brought) mbar_wait(bar(GUESS_FULL), 0);
     }
     publish(p, item, number, lane); /* at once: who waits for the first one has its gates and its state to load */
     if (FIRST_APART && number == 0 && item.n >= 0) n = load_first(p, item);

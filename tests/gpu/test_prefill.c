@@ -164,8 +164,9 @@ static const char *judge_guesses(const struct gdn_case *c, const gdn_plan *plan,
     char kernel[64];
     static const char *const hold[] = { "random", "random_no_h0", "flashqla", "tileops", "flashinfer", "fla_fast", "fla_slow" };
     bool holds = false, has_cut = false;
+    if (!(gpu_plan_flags & GDN_PLAN_BATCH_INVARIANT)) return "";
     gpu_plan_kernel(plan, kernel, sizeof kernel);
-    if (!(gpu_plan_flags & GDN_PLAN_BATCH_INVARIANT) || strcmp(kernel, "gdn_prefill_hopper") != 0) return "";
+    if (strcmp(kernel, "gdn_prefill_hopper") != 0) return "";
     if (r->repaired_pairs < 0) return gpu_no_workspace ? "" : "the plan does not say that its kernels cut";
     for (size_t i = 0; i < sizeof hold / sizeof hold[0]; ++i)
         holds |= strcmp(c->family->name, hold[i]) == 0;

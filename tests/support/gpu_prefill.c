@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-enum { DUMP = 1 << 16 };
-enum { NUM_INPUTS = 7, MAX_TOKENS = 16384, MAX_SEQS = 256 };
+enum { NUM_INPUTS = 7, MAX_TOKENS = 16384, MAX_SEQS = 256, DUMP = 1 << 16 };
 
 /* An input tensor: where it is on the host, which member of the device's args it becomes. */
 struct input {
@@ -193,7 +192,8 @@ static void run(struct gpu_prefill_result *out, const gdn_plan *plan, const gdn_
     args->o = o.p;
     args->final_state = flags & GPU_PREFILL_NO_FINAL ? 0 : state->p;
     struct gpu_buffer workspace = execute(plan, args, workspace_bytes(plan));
-    const int parts = workspace.bytes ? parts_that_are_cut(plan, desc) : 0;
+    const bool known = workspace.bytes && gpu_plan_flags & GDN_PLAN_BATCH_INVARIANT;
+    const int parts = known ? parts_that_are_cut(plan, desc) : 0;
     out->repaired_pairs = parts ? gpu_repaired_pairs(&workspace, (int)(args->num_seqs * num_heads(desc)) * parts) : -1;
     gpu_buffer_free(&workspace);
     gpu_buffer_read(&o, out->o);

@@ -678,8 +678,7 @@ template <Text T, class Tuple> inline void bulk(Tuple &&x)
         if ((uintptr_t)get<0>(x) % 64) fault("a tensor map at an address that is not a multiple of 64");
     } else if constexpr (T.begins("cp.async.bulk.prefetch.L2")) {
         if ((uintptr_t)get<0>(x) % 16 || get<1>(x) % 16) fault("a bulk prefetch that is not of pieces of 16 bytes");
-    } else if constexpr (T.begins("prefetch.global.L2")) {
-        (void)me; /* a hint, of any address */
+    } else if constexpr (T.begins("prefetch.global.L2")) { /* a hint, of any address */
     } else if constexpr (T.begins("cp.async.bulk.shared::cluster.global.mbarrier")) {
         load_line(get<0>(x), get<1>(x), get<2>(x), get<3>(x));
     } else if constexpr (T.begins("cp.async.bulk.shared::cluster.shared::cta.mbarrier")) {
