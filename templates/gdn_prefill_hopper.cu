@@ -54,6 +54,7 @@ enum { TILES, TABLES, INVERSES, OUTPUT };
 template <int WARP> __device__ __forceinline__ void role_of(const prefill_params &p, int lane)
 {
     if constexpr (WARP == TILES) {
+        take_even_share(p, lane);
         if (spec::CUTS) bar_arrive(BAR_SAMPLED, spec::THREADS); /* it finds its first item meanwhile: see tell_cuts() */
         tile_role(p, lane);
     } else if constexpr (WARP == OUTPUT) {

@@ -39,7 +39,7 @@ static gdn_status check_workspace(const struct gdni_spec *spec, const struct gdn
                                   struct gdni_slot slot)
 {
     struct gdni_workspace needs;
-    gdni_workspace_of(&needs, spec, problem, num_sms, slot_tokens(problem, slot), slot_seqs(slot));
+    gdni_workspace_of(&needs, spec, problem, num_sms, slot_tokens(problem, slot), slot_seqs(slot), 0);
     if (slot.seq_class == GDNI_ANY_SEQS && gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_producers)
         return GDN_FAIL(GDN_E_UNSUPPORTED, "%s needs a workspace: it serves calls of few sequences only",
                         gdni_kernel_info((enum gdni_kernel)spec->kernel)->name);
@@ -129,7 +129,7 @@ static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *a
     prefill_params(&usual, problem, arch);
     return gdni_spec_build(&spec, problem, arch, &usual) == GDN_OK &&
            slot_average(problem, slot) >= least * spec.params.chunk &&
-           gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs) != 0;
+           gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs, 0) != 0;
 }
 
 /*
@@ -213,7 +213,10 @@ bool gdni_params_heuristic_few(struct gdni_params *out, const struct gdni_proble
     const struct gdni_slot slot = { bucket, seq_class };
     if (problem->op != GDNI_OP_PREFILL || problem->batch_invariant) return false;
     num_sms = gdni_arch_sms(arch, num_sms);
-    if (is_cut(problem, arch, num_sms, slot)) return with_carried_states(out, problem, arch, num_sms, slot);
+    if (is_cut(problem, arch, num_sms, slot)) {
+        if (with_carried_states(out, problem, arch, num_sms, slot)) return true;
+        if (slot_seqs(slot) <= 2) return false;
+    }
     if (is_short(problem, num_sms, slot) && in_halves(out, problem, arch, num_sms, slot)) return true;
     return in_two_kinds(out, problem, arch, num_sms, slot) || in_halves(out, problem, arch, num_sms, slot);
 }
@@ -306,9 +309,9 @@ static int64_t prefill_cost(const struct gdni_spec *spec, const struct gdni_prob
     const int64_t seqs = slot_seqs(slot), tokens = slot_tokens(problem, slot);
     const int64_t chunks = divide_up(divide_up(tokens, seqs), spec->params.chunk);
     const int64_t ctas = seqs * gdni_spec_parts(spec, problem) * gdni_spec_ctas_of_part(spec);
-    gdni_workspace_of(&needs, spec, problem, num_sms, tokens, seqs);
+    gdni_workspace_of(&needs, spec, problem, num_sms, tokens, seqs, 0);
     if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
-        return gdni_partition_cost(spec, problem, num_sms, needs.partition, tokens, seqs) * chunk_ns(spec);
+        return gdni_partition_cost(spec, problem, num_sms, needs.partition, tokens, seqs, 0) * chunk_ns(spec);
     const int64_t waves = divide_up(ctas + needs.num_producers, resident_ctas(spec, num_sms));
     const int64_t recurrence = waves * chunks * chunk_ns(spec);
     const int64_t images =
@@ -441,7 +444,7 @@ static void describe_launch(struct launch *out, const struct gdni_params *params
     struct gdni_param_row row;
     memset(out, 0, sizeof *out);
     if (gdni_spec_build(&out->spec, problem, arch, params) != GDN_OK) return;
-    gdni_workspace_of(&out->needs, &out->spec, problem, num_sms, size.num_tokens, size.num_seqs);
+    gdni_workspace_of(&out->needs, &out->spec, problem, num_sms, size.num_tokens, size.num_seqs, 0);
     out->needs.size = 0; /* how much of it there is changes nothing */
     const struct gdni_params whole = gdni_partition_whole(&out->spec);
     if (!out->needs.partition && gdni_spec_build(&out->spec, problem, arch, &whole) != GDN_OK) return;

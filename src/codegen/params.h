@@ -19,7 +19,7 @@ struct gdni_params {
 };
 
 enum gdni_param_time { GDNI_COMPILE_TIME, GDNI_RUN_TIME };
-enum { GDNI_MAX_PARAM_VALUES = 8 };
+enum { GDNI_MAX_PARAM_VALUES = 9 };
 
 /* One parameter of one kernel. */
 struct gdni_param_row {

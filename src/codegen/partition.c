@@ -3,11 +3,8 @@
  */
 #include "codegen/partition.h"
 
-/*
- * Chunks' worth of work: what an item replays, if gates decay as trained ones do; of taking an item; of cutting at all.
- * (Replays are a chunk shorter since these were fitted.)
- */
-enum { REPLAY = 6, SWITCH = 1, SETUP = 3 };
+/* Chunks' worth of work: what an item replays, if gates decay as trained ones do; of taking an item; of cutting at all. */
+enum { REPLAY = 4, SWITCH = 1, SETUP = 3 };
 enum { SHORTEST = 4 }; /* chunks of a partition */
 
 static int64_t divide_up(int64_t a, int64_t b)
@@ -88,6 +85,83 @@ static int64_t of_several(const struct gdni_spec *spec, const struct gdni_proble
     return beside && cost(pairs, average, beside, num_sms) < cost(pairs, average, length, num_sms) ? beside : length;
 }
 
+/* Of one CTA, with room for the last chunk of each sequence, which has fewer tokens, and for taking each pair. */
+static int64_t even_share(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                          int64_t num_tokens, int64_t num_seqs)
+{
+    enum { LEAST_SHARE = 7, PAIR = 2 }; /* gdn_hopper_shares.cuh */
+    const int64_t chunks = num_tokens / spec->params.chunk + num_seqs / 2 + num_seqs * PAIR;
+    const int64_t share = divide_up(chunks * gdni_spec_parts(spec, problem), num_sms);
+    return share > LEAST_SHARE ? share : LEAST_SHARE;
+}
+
+static int64_t cost_evenly(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                           int64_t num_tokens, int64_t num_seqs)
+{
+    return even_share(spec, problem, num_sms, num_tokens, num_seqs) + REPLAY + 2 * SWITCH + SETUP;
+}
+
+/* Where it is not known so many quarters of the average. */
+static int64_t longest_chunks(const struct gdni_spec *spec, int64_t num_tokens, int64_t num_seqs, int64_t longest,
+                              int quarters)
+{
+    const int64_t chunks = divide_up(num_tokens, spec->params.chunk);
+    if (longest) return divide_up(longest, spec->params.chunk);
+    return num_seqs > 1 ? divide_up(quarters * chunks, 4 * num_seqs) : chunks;
+}
+
+/* What that is for: kernels that carry nothing, whole heads, calls whose workspace has room for as many pairs. */
+static bool may_cut_evenly(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                           int64_t num_tokens, int64_t num_seqs)
+{
+    enum { MOST_CHUNKS = 1 << 20 }; /* for quotient() in gdn_sequence.cuh */
+    const int64_t parts = gdni_spec_parts(spec, problem),
+                  chunks = (num_tokens / spec->params.chunk + 3 * num_seqs) * parts;
+    if (!gdni_spec_cuts_evenly(spec) || problem->batch_invariant || num_seqs < 1 || num_seqs > GDNI_MOST_SHARING)
+        return false;
+    return num_seqs * parts <= (int64_t)GDNI_ITEMS_PER_SM * num_sms && chunks <= MOST_CHUNKS;
+}
+
+/*
+ * Than whole, on as many SMs as there are pairs or all (or, where lengths are not known, with nothing cut but what is twice as
+ * long as the average), or than in partitions of one length where sequences are equal; of one alone, by a twentieth.
+ */
+static bool is_better_evenly(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                             int64_t num_tokens, int64_t num_seqs, int64_t longest)
+{
+    const int64_t chunks = divide_up(num_tokens, spec->params.chunk), parts = gdni_spec_parts(spec, problem);
+    const int64_t average = divide_up(chunks, num_seqs), share = divide_up(chunks * parts, num_sms);
+    const int64_t known = longest_chunks(spec, num_tokens, num_seqs, longest, 5), pairs = num_seqs * parts;
+    const int64_t now = cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
+    if (num_seqs > 1 && now >= (known > share ? known : share)) return false;
+    if (num_seqs > 1 && known > average) return true;
+    const int64_t equal = cost(pairs, average, best_of_equal(pairs, average, num_sms), num_sms);
+    return num_seqs > 1 ? now < equal : 20 * now < 19 * equal;
+}
+
+bool gdni_partition_evenly(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                           int64_t num_tokens, int64_t num_seqs, int64_t longest)
+{
+    const int32_t wanted = spec->params.partition_chunks;
+    if (!gdni_partition_possible(spec, problem, num_tokens)) return false;
+    if (!may_cut_evenly(spec, problem, num_sms, num_tokens, num_seqs)) return false;
+    return wanted == GDNI_PARTITION_EVENLY ||
+           (wanted == GDNI_PARTITION_MODEL && is_better_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest));
+}
+
+/*
+ * A chunk of half of a head's columns, or of two kinds of CTAs, takes 0.55 to 0.6 of one. Where lengths are not known the
+ * longest is taken for one and a half of the average: equal ones lose less by being cut than unequal ones by being whole.
+ */
+bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                              int64_t num_tokens, int64_t num_seqs, int64_t longest)
+{
+    const int64_t chunks = longest_chunks(spec, num_tokens, num_seqs, longest, 6);
+    const int64_t few = 3 * chunks / 5 + 1;
+    return num_seqs > 1 && gdni_partition_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest) &&
+           cost_evenly(spec, problem, num_sms, num_tokens, num_seqs) < few;
+}
+
 static int64_t by_model(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                         int64_t num_tokens, int64_t num_seqs)
 {
@@ -113,21 +187,24 @@ int32_t gdni_partition_fixed(const struct gdni_problem *problem)
 }
 
 int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                              int64_t num_tokens, int64_t num_seqs)
+                              int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
     int64_t length = spec->params.partition_chunks;
     if (!gdni_partition_possible(spec, problem, num_tokens)) return 0;
     if (problem->batch_invariant) return length == GDNI_PARTITION_MODEL ? gdni_partition_fixed(problem) : (int32_t)length;
     if (num_seqs < 1) return 0;
-    if (length == GDNI_PARTITION_MODEL) length = by_model(spec, problem, num_sms, num_tokens, num_seqs);
+    if (gdni_partition_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest))
+        return (int32_t)even_share(spec, problem, num_sms, num_tokens, num_seqs);
+    if (length == GDNI_PARTITION_MODEL || length == GDNI_PARTITION_EVENLY)
+        length = by_model(spec, problem, num_sms, num_tokens, num_seqs);
     return length && fits(spec, problem, num_sms, length, num_tokens, num_seqs) ? (int32_t)length : 0;
 }
 
 bool gdni_partition_may_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int64_t most_tokens, int64_t num_seqs)
 {
-    if (spec->params.partition_chunks == GDNI_PARTITION_MODEL)
-        return gdni_partition_chunks(spec, problem, num_sms, most_tokens, num_seqs) != 0;
+    if (spec->params.partition_chunks <= GDNI_PARTITION_EVENLY)
+        return gdni_partition_chunks(spec, problem, num_sms, most_tokens, num_seqs, 0) != 0;
     return gdni_partition_possible(spec, problem, most_tokens); /* shorter calls have fewer partitions, which may fit */
 }
 
@@ -187,9 +264,11 @@ int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struc
 }
 
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                            int32_t partition, int64_t num_tokens, int64_t num_seqs)
+                            int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
     const int64_t chunks = divide_up(divide_up(num_tokens, num_seqs), spec->params.chunk);
+    if (partition && gdni_partition_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest))
+        return cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
     return cost(num_seqs * gdni_spec_parts(spec, problem), chunks, partition ? partition : chunks, num_sms);
 }
 
@@ -197,8 +276,9 @@ bool gdni_partition_no_better(const struct gdni_spec *spec, const struct gdni_pr
                               int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
     const int64_t share = divide_up(divide_up(num_tokens, spec->params.chunk) * gdni_spec_parts(spec, problem), num_sms);
-    return (share > longest ? share : longest) + SWITCH <=
-           gdni_partition_cost(spec, problem, num_sms, partition, num_tokens, num_seqs);
+    const int64_t chunks = longest_chunks(spec, num_tokens, num_seqs, longest, 4);
+    return (share > chunks ? share : chunks) + SWITCH <=
+           gdni_partition_cost(spec, problem, num_sms, partition, num_tokens, num_seqs, longest);
 }
 
 bool gdni_partition_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens)
@@ -206,7 +286,7 @@ bool gdni_partition_possible(const struct gdni_spec *spec, const struct gdni_pro
     if (!spec->cuts || problem->whole_sequences) return false;
     if (problem->batch_invariant) return true; /* short calls too: another kernel may have other bits */
     const int64_t least =
-        spec->params.partition_chunks == GDNI_PARTITION_MODEL ? 2 * SHORTEST : spec->params.partition_chunks;
+        spec->params.partition_chunks <= GDNI_PARTITION_EVENLY ? 2 * SHORTEST : spec->params.partition_chunks;
     return num_tokens > least * spec->params.chunk;
 }
 

@@ -9,12 +9,24 @@
 
 #include "codegen/spec.h"
 
+/* Below, longest: tokens of the call's longest sequence at the most; 0: not known. */
+
 /* Most items, a partition and a part of a head each, that the model cuts a call into, for each SM: bounds the workspace. */
 enum { GDNI_ITEMS_PER_SM = 5 };
 
-/* Chunks of a partition; 0: sequences stay whole, which is another kernel's call: gdni_partition_whole(). */
+/* Most sequences of a call whose chunks are shared out evenly: a lane of a warp each. */
+enum { GDNI_MOST_SHARING = 32 };
+
+/*
+ * Chunks of a partition, or, where those are what even shares of all chunks make of sequences (gdni_partition_evenly()), of a
+ * share; 0: sequences stay whole, which is another kernel's call: gdni_partition_whole().
+ */
 int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                              int64_t num_tokens, int64_t num_seqs);
+                              int64_t num_tokens, int64_t num_seqs, int64_t longest);
+
+/* Whether a call is cut into even shares, one for each SM: gdn_hopper_shares.cuh. */
+bool gdni_partition_evenly(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                           int64_t num_tokens, int64_t num_seqs, int64_t longest);
 
 /* Parameters of the kernel without code for partitions that runs such a call in the spec's place; of one without, its own. */
 struct gdni_params gdni_partition_whole(const struct gdni_spec *spec);
@@ -69,13 +81,23 @@ int64_t gdni_partition_carried_pairs(int num_sms);
 int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens);
 
-/* What the model expects of a call of equal sequences: chunks' worth of work of the busiest SM. partition 0: whole. */
+/*
+ * What the model expects of a call of equal sequences, or any in even shares: chunks' worth of work of the busiest SM.
+ * partition 0: whole.
+ */
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                            int32_t partition, int64_t num_tokens, int64_t num_seqs);
+                            int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest);
 
 /*
- * Whether a call whose longest sequence has so many chunks, and whose pairs CTAs may have even shares of (gang in workspace.h),
- * is done no later whole than in partitions of so many chunks.
+ * Whether a call is cut evenly, and done sooner so than by kernels of few sequences, whose time is that of the longest one: two
+ * kinds of CTAs, halves of heads. Of one sequence, which no other one makes uneven, that is for the plan to say.
+ */
+bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                              int64_t num_tokens, int64_t num_seqs, int64_t longest);
+
+/*
+ * Whether a call whose longest sequence has so many tokens, and whose pairs CTAs may have even shares of (gang in workspace.h),
+ * or are cut into such, is done no later whole than in partitions of so many chunks.
  */
 bool gdni_partition_no_better(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                               int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest);

@@ -34,7 +34,7 @@ enum gdni_kernel gdni_kernel_choose(const struct gdni_problem *problem, const st
 enum gdni_kernel gdni_kernel_with(int32_t own, const struct gdni_params *params);
 
 /* Values of the parameter partition_chunks that are no number of chunks. */
-enum { GDNI_PARTITION_MODEL = 1, GDNI_PARTITION_NEVER = 2 };
+enum { GDNI_PARTITION_MODEL = 1, GDNI_PARTITION_NEVER = 2, GDNI_PARTITION_EVENLY = 3 };
 
 /* Values of the parameter carry. With more state heads the Hopper kernel has enough to do without carrying states. */
 enum { GDNI_CARRY_NOTHING = 1, GDNI_CARRY_STATES = 2, GDNI_MOST_CARRIED_HEADS = 48 };
@@ -83,6 +83,9 @@ int32_t gdni_spec_ctas_per_sm(const struct gdni_spec *spec);
 
 /* Of one chunk and head, in the workspace of a kernel with two kinds of CTAs. */
 int32_t gdni_prefill_image_bytes(const struct gdni_spec *spec);
+
+/* Whether a kernel's calls may be cut into even shares: one that cuts, carries nothing, and has whole heads in a CTA. */
+bool gdni_spec_cuts_evenly(const struct gdni_spec *spec);
 
 /* Blocks of block_dv value columns that all heads of a sequence have: what CTAs of the recurrence share out. */
 int64_t gdni_spec_parts(const struct gdni_spec *spec, const struct gdni_problem *problem);

@@ -109,10 +109,12 @@ static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spe
  * is what it needs.
  */
 static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spec *spec,
-                               const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs)
+                               const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs,
+                               int64_t longest)
 {
-    const int32_t partition = gdni_partition_chunks(spec, problem, num_sms, num_tokens, num_seqs);
-    const int64_t items = gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
+    const int32_t partition = gdni_partition_chunks(spec, problem, num_sms, num_tokens, num_seqs, longest);
+    const bool evenly = gdni_partition_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest);
+    const int64_t items = evenly ? num_sms : gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms, carried = gdni_partition_carried_items(num_sms);
     const enum gdni_carry carry = gdni_partition_carry(spec, problem, num_sms, num_seqs, items);
     if (gdni_partition_possible(spec, problem, num_tokens)) {
@@ -123,7 +125,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
         const int64_t seqs = gdni_partition_carried_pairs(num_sms) / problem->num_heads;
         if (one) lay_out_partitions(out, spec, problem, carried, carried, seqs > 1 ? seqs : 1, one, num_sms);
         if (size < out->size) size = out->size;
-        const int64_t links = gdni_partition_links(spec, problem, partition, num_tokens);
+        const int64_t links = evenly ? num_sms : gdni_partition_links(spec, problem, partition, num_tokens);
         lay_out_partitions(out, spec, problem, items, links, num_seqs, carry, num_sms);
         if (!problem->batch_invariant) out->size = size;
     }
@@ -131,6 +133,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
     out->carry = partition ? carry : GDNI_CARRY_NEVER;
     out->most_forgetting = gdni_partition_most_forgetting(spec, problem, out->carry, partition, num_tokens, num_seqs);
     out->num_items = items;
+    if (evenly) out->gang = gang_of(problem, num_sms);
     if (partition) return;
     out->control_words = out->images_offset = out->t_offset = 0;
     workspace_of_tickets(out, spec, problem, num_sms, num_tokens, num_seqs);
@@ -150,11 +153,11 @@ static void workspace_of_images(struct gdni_workspace *out, const struct gdni_sp
 }
 
 void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
-                       int num_sms, int64_t num_tokens, int64_t num_seqs)
+                       int num_sms, int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
     memset(out, 0, sizeof *out);
     if (gdni_kernel_info((enum gdni_kernel)spec->kernel)->has_producers)
         workspace_of_images(out, spec, problem, num_sms, num_tokens, num_seqs);
     else if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
-        workspace_of_items(out, spec, problem, num_sms, num_tokens, num_seqs);
+        workspace_of_items(out, spec, problem, num_sms, num_tokens, num_seqs, longest);
 }

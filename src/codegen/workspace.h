@@ -15,9 +15,6 @@
  */
 enum { GDNI_GRAPH_CLEAR_WORDS = 1088 };
 
-/* Most sequences of a call whose chunks are shared out evenly: a lane of a warp each. */
-enum { GDNI_MOST_SHARING = 32 };
-
 /*
  * From the workspace's first byte: `control_words` 32-bit words that must be zeros, then images, or states between partitions,
  * which need not be. All 0: nothing is needed.
@@ -31,14 +28,14 @@ struct gdni_workspace {
     enum gdni_carry carry;   /* how partitions before which gates do not decay get their states */
     int32_t most_forgetting; /* chunks of a replay that goes by keys; 0: these are not asked: see partition.h */
     int64_t num_items;       /* of the persistent kernel, a bound */
-    int32_t gang;            /* its CTAs may have even shares, so many one beside the other: see gdn_hopper_shares.cuh; 0: no */
+    int32_t gang;            /* its CTAs have, or may have, even shares, so many side by side: gdn_hopper_shares.cuh; 0: no */
 };
 
 /*
- * Of one call. num_sms: of the device; it chooses how many CTAs produce, and how sequences are cut. `size` grows with
- * num_tokens and num_seqs.
+ * Of one call. num_sms: of the device; it chooses how many CTAs produce, and how sequences are cut. longest: tokens of its
+ * longest sequence at the most; 0: not known. `size` grows with num_tokens and num_seqs, whatever longest is.
  */
 void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
-                       int num_sms, int64_t num_tokens, int64_t num_seqs);
+                       int num_sms, int64_t num_tokens, int64_t num_seqs, int64_t longest);
 
 #endif

@@ -94,6 +94,7 @@ static gdn_status find_device(const gdn_plan *plan, const struct gdni_loaded **o
 /* One call: its kernel's variant, the CTAs beyond those of the grid, the words to clear before it. */
 struct call {
     int64_t num_tokens, num_seqs;
+    int64_t longest; /* tokens of a sequence at the most; 0: not known */
     int variant;
     struct gdni_workspace needs;
     gdn_devptr workspace;
@@ -109,33 +110,43 @@ static void find_needs(struct call *c, const gdn_plan *plan)
 {
     if (c->workspace)
         gdni_workspace_of(&c->needs, &plan->specs[c->variant], &plan->problem, gdni_plan_num_sms(plan), c->num_tokens,
-                          c->num_seqs);
+                          c->num_seqs, c->longest);
 }
 
-/* Of a call that is cut: whether it is done no later whole. longest: tokens of a sequence at the most. */
-static bool is_better_whole(const gdn_plan *plan, const struct call *cut, const struct call *whole, int64_t longest)
+/* Of a call that is cut, and whose longest sequence is known: whether it is done no later whole. */
+static bool is_better_whole(const gdn_plan *plan, const struct call *cut, const struct call *whole)
 {
     const struct gdni_spec *spec = &plan->specs[cut->variant];
-    const int64_t chunk = spec->params.chunk, partition = cut->needs.partition;
-    if (longest <= partition * chunk) return true;
-    return whole->needs.gang && gdni_partition_no_better(spec, &plan->problem, gdni_plan_num_sms(plan), (int32_t)partition,
-                                                         cut->num_tokens, cut->num_seqs, (longest - 1) / chunk + 1);
+    if (cut->longest <= (int64_t)cut->needs.partition * spec->params.chunk) return true;
+    return (whole->needs.gang || cut->needs.gang) &&
+           gdni_partition_no_better(spec, &plan->problem, gdni_plan_num_sms(plan), cut->needs.partition,
+                                    cut->num_tokens, cut->num_seqs, cut->longest);
 }
 
-/* longest: as above; 0: not known. */
+/* Of a call for which the plan has a kernel of few sequences: whether the usual one is to have it, which cuts it evenly. */
+static bool is_better_evenly(const gdn_plan *plan, const struct call *few, const struct call *usual)
+{
+    return usual->workspace && !plan->specs[few->variant].cuts &&
+           gdni_partition_beats_few(&plan->specs[usual->variant], &plan->problem, gdni_plan_num_sms(plan),
+                                    few->num_tokens, few->num_seqs, few->longest);
+}
+
+/* longest: as struct call has it. */
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, int64_t longest,
                              gdn_devptr workspace)
 {
-    struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .workspace = workspace };
-    int few = gdni_plan_variant_of_few(plan, num_tokens, num_seqs);
-    if (few >= 0 && !workspace && kernel_of(plan, few)->has_producers) few = -1;
-    c.variant = few >= 0 ? few : plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
+    struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .longest = longest, .workspace = workspace };
+    struct call usual = c;
+    usual.variant = plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
+    c.variant = gdni_plan_variant_of_few(plan, num_tokens, num_seqs);
+    if (c.variant >= 0 && !workspace && kernel_of(plan, c.variant)->has_producers) c.variant = -1;
+    if (c.variant < 0 || is_better_evenly(plan, &c, &usual)) c.variant = usual.variant;
     find_needs(&c, plan);
     if (plan->whole_of_variant[c.variant] == c.variant || (c.needs.partition && !longest)) return c;
     struct call whole = c;
     whole.variant = plan->whole_of_variant[c.variant];
     find_needs(&whole, plan);
-    return c.needs.partition == 0 || is_better_whole(plan, &c, &whole, longest) ? whole : c;
+    return c.needs.partition == 0 || is_better_whole(plan, &c, &whole) ? whole : c;
 }
 
 /* A kernel, what it is launched on, and the launch struct that it takes whole, by value. */
@@ -323,7 +334,8 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     const struct gdni_spec *spec = &plan->specs[call->variant];
     own.most_forgetting = call->needs.most_forgetting;
     own.num_items =
-        (int32_t)gdni_partition_items(spec, &plan->problem, own.partition, call->num_tokens, call->num_seqs);
+        (int32_t)(own.partition ? call->needs.num_items
+                                : gdni_partition_items(spec, &plan->problem, 0, call->num_tokens, call->num_seqs));
     const struct gdni_division rows = gdni_division(own.partition ? spec->params.chunk * own.partition : 1),
                                parts = gdni_division((int32_t)gdni_spec_parts(spec, &plan->problem));
     own.row_magic = rows.magic, own.row_shift = rows.shift;
@@ -333,7 +345,7 @@ static gdn_status launch_hopper(const gdn_plan *plan, const struct gdni_loaded *
     const int num_sms = gdni_plan_num_sms(plan);
     if (spec->transit && own.num_items > num_sms) /* else no CTA has a second item */
         GDN_TRY(gdni_state_maps(&own, &plan->problem, gdni_modules_cuda(plan->modules)));
-    own.gang = own.states_by_map ? call->needs.gang : 0;
+    own.gang = own.partition || own.states_by_map ? call->needs.gang : 0;
     const bool all_sms = own.num_items >= num_sms || own.carry == GDNI_CARRY_BY_GATES; /* gates may ask for more items */
     const uint32_t grid[3] = { (uint32_t)(all_sms ? num_sms : own.num_items), 1, 1 };
     if (own.partition) cut.grid = grid;

@@ -74,12 +74,26 @@ static int64_t least_seqs(int seq_class)
     return seq_class == 0 ? 1 : gdni_seq_class_edge(seq_class - 1) + 1;
 }
 
-/* The same of calls that no choice for few sequences serves. */
+/* The same of calls of a class of few sequences that are whole by its own choice, should one be nearly all of the call. */
+static bool may_cut_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket, int64_t first, int64_t last)
+{
+    const struct gdni_problem *p = &plan->problem;
+    const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < p->max_tokens ? edge : p->max_tokens;
+    if (last > p->max_seqs) last = p->max_seqs;
+    for (int64_t seqs = first; seqs <= last; ++seqs)
+        if (gdni_partition_beats_few(spec, p, gdni_plan_num_sms(plan), tokens, seqs, tokens)) return true;
+    return false;
+}
+
+/* The same of calls that no choice for few sequences serves, or not those that are uneven. */
 static bool rest_may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int bucket,
                          const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
 {
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
-        if (!few[c].chosen && may_cut(plan, spec, bucket, least_seqs(c), gdni_seq_class_edge(c))) return true;
+        if (!few[c].chosen
+                ? may_cut(plan, spec, bucket, least_seqs(c), gdni_seq_class_edge(c))
+                : !few[c].spec.cuts && may_cut_uneven(plan, spec, bucket, least_seqs(c), gdni_seq_class_edge(c)))
+            return true;
     return may_cut(plan, spec, bucket, least_seqs(GDNI_NUM_SEQ_CLASSES), plan->problem.max_seqs);
 }
 
@@ -157,8 +171,9 @@ static size_t needed_size(const gdn_plan *plan, int variant, int bucket, int64_t
     const int64_t seqs = most_seqs < p->max_seqs ? most_seqs : p->max_seqs;
     struct gdni_workspace needs, whole;
     if (variant < 0) return 0;
-    gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan), tokens, seqs);
-    gdni_workspace_of(&whole, &plan->specs[plan->whole_of_variant[variant]], p, gdni_plan_num_sms(plan), tokens, seqs);
+    gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan), tokens, seqs, 0);
+    gdni_workspace_of(&whole, &plan->specs[plan->whole_of_variant[variant]], p, gdni_plan_num_sms(plan), tokens, seqs,
+                      0);
     return needs.size > whole.size ? needs.size : whole.size;
 }
 
@@ -364,7 +379,8 @@ static gdn_status find_support(const gdn_target *target, const struct gdni_probl
     GDN_TRY(gdni_spec_build(&spec, problem, arch, &params));
     if (needs_workspace(problem, &spec)) {
         struct gdni_workspace needs; /* of the largest call, and of all kernels of the plan, which differ in nothing */
-        gdni_workspace_of(&needs, &spec, problem, gdni_arch_sms(arch, target->num_sms), problem->max_tokens, problem->max_seqs);
+        gdni_workspace_of(&needs, &spec, problem, gdni_arch_sms(arch, target->num_sms), problem->max_tokens,
+                          problem->max_seqs, 0);
         GDN_TRY(check_workspace(problem, needs.size));
     }
     const enum gdni_kernel kernel = gdni_kernel_choose(problem, arch, &reason);

@@ -70,6 +70,12 @@ __device__ __forceinline__ void prefetch_state(const prefill_params &p, const It
     if ((u64)first % 16 == 0) bulk_prefetch(first, D * COLUMNS * BYTES);
 }
 
+/* A sequence's first partition, if others come after it. */
+__device__ __forceinline__ bool is_first_of_several(u32 entry)
+{
+    return load_shared_u32(entry + ITEM_MAIN) == 0 && (int)load_shared_u32(entry + ITEM_AFTER) < -1;
+}
+
 /* Whether what an item ended with is wanted. */
 __device__ __forceinline__ bool leaves_state(const prefill_params &p, u32 entry)
 {
@@ -104,6 +110,9 @@ __device__ __forceinline__ void publish(const prefill_params &p, const Item &ite
         store_shared(entry + 16, (u32)item.begin, (u32)item.main, (u32)item.end,
                      spec::TRANSIT ? transit_of(p, item, number) : (u32)item.index);
         if (spec::CARRIES && item.n >= 0) store_shared(keeper_of(number), keeper(p, item));
+        const bool ends = spec::CUTS && item.n >= 0 && item.main > 0 && !ends_inside(p, item);
+        if (ends && in_place(p) && !ends_in_place(p, item)) /* nobody reads what it overwrites */
+            add_to(pair_word(p, item.n, item.part, PAIR_STARTED), STATE_GROUPS);
         mbar_arrive(bar(ITEM_FULL + number % ITEM_SLOTS));
         if (item.n >= 0 && number > 0) prefetch_state(p, item);
     }

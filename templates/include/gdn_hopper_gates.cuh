@@ -26,7 +26,7 @@ __device__ __forceinline__ Item first_item(const prefill_params &p)
     Item item;
     item.index = spec::CUTS ? -1 : next_index(p, -1, lane);
     if (!spec::CUTS && p.num_seqs > 0 && item.index < items_of(p, false)) { /* without sequences there are CTAs, for padding */
-        find_item(item, p, false, lane);
+        find_item(item, p, false, true, lane);
         item.start = START_ZEROS; /* of initial_state, or these: tables are alike */
         if (item.begin < item.end) return item;
     }

@@ -77,7 +77,13 @@ __device__ __forceinline__ bool by_gates()
 /* CTAs may have shares of all chunks: gdn_hopper_shares.cuh. What is decided of them, behind the first barrier: SHARE_*. */
 __device__ __forceinline__ bool may_share(const prefill_params &p)
 {
-    return spec::TRANSIT && p.gang;
+    return (spec::TRANSIT || CUTS_EVENLY) && p.gang;
+}
+
+/* Partitions are what even shares of all chunks make of sequences. */
+__device__ __forceinline__ bool cut_evenly(const prefill_params &p)
+{
+    return CUTS_EVENLY && may_share(p);
 }
 
 __device__ __forceinline__ int share_word(int which)
@@ -95,7 +101,7 @@ __device__ __forceinline__ int items_of(const prefill_params &p, bool gates)
 /* From a partition's index to that of the next one of its sequence. */
 __device__ __forceinline__ int index_step(const prefill_params &p)
 {
-    return by_gates() ? 1 : parts_of_heads(p);
+    return by_gates() ? 1 : cut_evenly(p) ? p.gang : parts_of_heads(p);
 }
 
 /* With more items than CTAs the longest come first, so that the last to end are short. */
@@ -137,6 +143,18 @@ __device__ __forceinline__ int chunks_of(const prefill_params &p, const Sequence
     return chunks == 0 && p.final_state ? 1 : chunks;
 }
 
+/* Final states may take the places of initial ones. */
+__device__ __forceinline__ bool in_place(const prefill_params &p)
+{
+    return p.initial_state == p.final_state;
+}
+
+/* Whether this one's takes that of the initial state that it starts from. */
+__device__ __forceinline__ bool ends_in_place(const prefill_params &p, const Sequence &s)
+{
+    return in_place(p) && !s.from_zeros && s.from == s.to;
+}
+
 /* Whether it ends where another partition of its sequence begins. */
 __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item &item)
 {
@@ -160,11 +178,12 @@ __device__ __forceinline__ bool ends_inside(const prefill_params &p, const Item 
  * CTAs that set it aside (gdn_hopper_carry.cuh). No item waits for one that is set aside; repairs do.
  *
  * Items lie by rows: sequence n begins at row first_token / (C p.partition) + n, which leaves it as many as it has partitions,
- * whatever the lengths; an item is a row and a part. Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS
- * of each item: for each state warpgroup how far the link to the partition before it is; its transition; LATER's list; what its
- * state comes from; of a run's first one, how many of its blocks are taken, and of the others, how many have come to the
- * link; how often its guess was found wrong, and that it has ended. There, in p.images, lies a state or the addend of the
- * partition before it, and the transition of the one behind it.
+ * whatever the lengths; an item is a row and a part. Or partitions are what even shares of all chunks make of sequences
+ * (gdn_hopper_shares.cuh). Control words: the ticket; PAIR_WORDS of each (sequence, part); ITEM_WORDS of each item: for each
+ * state warpgroup how far the link to the partition before it is; its transition; LATER's list; what its state comes from; of a
+ * run's first one, how many of its blocks are taken, and of the others, how many have come to the link; how often its guess was
+ * found wrong, and that it has ended. There, in p.images, lies a state or the addend of the partition before it, and the
+ * transition of the one behind it.
  */
 enum { PAIRS_AT = 64, PAIR_WORDS = 4, ITEM_WORDS = 8 }; /* words */
 /* DONE: partitions that are and need no repair, or had it. FAILED: links that did not hold. AGAIN: see gdn_hopper_queue.cuh. */
@@ -173,6 +192,8 @@ enum { WORD_LINK = 0, WORD_TRANSITION = 2, WORD_LATER = 3 }; /* the first + stat
 enum { WORD_KIND = 4, WORD_BLOCKS = 5, WORD_CARRIED = 6 };   /* the last two: blocks that are taken, that have come */
 /* How often its guess was found wrong; when it has ended HAS_ENDED too, and GOES_ON where nothing is guessed after it. */
 enum { WORD_WRONG = 7, HAS_ENDED = 0x10000, GOES_ON = 0x20000 };
+/* Where partitions are of even shares: HAS_ENDED of the one before, which if it is a sequence's first one has no words. */
+enum { WORD_BEFORE = WORD_TRANSITION };
 /* Where states are carried: a partition starts from a state or a guess; is set aside; is, and its sequence's last one. */
 enum { KIND_STARTS = 1, KIND_CARRIED = 2, KIND_CARRIED_LAST = 3 };
 /* At a link: who came, and, LINK_LEFT times that, whose stores are done; or, where nothing is guessed, what is there. */

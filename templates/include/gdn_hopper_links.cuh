@@ -24,11 +24,11 @@ __device__ __forceinline__ i64 link_bytes(const prefill_params &p)
 /*
  * What lies at partition `index`'s link to the one before: a state, and the transition of the partition. A sequence's first
  * partition has no link: the others take their places as if the first ones of this sequence n and of all before were not there,
- * unless they are cut by gates, when there are few.
+ * unless they are cut by gates or evenly, when there are few.
  */
 __device__ __forceinline__ u8 *link_at(const prefill_params &p, int index, int n)
 {
-    return p.images + (by_gates() ? index : index - (n + 1) * (i64)parts_of_heads(p)) * link_bytes(p);
+    return p.images + (by_gates() || cut_evenly(p) ? index : index - (n + 1) * (i64)parts_of_heads(p)) * link_bytes(p);
 }
 
 /* A state warpgroup's columns of the state there, thread by thread. */
@@ -68,11 +68,13 @@ __device__ __forceinline__ void announce_start(const prefill_params &p, u32 entr
     __syncwarp();
 }
 
+/* Before a final state is stored: by the sequence's last partition, if it has others. */
 __device__ __forceinline__ void await_start(const prefill_params &p, u32 entry)
 {
+    if (load_shared_u32(entry + ITEM_MAIN) == 0) return;
     const u32 *const word = pair_word(p, (int)load_shared_u32(entry + ITEM_N), (int)load_shared_u32(entry + ITEM_PART),
                                       PAIR_STARTED);
-    while (peek(word) != (u32)STATE_GROUPS) {
+    while (peek(word) < (u32)STATE_GROUPS) {
     }
     acquire();
 }

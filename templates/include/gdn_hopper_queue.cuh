@@ -23,12 +23,12 @@
 __device__ __forceinline__ void order_items(const prefill_params &p)
 {
     static_assert(MOST_SORTED <= spec::THREADS && spec::MOST_SHARING == 32, "a thread for each, and a warp's");
-    if (!may_share(p) && !sorted(p)) return;
+    if (spec::CUTS || (!may_share(p) && !sorted(p))) return;
     const int n = (int)threadIdx.x;
     const u32 lens = at(K_AT);
     Sequence s = {};
     if (n < p.num_seqs) s = find_sequence(p, n);
-    if (may_share(p) && n < 32) share_out(p, n < p.num_seqs ? chunks_of(p, s) : 0, n); /* told by the barrier below, or later */
+    if (may_share(p) && n < 32) share_out(p, s, n); /* told by the barrier below, or later */
     if (!sorted(p)) return;
     const u32 own = (u32)s.len;
     if (n < p.num_seqs) {
@@ -51,14 +51,18 @@ __device__ __forceinline__ void order_items(const prefill_params &p)
 
 /*
  * Of item.index: a sequence, or one partition of it without what that replays; no chunks where the row is nobody's. gates:
- * by_gates(). By a warp.
+ * by_gates(). placed: of even shares it is where a whole sequence and head lies, of which the item is what this CTA has. By a
+ * warp.
  */
-__device__ __forceinline__ void find_item(Item &item, const prefill_params &p, bool gates, int lane)
+__device__ __forceinline__ void find_item(Item &item, const prefill_params &p, bool gates, bool placed, int lane)
 {
+    const bool even = cut_evenly(p);
     const int place = gates ? pair_of(item.index, lane) : item.index, row = over_parts(p, place);
     item.part = place - row * parts_of_heads(p);
-    item.n = row;
-    if (spec::CUTS && !gates)
+    item.n = even ? min(row, p.num_seqs - 1) : row; /* a share without items begins behind the last of all */
+    if (even && !placed)
+        item.n = sequence_of_partition(p, item.index, lane);
+    else if (spec::CUTS && !even && !gates)
         item.n = sequence_of_row(p, row, lane);
     else if (sorted(p))
         item.n = shared[ORDER_AT + row];
@@ -71,17 +75,25 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, b
         const int edge = cut_begin(word, partition + (lane & 1), chunks);
         item.begin = __shfl_sync(~0u, edge, 0);
         item.end = __shfl_sync(~0u, edge, 1);
-    } else if (spec::CUTS) {
+    } else if (even && !placed) {
+        find_partition(item, p);
+    } else if (spec::CUTS && !even) {
         item.begin = (row - first_row(p, item.n)) * p.partition;
         item.end = min(item.end, item.begin + p.partition);
+    } else {
+        take_part(item, p);
     }
-    take_part(item, p);
     item.main = item.begin;
+    if (even && placed) item.index = (int)load_shared_u32(at(LISTS_AT) + TICKET);
 }
 
-/* Of its sequence, which has chunks, and its part. */
+/* Of its sequence, which has chunks, and its part. By a warp. */
 __device__ __forceinline__ int partitions_of(const prefill_params &p, const Item &item)
 {
+    if (cut_evenly(p)) {
+        const int chunks = chunks_of(p, item);
+        return item.main == 0 && item.end == chunks ? 1 : even_partitions(p, item, chunks);
+    }
     return by_gates() ? cut_count(cut_word_of(p, item)) : partition_of(p, (chunks_of(p, item) - 1) * C) + 1;
 }
 
@@ -98,8 +110,8 @@ __device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &
     if (is_carried(word)) return 0;
     if (word >> 16 & FORGETS) return min(replayed_chunks(word), item.begin);
     const int replayed = replay_chunks(p, item, item.begin, lane);
-    return replayed > 0 || gates || p.most_forgetting == 0 ? replayed
-                                                           : shared[FORGETTING_AT + pair_number(p, item.n, item.part)];
+    if (replayed > 0 || gates || p.most_forgetting == 0) return replayed;
+    return min((int)shared[FORGETTING_AT + pair_number(p, item.n, item.part)], item.begin);
 }
 
 /* Index of the last partition of an item's pair, if that is for the CTA of the first one; else -1. */
@@ -124,16 +136,33 @@ __device__ __forceinline__ void clear_lists()
 /* A CTA's first ticket, where items are partitions: by a thread of the tile warp. */
 __device__ __forceinline__ void take_first_ticket(const prefill_params &p)
 {
-    if (spec::CUTS) store_shared(at(LISTS_AT) + TICKET, take_ticket(p.control));
+    if (spec::CUTS && !cut_evenly(p)) store_shared(at(LISTS_AT) + TICKET, take_ticket(p.control));
+}
+
+/* Where sequences are cut evenly it comes with what share the CTA has: by the tile warp. */
+__device__ __forceinline__ void take_even_share(const prefill_params &p, int lane)
+{
+    if (!cut_evenly(p)) return;
+    Sequence s = {};
+    if (lane < p.num_seqs) s = find_sequence(p, lane);
+    share_out(p, s, lane);
 }
 
 /*
- * Number in the order of items, after that of `index` (-1: the CTA's first). By a share, else dealt out by a counter where the
- * call has a workspace, else in turn. Of partitions, and where CTAs may have shares, the first is dealt out too: an item may
- * wait for one of a lower ticket, which somebody then has.
+ * Number in the order of items, after that of `index` (-1: the CTA's first); where sequences are cut evenly, of the next
+ * sequence and head that its share has some of. By a share, else dealt out by a counter where the call has a workspace, else in
+ * turn. Of partitions, and where CTAs may have shares, the first is dealt out too: an item may wait for one of a lower ticket,
+ * which somebody then has.
  */
 __device__ __forceinline__ int next_index(const prefill_params &p, int index, int lane)
 {
+    if (cut_evenly(p)) {
+        const int place = share_word(SHARE_NEXT);
+        __syncwarp();
+        if (lane == 0) store_shared(at(SHARE_AT) + SHARE_NEXT, (u32)(place + p.gang));
+        __syncwarp();
+        return place;
+    }
     const bool from_first = spec::CUTS || may_share(p);
     const int step = may_share(p) ? share_word(SHARE_STEP) : 0;
     if (step) return index < 0 ? share_word(SHARE_FIRST) : index + step;
@@ -216,11 +245,12 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
 #pragma unroll 1
     while (p.num_seqs > 0) {
         if (!again) index = ticketless >= 0 ? ticketless : next_index(p, index, lane);
-        const bool gates = settled && by_gates(), tickets = index < items_of(p, gates);
+        const bool gates = settled && by_gates(), linked = cut_evenly(p) && ticketless >= 0;
+        const bool tickets = linked || index < items_of(p, gates);
         if (!tickets && settled) index = spec::CUTS ? take_set_aside(p, lane) : -1;
         if (index < 0) break;
         item.index = index;
-        find_item(item, p, gates, lane);
+        find_item(item, p, gates, !linked, lane);
         again = !settled && !(await_cuts() && tickets);
         settled = true;
         if (again) continue;
@@ -338,19 +368,27 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
     }
     if (repair) return;
     complete_output();
-    if (counts && lane == 0)
-        add_to(item_word(p, item.index, WORD_WRONG), after == END_LINK ? HAS_ENDED : HAS_ENDED | GOES_ON);
+    const bool linked = !cut_evenly(p) || item.main > 0; /* else its words may be another partition's of this CTA */
+    if (counts && lane == 0) {
+        if (linked) add_to(item_word(p, item.index, WORD_WRONG), after == END_LINK ? HAS_ENDED : HAS_ENDED | GOES_ON);
+        if (cut_evenly(p) && ends_inside(p, item)) add_to(item_word(p, item.index + index_step(p), WORD_BEFORE), HAS_ENDED);
+    }
     __syncwarp();
 }
 
 /* Waits for a partition's end: HAS_ENDED and what comes with it. By a warp, all of whose lanes have the same bits of these. */
-__device__ __forceinline__ u32 await_end(const prefill_params &p, int index)
+__device__ __forceinline__ u32 await_end(const u32 *said)
 {
     u32 word;
     do {
-        word = peek(item_word(p, index, WORD_WRONG));
+        word = peek(said);
     } while (word < HAS_ENDED);
     return word;
+}
+
+__device__ __forceinline__ u32 *end_before(const prefill_params &p, int index)
+{
+    return cut_evenly(p) ? item_word(p, index, WORD_BEFORE) : item_word(p, index - index_step(p), WORD_WRONG);
 }
 
 /* By the tile warp, after the last ticket: what a repair goes on with, or, once all the CTA's items are left, another one. */
@@ -373,9 +411,9 @@ __device__ __forceinline__ Item next_repair(const prefill_params &p, int items, 
         store_shared(at(LISTS_AT) + REPAIRS, *item_word(p, item.index, WORD_LATER));
         store_shared(at(REPAIR_AT) + RUN_FIRST, (u32)item.index);
     }
-    find_item(item, p, by_gates(), lane);
-    await_end(p, item.index - index_step(p)); /* whose state stands at the link */
-    const u32 ended = await_end(p, item.index);
+    find_item(item, p, by_gates(), false, lane);
+    await_end(end_before(p, item.index)); /* whose state stands at the link */
+    const u32 ended = await_end(item_word(p, item.index, WORD_WRONG));
     const bool goes_on = ends_inside(p, item) && ((repair & REST) || (ended & GOES_ON));
     if (lane == 0) store_shared(at(REPAIR_AT) + RUN_NEXT, goes_on ? repair + index_step(p) : 0u);
     acquire();

@@ -26,6 +26,9 @@ static_assert(!spec::TWINS || (PARTS == 2 && !spec::IMAGES && !spec::CUTS), "wha
 static_assert(spec::CUTS || !spec::CARRIES, "what is carried is a partition's");
 static_assert(spec::THREADS == (2 + STATE_GROUPS) * GROUP, "host and device agree on the roles");
 
+/* Sequences may be cut into even shares, one for each CTA (gdn_hopper_shares.cuh); else into partitions of one length. */
+constexpr bool CUTS_EVENLY = spec::CUTS && !spec::CARRIES && PARTS == 1;
+
 /* The first value column of a part, in its head. */
 __device__ __forceinline__ int column_of(int part)
 {
@@ -73,8 +76,6 @@ constexpr int V_PLACE_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's
 constexpr int LISTS_AT = V_PLACE_AT + 32;                /* of what the CTA still has to do: REPAIRS, LATER */
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
-/* Behind those of as many as CTAs may have shares of, this one's: SHARE_* */
-constexpr int SHARE_AT = ORDER_AT + spec::MOST_SHARING;
 constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: gdn_hopper_cuts.cuh */
 constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of one length, a byte each pair */
 constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
@@ -82,11 +83,17 @@ constexpr int WRONG_AT = KEEPER_AT + 4 * ITEM_SLOTS;     /* and a word each: see
 constexpr int REPAIR_AT = WRONG_AT + 4 * ITEM_SLOTS;     /* the repair that is under way: RUN_* */
 constexpr int SETTLED_AT = REPAIR_AT + 8;                /* a byte each state warpgroup: see is_settled() */
 constexpr int GUESS_AT = REPAIR_AT + 16;                 /* a word each tile: see bring_guess() */
+/* What share the CTA has, SHARE_*: behind numbers of as many sequences as may be shared out, or where nothing is carried. */
+constexpr int SHARE_AT = spec::CUTS ? KEEPER_AT : ORDER_AT + spec::MOST_SHARING;
+/* And a word each of these sequences, and one more: where its pairs begin on the line. */
+constexpr int LINE_AT = ORDER_AT + MOST_SORTED, LINE_BYTES = (4 * spec::MOST_SHARING + 16) / 16 * 16;
 /* Where states are in transit: of each such sequence, and the one behind the last, its first token; its lines. */
-constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1), TO_AT = FROM_AT + 4 * MOST_SORTED;
+constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1);
+constexpr int TO_AT = FROM_AT + 4 * MOST_SORTED;
 constexpr int QUARTERS_AT = TO_AT + 4 * MOST_SORTED; /* and a byte each quarter of a state: its slot; 8 to a multiple of 16 */
-constexpr int END = spec::TRANSIT ? QUARTERS_AT + 12 : ORDER_AT + MOST_SORTED;
-static_assert(SHARE_AT + 32 <= END && GUESS_AT + 16 <= END && FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "either fits");
+constexpr int END = spec::TRANSIT ? QUARTERS_AT + 12 : LINE_AT + (CUTS_EVENLY ? LINE_BYTES : 0);
+static_assert(SHARE_AT + 32 <= (CUTS_EVENLY ? WRONG_AT : END) && GUESS_AT + 16 <= LINE_AT, "either fits");
+static_assert(FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "and this");
 static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
@@ -104,10 +111,12 @@ static_assert(TOKENS + 4 <= TABLE_BYTES && TABLE_BYTES % 16 == 0, "before what l
 enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, TICKET = 12 };
 /*
  * SHARE_AT, words, where p.gang (gdn_hopper_shares.cuh): indices, of the CTA's first item and behind its last one; where the
- * first one ends and the last one begins; which CTA of all it is in the order of shares; from an item's index to the next
- * one's, 0 where items are dealt out.
+ * first one ends and the last one begins, or where sequences are cut the other way round; which CTA of all it is in the order
+ * of shares; from an item's index to the next one's, 0 where items are dealt out. Where sequences are cut: the place of the
+ * next item, and how many shares there are.
  */
 enum { SHARE_FIRST = 0, SHARE_LIMIT = 4, SHARE_FIRST_END = 8, SHARE_LAST_BEGIN = 12, SHARE_CTA = 16, SHARE_STEP = 20 };
+enum { SHARE_FIRST_BEGIN = SHARE_FIRST_END, SHARE_LAST_END = SHARE_LAST_BEGIN, SHARE_NEXT = 24, SHARE_COUNT = 28 };
 /* REPAIR_AT, words: index of its first partition; what it goes on with, as REPAIRS has it. */
 enum { RUN_FIRST = 0, RUN_NEXT = 4 };
 

@@ -28,9 +28,11 @@
  * Nobody waits in a circle: who ends a pair waits for the CTA of the next share, which has a lower ticket and so is running, to
  * be done with its first item, or, where that one's second is its last, with what it waits for itself; there is a last share.
  */
-constexpr int SWITCH = 1;     /* chunks' time of an item beyond its chunks */
+constexpr int SWITCH = spec::CUTS ? 2 : 1; /* chunks' time of an item beyond its chunks */
 constexpr int HANDED_IN = 4;  /* of handing a state on */
 constexpr int LEAST_PART = 2; /* chunks of a pair for which it is worth it */
+constexpr int LEAST_BEFORE = spec::CUTS ? 5 : LEAST_PART; /* and a partition's: fewer are no more than the next one replays */
+constexpr int LEAST_SHARE = LEAST_BEFORE + 2; /* of sequences that are cut: no pair is parted by two boundaries in one place */
 constexpr int WORTH = 16;     /* shares are that part of a share shorter than whole pairs would take at the least */
 constexpr int WHOLE = 0x7fffffff; /* SHARE_FIRST_END */
 static_assert(LEAST_PART > 1, "the last two chunks of a sequence, of which one may be of few tokens, are not parted");
@@ -38,32 +40,99 @@ static_assert(LEAST_PART <= HANDED_IN, "or a share might have one part of a pair
 
 /* ---- Which items are a CTA's ---- */
 
-/* Of an item whose index, sequence and chunks are known: if the CTA has a part of them, which, and where its state goes. */
+/*
+ * Of an item whose index, sequence and chunks are known: if the CTA has a part of them, which, and, unless it is a partition,
+ * where its state goes.
+ */
 __device__ __forceinline__ void take_part(Item &item, const prefill_params &p)
 {
     if (!may_share(p)) return;
+    const bool first = item.index == share_word(SHARE_FIRST), last = item.index + 1 == share_word(SHARE_LIMIT);
+    if (spec::CUTS) {
+        if (first) item.begin = share_word(SHARE_FIRST_BEGIN);
+        if (last) item.end = min(item.end, share_word(SHARE_LAST_END));
+        return;
+    }
     const int end = share_word(SHARE_FIRST_END), begin = share_word(SHARE_LAST_BEGIN);
-    if (item.index == share_word(SHARE_FIRST) && end < item.end) {
+    if (first && end < item.end) {
         item.end = end;
         item.to = END_HANDED;
     }
-    if (item.index + 1 == share_word(SHARE_LIMIT) && begin > 0) {
+    if (last && begin > 0) {
         item.begin = begin;
         item.from = START_HANDED;
         item.from_zeros = false;
     }
 }
 
-/* ---- What is decided before the first item ---- */
-
-/* Chunks of a pair at `begin` of the line before which `boundary` parts it: those from there on are for the share before. */
-__device__ __forceinline__ int begun_behind(int begin, int chunks, int boundary)
+/*
+ * How many chunks of a pair at `begin` of the line are for the share behind `boundary`: its first ones, or where it is cut its
+ * last ones.
+ */
+__device__ __forceinline__ int chunks_behind(int begin, int chunks, int boundary)
 {
-    const int first = begin + chunks + SWITCH - boundary;
+    const int behind = begin + chunks + SWITCH - boundary, before = chunks - behind;
     if (boundary <= begin) return chunks;
-    if (first < LEAST_PART) return 0;
-    return chunks - first < LEAST_PART ? chunks : first;
+    if (behind < LEAST_PART) return 0;
+    return before < LEAST_BEFORE ? chunks : behind;
 }
+
+/* Number i of the boundaries of `shares` even shares. */
+__device__ __forceinline__ int boundary_of(int i, int total, int shares)
+{
+    return i == shares ? total : (int)((float)i * __fdividef((float)total, (float)shares));
+}
+
+/* Where a sequence's pairs begin on the line, or, behind the last one, where it ends. */
+__device__ __forceinline__ int line_of(int n)
+{
+    return (int)load_shared_u32(at(LINE_AT) + 4 * n);
+}
+
+__device__ __forceinline__ void store_line(int begin, int total, int lane)
+{
+    store_shared(at(LINE_AT) + 4 * lane, (u32)begin);
+    if (lane == 0) store_shared(at(LINE_AT) + 4 * spec::MOST_SHARING, (u32)total);
+}
+
+/*
+ * A partition that begins inside its sequence is what its CTA's share begins with. Its index and that CTA's ticket are one
+ * number, so that from it to the next one of its sequence, in the next share, it is p.gang. This is the sequence. By a warp.
+ */
+__device__ __forceinline__ int sequence_of_partition(const prefill_params &p, int index, int lane)
+{
+    const int boundary = boundary_of(quotient(index, p.gang), line_of(spec::MOST_SHARING), share_word(SHARE_COUNT));
+    return __popc(__ballot_sync(~0u, line_of(lane) < boundary)) - 1; /* behind the last one lines begin at its end */
+}
+
+/* The rest of it. Its sequence is known. */
+__device__ __forceinline__ void find_partition(Item &item, const prefill_params &p)
+{
+    const int shares = share_word(SHARE_COUNT), share = quotient(item.index, p.gang), total = line_of(spec::MOST_SHARING);
+    const int chunks = item.end, weight = chunks + SWITCH, from = line_of(item.n), boundary = boundary_of(share, total, shares);
+    const int pair = quotient(boundary - 1 - from, weight), begin = from + pair * weight;
+    item.part = pair * p.gang + item.index - share * p.gang;
+    item.begin = chunks - chunks_behind(begin, chunks, boundary);
+    item.end = chunks - chunks_behind(begin, chunks, boundary_of(share + 1, total, shares));
+}
+
+/* How many partitions the pair of a sequence with `chunks` chunks has. By a warp. */
+__device__ __forceinline__ int even_partitions(const prefill_params &p, const Item &item, int chunks)
+{
+    const int shares = share_word(SHARE_COUNT), total = line_of(spec::MOST_SHARING), weight = chunks + SWITCH;
+    const int begin = line_of(item.n) + quotient(item.part, p.gang) * weight;
+    int count = 1, i = max((int)((float)begin * __fdividef((float)shares, (float)total)) - 1, 0) + lane_id();
+#pragma unroll 1
+    for (bool more = true; more; i += 32) {
+        const int boundary = boundary_of(min(i, shares), total, shares);
+        const int behind = i <= shares && boundary < begin + weight ? chunks_behind(begin, chunks, boundary) : 0;
+        count += __popc(__ballot_sync(~0u, behind > 0 && behind < chunks));
+        more = __all_sync(~0u, i < shares && boundary < begin + weight);
+    }
+    return count;
+}
+
+/* ---- What is decided before the first item ---- */
 
 /*
  * What the busiest of `all` gangs has at the least of whole pairs: of those that are as long as some sequence's or longer one
@@ -81,15 +150,10 @@ __device__ __forceinline__ int least_of_whole(int weight, int num_seqs, int pair
 /* Into how many shares; 0: pairs are dealt out whole, the longest first, about as good. total: of one head of a gang. */
 __device__ __forceinline__ int count_shares(int weight, int num_seqs, int total, int pairs, int all)
 {
+    if (spec::CUTS) return max(min(all, quotient(total, LEAST_SHARE)), 1);
     const int longest = (int)__reduce_max_sync(~0u, (u32)weight), share = quotient(total, all);
     const bool worth = least_of_whole(weight, num_seqs, pairs, all) > max(share, longest) + share / WORTH;
     return worth ? min(all, quotient(total, longest + HANDED_IN)) : 0;
-}
-
-/* Number i of the boundaries of `shares` even shares. */
-__device__ __forceinline__ int boundary_of(int i, int total, int shares)
-{
-    return i == shares ? total : (int)((float)i * __fdividef((float)total, (float)shares));
 }
 
 /* The share from boundary `begin` to `end`, by the lanes whose sequences have these; of the first of its pairs, `from`. */
@@ -101,11 +165,12 @@ __device__ __forceinline__ void store_share(const prefill_params &p, int begin, 
         const int boundary = i ? end : begin, inside = boundary - i; /* of what lies before its end */
         if (inside < from || inside >= to) continue;
         const int pair = quotient(inside - from, weight), chunks = weight - SWITCH;
-        const int behind = begun_behind(from + pair * weight, chunks, boundary);
+        const int behind = chunks_behind(from + pair * weight, chunks, boundary);
         const bool none = i ? behind == chunks : behind == 0; /* that pair is another's */
         const int index = place + (none ? i ? pair - 1 : pair + 1 : pair) * p.gang;
+        const int at_ends = spec::CUTS == i ? (int)WHOLE : 0, edge = spec::CUTS ? chunks - behind : behind;
         store_shared(at(SHARE_AT) + SHARE_FIRST + 4 * i, (u32)(index + i));
-        store_shared(at(SHARE_AT) + SHARE_FIRST_END + 4 * i, (u32)(!none && behind < chunks ? behind : i ? 0 : WHOLE));
+        store_shared(at(SHARE_AT) + SHARE_FIRST_END + 4 * i, (u32)(!none && behind < chunks ? edge : at_ends));
     }
 }
 
@@ -113,8 +178,10 @@ __device__ __forceinline__ void store_share(const prefill_params &p, int begin, 
  * Whether items are shared out, and what is this CTA's: SHARE_*. By one warp, where may_share(); a lane has a sequence, of so
  * many chunks. The first to take a ticket has the last share, since who has a share waits for who has the next one.
  */
-__device__ __forceinline__ void share_out(const prefill_params &p, int chunks, int lane)
+__device__ __forceinline__ void share_out(const prefill_params &p, const Sequence &s, int lane)
 {
+    const bool empty = spec::CUTS && !s.inert && s.len == 0; /* has room even if no state is wanted: bits depend on it */
+    const int chunks = lane >= p.num_seqs ? 0 : empty ? 1 : chunks_of(p, s);
     int ticket = 0;
     if (lane == 0) ticket = (int)take_ticket(p.control);
     const int pairs = quotient(p.num_heads, p.gang), all = quotient(gridDim.x, p.gang);
@@ -122,16 +189,20 @@ __device__ __forceinline__ void share_out(const prefill_params &p, int chunks, i
     const int to = sum_up_to(weight, lane) * pairs, total = __shfl_sync(~0u, to, 31);
     const int shares = count_shares(weight, p.num_seqs, total, pairs, all);
     ticket = __shfl_sync(~0u, ticket, 0);
-    const int gang = quotient(ticket, p.gang), share = shares - 1 - gang, member = ticket - gang * p.gang;
+    const int gang = quotient(ticket, p.gang), share = spec::CUTS ? gang : shares - 1 - gang, member = ticket - gang * p.gang;
     if (lane == 0) {
         store_shared(at(SHARE_AT), 0u, shares > 0 ? 0u : (u32)p.num_items, (u32)WHOLE, 0u);
-        store_shared(at(SHARE_AT) + 16, (u32)(share * p.gang + member), shares > 0 ? (u32)p.gang : 0u, 0u, 0u);
+        store_shared(at(SHARE_AT) + 16, (u32)(share * p.gang + member), shares > 0 ? (u32)p.gang : 0u, 0u, (u32)shares);
         store_shared(at(LISTS_AT) + TICKET, (u32)ticket);
     }
+    if (spec::CUTS) store_line(to - weight * pairs, total, lane);
     __syncwarp();
-    if (share < 0) return;
+    if (share < 0 || share >= shares) return;
     store_share(p, boundary_of(share, total, shares), boundary_of(share + 1, total, shares), lane * p.num_heads + member,
                 to - weight * pairs, weight, to);
+    __syncwarp();
+    if (spec::CUTS && lane == 0) store_shared(at(SHARE_AT) + SHARE_NEXT, (u32)share_word(SHARE_FIRST));
+    __syncwarp();
 }
 
 /* ---- States that are handed on ---- */

@@ -23,8 +23,11 @@ constexpr int LOOK_AHEAD = K_STAGES; /* chunks before an item's end at which the
  * for them; where the ring is as full as it gets the state warps would wait for V.
  */
 constexpr int ASK_BEHIND = 3;
-/* And behind which the next item is taken, at the soonest: where states are in transit, when the item's own is asked for. */
-constexpr int TAKE_BEHIND = spec::TRANSIT ? 3 : 1;
+/*
+ * And behind which the next item is taken, at the soonest: where states are in transit, when the item's own is asked for; where
+ * a CTA's first item may be short, when the ring is as full as it gets.
+ */
+constexpr int TAKE_BEHIND = spec::TRANSIT || CUTS_EVENLY ? 3 : 1;
 /* Whether there is load_first(). Kernels that carry have more code than fits as it is, and were a percent slower with it. */
 constexpr bool FIRST_APART = !spec::CARRIES;
 

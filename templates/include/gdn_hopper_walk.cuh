@@ -39,7 +39,7 @@ __device__ __forceinline__ void begin_item(float (&S)[64], const prefill_params 
     take_state(S, p, entry, place);
     if (spec::CUTS && rarely(start == START_LINK)) load_link(S, link_state(link_at(p, index, n), place));
     if (spec::CARRIES && rarely(start == START_IDENTITY)) begin_transition(S, link_at(p, index, n), place);
-    if (spec::CUTS && load_shared_u32(entry + ITEM_MAIN) == 0) announce_start(p, entry, place);
+    if (spec::CUTS && in_place(p) && is_first_of_several(entry)) announce_start(p, entry, place);
 }
 
 /* Whether states are exchanged between items, by swap_state() or exchange_states(). Halves have few. */
@@ -85,7 +85,7 @@ __device__ __forceinline__ void hand_over(const float (&S)[64], const prefill_pa
         const int index = (int)load_shared_u32(entry + ITEM_INDEX);
         leave_transition(S, link_at(p, index, (int)load_shared_u32(entry + ITEM_N)), place);
     } else if (!spec::CHECKPOINTS) {
-        if (spec::CUTS && to >= 0 && p.final_state) await_start(p, entry);
+        if (spec::CUTS && to >= 0 && in_place(p)) await_start(p, entry);
         leave_state(S, p, entry, place);
     }
 }
@@ -97,7 +97,7 @@ __device__ __forceinline__ void save_after_chunk(const float (&S)[64], const pre
     const int to = (int)load_shared_u32(entry + ITEM_AFTER), part = (int)load_shared_u32(entry + ITEM_PART);
     const int row = flags & CHUNK_CHECKPOINT ? (int)load_shared_u32(kept(place) + KEPT_CHECKPOINT) : -1;
     const bool leaves = !EXCHANGES && flags & CHUNK_LAST && to >= 0 && p.final_state;
-    if (spec::CUTS && leaves) await_start(p, entry);
+    if (spec::CUTS && leaves && in_place(p)) await_start(p, entry);
     save_states(S, p, row, leaves ? to : -1, part / PARTS, place.row(part));
 }
 

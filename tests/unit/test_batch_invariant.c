@@ -73,7 +73,7 @@ Test(batch_invariant, every_call_is_cut_at_that_length)
             const int32_t length = gdni_partition_fixed(&p);
             for (int64_t tokens = 1; tokens <= 1 << 20; tokens = tokens * 3 / 2 + 1)
                 for (int64_t seqs = 1; seqs <= 4096; seqs *= 8) {
-                    const int32_t chunks = gdni_partition_chunks(&spec, &p, sms[m], tokens, seqs);
+                    const int32_t chunks = gdni_partition_chunks(&spec, &p, sms[m], tokens, seqs, 0);
                     cr_assert_eq(chunks, length, "%lld tokens of %lld, %d heads, %d SMs: %d", (long long)tokens,
                                  (long long)seqs, some_heads[h], sms[m], chunks);
                 }
@@ -104,7 +104,7 @@ static void check_batch(struct rng *rng, const struct gdni_problem *p, const str
     const int64_t tokens = cu[seqs], of_partition = (int64_t)gdni_partition_fixed(p) * CHUNK;
     if (tokens <= of_partition) return;
     struct gdni_workspace w;
-    gdni_workspace_of(&w, spec, p, 132, tokens, seqs);
+    gdni_workspace_of(&w, spec, p, 132, tokens, seqs, 0);
     cr_assert_eq(w.partition, gdni_partition_fixed(p));
     const int64_t links = gdni_partition_links(spec, p, w.partition, tokens);
     int64_t next_link = 0;
@@ -142,9 +142,9 @@ Test(batch_invariant, the_workspace_of_the_bounds_serves_every_call_within_them)
         struct gdni_workspace bounds, call;
         for (int64_t tokens = 1; tokens <= 1 << 20; tokens = tokens * 2 + 1)
             for (int64_t seqs = 1; seqs <= 64; seqs *= 2) {
-                gdni_workspace_of(&bounds, &spec, &p, 132, tokens, seqs);
+                gdni_workspace_of(&bounds, &spec, &p, 132, tokens, seqs, 0);
                 for (int64_t fewer = tokens; fewer; fewer /= 3) {
-                    gdni_workspace_of(&call, &spec, &p, 132, fewer, (seqs + 1) / 2);
+                    gdni_workspace_of(&call, &spec, &p, 132, fewer, (seqs + 1) / 2, 0);
                     cr_assert_leq(call.size, bounds.size, "%lld of %lld tokens, %d heads", (long long)fewer,
                                   (long long)tokens, some_heads[h]);
                 }

@@ -489,7 +489,7 @@ Test(execute, hopper_cuts_long_sequences_where_it_has_a_workspace)
         const struct gdni_prefill_hopper_params p = run_cut(plan, &a, true);
         const struct gdni_spec *spec = &plan->specs[gdni_plan_variant_of_few(plan, a.num_tokens, 1)];
         const int64_t rows = p.partition ? a.num_tokens / (64 * (int64_t)p.partition) + 1 : 0;
-        cr_expect_eq(p.partition, gdni_partition_chunks(spec, &plan->problem, 132, a.num_tokens, 1));
+        cr_expect_eq(p.partition, gdni_partition_chunks(spec, &plan->problem, 132, a.num_tokens, 1, 0));
         cr_assert(p.partition >= 4 && 64 * p.partition < a.num_tokens, "%d chunks", p.partition);
         cr_expect_eq(p.num_items, rows * calls[i].heads);
         cr_expect_eq(last_launch().grid[0], 132u, "gates may ask for more than %d items", p.num_items);
@@ -571,6 +571,34 @@ Test(execute, sequences_no_longer_than_a_partition_stay_whole_in_the_kernel_with
     cr_expect(kernel_of_four(plan, false, (int64_t)length * 64, &partition) == whole && partition == 0, "%d", partition);
     cr_expect(kernel_of_four(plan, false, (int64_t)length * 64 + 1, &partition) == cuts && partition == length);
     cr_expect(kernel_of_four(plan, false, 1, &partition) == whole && partition == 0, "whatever it is told: %d", partition);
+    gdn_plan_destroy(plan);
+}
+
+/* 14 heads, which no table knows, 8192 tokens of four sequences, the longest of so many: whether CTAs have even shares. */
+static bool in_even_shares(const gdn_plan *plan, int64_t max_seq_tokens, bool workspace, const unsigned char **kernel)
+{
+    gdn_prefill_args a = fake_prefill_args();
+    a.num_tokens = 8192, a.num_seqs = 4;
+    a.max_seq_tokens = max_seq_tokens;
+    const struct gdni_prefill_hopper_params p = run_cut(plan, &a, workspace);
+    *kernel = last_launch().image;
+    cr_expect(!p.partition || (p.gang == 1 && p.num_items == 132 && last_launch().grid[0] == 132u), "gang %d, %d items",
+              p.gang, p.num_items);
+    return p.partition && p.gang;
+}
+
+/* Halves of 56 pairs find an SM each: that is sooner where sequences are alike, and takes as long as the longest does. */
+Test(execute, few_sequences_are_cut_evenly_where_one_is_much_longer)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    const unsigned char *alike, *uneven, *unknown, *bare;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 14;
+    desc.max_tokens = 8192, desc.max_seqs = 4;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    cr_expect_not(in_even_shares(plan, 2048, true, &alike));
+    cr_expect(in_even_shares(plan, 5120, true, &uneven) && in_even_shares(plan, 0, true, &unknown));
+    cr_expect(alike != uneven && uneven == unknown);
+    cr_expect(!in_even_shares(plan, 5120, false, &bare) && bare != uneven, "without a workspace nothing is cut");
     gdn_plan_destroy(plan);
 }
 

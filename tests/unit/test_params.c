@@ -167,7 +167,7 @@ Test(heuristic, no_plan_asks_for_more_than_512_MiB_of_workspace)
         cr_expect_eq(found, gdni_bucket_edge(bucket) <= 65536, "65536 tokens need 180 MB, 262144 need 721: bucket %d", bucket);
         if (!found) continue;
         cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
-        gdni_workspace_of(&needs, &spec, &p, 132, gdni_bucket_edge(bucket), 1);
+        gdni_workspace_of(&needs, &spec, &p, 132, gdni_bucket_edge(bucket), 1, 0);
         cr_expect_leq(needs.size, 512u << 20);
     }
 }
@@ -183,23 +183,23 @@ Test(workspace, holds_an_image_for_every_chunk_and_words_for_every_image)
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, GDNI_KERNEL_PREFILL_SPLIT);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK);
-    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
+    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3, 0);
     cr_expect_eq(w.image_rows, 1000 / 64 + 3, "a sequence's last chunk may be short: one row more for each");
     cr_expect_eq(w.control_words, 1 + 18 * 16);
     cr_expect_eq(w.images_offset, 4 * 1280, "%zu words, and what a graph's memset clears: two CTAs' words more than 1088",
                  w.control_words);
     cr_expect_eq(w.size, 4 * 1280 + 18u * 16 * 11008);
     cr_expect_eq(w.num_producers, 33, "192 CTAs keep 132 SMs busy: a quarter as many producers");
-    gdni_workspace_of(&w, &spec, &p, 132, 32768, 1);
+    gdni_workspace_of(&w, &spec, &p, 132, 32768, 1, 0);
     cr_expect_eq(w.images_offset, 4 * 8448, "%zu words, rounded up to those of two CTAs that clear 128", w.control_words);
     cr_expect_eq(w.num_producers, 132 - 64, "the SMs that 64 CTAs leave");
-    gdni_workspace_of(&w, &spec, &p, 132, 64 * 79, 1);
+    gdni_workspace_of(&w, &spec, &p, 132, 64 * 79, 1, 0);
     cr_expect(w.control_words == 1281 && w.images_offset == 4 * 1536, "%zu words before %zu: one more than a clearing has",
               w.control_words, w.images_offset);
-    gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1);
+    gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1, 0);
     cr_expect_eq(w.num_producers, 3 * 16 / 2, "no more than there is work for, two images at a time");
     spec.params.ctas_per_producer = 2;
-    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
+    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3, 0);
     cr_expect_eq(w.num_producers, 66, "a parameter says how many a producer feeds");
 }
 
@@ -214,12 +214,12 @@ Test(workspace, of_two_kinds_on_hopper_has_pairs_of_ctas_and_larger_images)
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER_SPLIT);
     cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
-    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3);
+    gdni_workspace_of(&w, &spec, &p, 132, 1000, 3, 0);
     cr_expect_eq(w.size, 4 * 1280 + 18u * 16 * (64 * 128 * 2 + 64 * 64 * 2 + 1536), "X, P T and a gate table");
     cr_expect_eq(w.num_producers, 34, "a quarter of 132 busy SMs, in whole clusters");
-    gdni_workspace_of(&w, &spec, &p, 132, 4096, 1);
+    gdni_workspace_of(&w, &spec, &p, 132, 4096, 1, 0);
     cr_expect_eq(w.num_producers, 132 - 64, "the SMs that two CTAs for each of 32 halves leave");
-    gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1);
+    gdni_workspace_of(&w, &spec, &p, 1 << 20, 128, 1, 0);
     cr_expect_eq(w.num_producers, 3 * 16, "no more than there are images, one at a time");
     cr_assert_eq(gdni_spec_grid(&spec, &p, 4096, 1, 132, grid), GDN_OK);
     cr_expect_eq(grid[0], 64u, "beside the producers");
@@ -254,7 +254,7 @@ Test(workspace, is_a_counter_where_the_persistent_kernel_has_many_unequal_items)
     spec.params.partition_chunks = GDNI_PARTITION_NEVER, spec.cuts = 0; /* an item is a sequence and a head */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
         struct gdni_workspace w;
-        gdni_workspace_of(&w, &spec, &p, 132, cases[i].tokens, cases[i].seqs);
+        gdni_workspace_of(&w, &spec, &p, 132, cases[i].tokens, cases[i].seqs, 0);
         cr_expect_eq(w.control_words, cases[i].words, "%s", cases[i].why);
         cr_expect_eq(w.size, cases[i].words ? 4u * 1280 : 0, "%s", cases[i].why);
         cr_expect_eq(w.num_producers, 0);
@@ -262,7 +262,7 @@ Test(workspace, is_a_counter_where_the_persistent_kernel_has_many_unequal_items)
     struct gdni_spec eager = spec;
     struct gdni_workspace w;
     eager.params.deal_chunks = 16;
-    gdni_workspace_of(&w, &eager, &p, 132, 64 * 126, 5);
+    gdni_workspace_of(&w, &eager, &p, 132, 64 * 126, 5, 0);
     cr_expect_eq(w.control_words, 1u, "a parameter says how many chunks pay for it");
 }
 
@@ -315,7 +315,7 @@ Test(params, the_hash_of_the_space_is_this_one)
 {
     char hash[GDNI_SPACE_HEX];
     gdni_space_hash(hash);
-    cr_expect_str_eq(hash, "acdfa1446b5dba91");
+    cr_expect_str_eq(hash, "854de09cfa541f9a");
 }
 
 Test(params, what_an_arch_cannot_hold_is_refused_with_both_sizes)
@@ -410,7 +410,7 @@ Test(choices, are_the_product_of_what_the_arch_can_hold)
     longer.max_tokens = 1 << 22;
     cr_expect_eq(choices_of(&longer, "sm_90a", wanted[3].slot, list), wanted[3].count);
     p.generic = 0;
-    cr_expect_eq(choices_of(&p, "sm_90a", wanted[0].slot, list), 2 * 3 * 8 + 3 * 7 + 3,
+    cr_expect_eq(choices_of(&p, "sm_90a", wanted[0].slot, list), 2 * 3 * 9 + 3 * 8 + 3,
                  "Hopper's own: halves or heads, when a counter deals out, into what it cuts; what carries cuts; clusters");
     const struct gdni_problem conv = conv_problem(16);
     cr_expect_eq(choices_of(&conv, "sm_90a", wanted[0].slot, list), 4 * 3);
@@ -566,7 +566,7 @@ Test(workspace, of_clusters_there_is_no_counter)
         gdni_params_initial(&params, GDNI_KERNEL_PREFILL_HOPPER);
         params.block_dv = 64, params.partition_chunks = GDNI_PARTITION_NEVER, params.cluster_ctas = ctas;
         cr_assert_eq(gdni_spec_build(&spec, &p, arch, &params), GDN_OK, "%s", gdni_error_text());
-        gdni_workspace_of(&w, &spec, &p, H200_SMS, 65536, 64);
+        gdni_workspace_of(&w, &spec, &p, H200_SMS, 65536, 64, 0);
         cr_expect_eq(w.control_words, ctas == 1 ? 1u : 0u);
         cr_expect_eq(w.partition, 0);
     }
@@ -576,7 +576,7 @@ Test(workspace, of_clusters_there_is_no_counter)
 
 /* What of a launch run-time parameters decide. */
 struct effect {
-    int32_t kernel, block_dv, cluster_ctas, stages, producers, partition, carry;
+    int32_t kernel, block_dv, cluster_ctas, stages, producers, partition, carry, gang;
     size_t control_words;
 };
 
@@ -587,16 +587,17 @@ static struct effect effect_of(const struct gdni_params *params, const struct gd
     struct gdni_workspace w;
     cr_assert_eq(gdni_arch_find("sm_90a", &arch), GDN_OK);
     cr_assert_eq(gdni_spec_build(&spec, p, arch, params), GDN_OK, "%s", gdni_error_text());
-    gdni_workspace_of(&w, &spec, p, H200_SMS, p->max_tokens, p->max_seqs);
+    gdni_workspace_of(&w, &spec, p, H200_SMS, p->max_tokens, p->max_seqs, 0);
     return (struct effect){ spec.kernel,     params->block_dv, params->cluster_ctas, params->stages,
-                            w.num_producers, w.partition,      (int32_t)w.carry,     w.control_words };
+                            w.num_producers, w.partition,      (int32_t)w.carry,     w.gang,
+                            w.control_words };
 }
 
 static bool same_effect(const struct effect *a, const struct effect *b)
 {
     return a->kernel == b->kernel && a->block_dv == b->block_dv && a->cluster_ctas == b->cluster_ctas &&
            a->stages == b->stages && a->producers == b->producers && a->partition == b->partition && a->carry == b->carry &&
-           a->control_words == b->control_words;
+           a->gang == b->gang && a->control_words == b->control_words;
 }
 
 static int candidates_of_call(int heads, int64_t tokens, int64_t seqs, struct gdni_problem *p,

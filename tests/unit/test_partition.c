@@ -200,7 +200,7 @@ Test(partition, a_call_cut_by_gates_has_room_for_as_many_partitions_as_they_may_
         for (int64_t tokens = 512; tokens <= 1 << 20; tokens *= 4) {
             const struct gdni_problem p = problem_of(heads);
             struct gdni_workspace w;
-            gdni_workspace_of(&w, &spec, &p, H200_SMS, tokens, 1);
+            gdni_workspace_of(&w, &spec, &p, H200_SMS, tokens, 1, 0);
             if (w.carry != GDNI_CARRY_BY_GATES) continue;
             const int64_t links = gdni_partition_links(&spec, &p, w.partition, tokens), most = H200_SMS + heads;
             const size_t link = STATE_BYTES + TRANSITION_BYTES;
@@ -229,7 +229,7 @@ Test(partition, the_model_fills_the_gpu_with_partitions_and_leaves_whole_what_fi
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_problem p = problem_of(wanted[i].heads);
-        const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs);
+        const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, 0);
         cr_expect_eq(chunks, wanted[i].chunks, "%lld x %lld tokens, %d heads: %d", (long long)wanted[i].seqs,
                      (long long)wanted[i].tokens, wanted[i].heads, chunks);
     }
@@ -240,7 +240,7 @@ Test(partition, sequences_that_keep_all_sms_busy_are_cut_only_where_one_is_much_
 {
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     const struct gdni_problem p = problem_of(64);
-    const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, 4 * 8192, 4);
+    const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, 4 * 8192, 4, 0);
     cr_expect(chunks == 0 || chunks >= 8192 / CHUNK, "%d", chunks);
 }
 
@@ -252,13 +252,13 @@ Test(partition, few_chunks_of_several_sequences_are_a_partition_only_where_all_f
     for (int32_t heads = 1; heads <= 64; heads *= 2)
         for (int64_t seqs = 2; seqs <= 8; ++seqs) {
             const struct gdni_problem p = problem_of(heads);
-            const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, seqs * 2048, seqs);
+            const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, seqs * 2048, seqs, 0);
             const int64_t items = gdni_partition_items(&spec, &p, chunks, seqs * 2048, seqs);
-            cr_expect(chunks == 0 || chunks >= 24 || (chunks >= 8 && items <= H200_SMS),
+            cr_expect(chunks == 0 || chunks >= 16 || (chunks >= 8 && items <= H200_SMS),
                       "%lld x 2048 tokens, %d heads: %d, %lld items", (long long)seqs, heads, chunks, (long long)items);
-            short_ones += chunks && chunks < 24;
+            short_ones += chunks && chunks < 16;
         }
-    cr_expect_eq(short_ones, 30); /* of 49: 7 each of 1, 2 and 4 heads, 6 of 8, 2 of 16, 1 of 32 */
+    cr_expect_eq(short_ones, 26, "%d", short_ones); /* of 49 */
 }
 
 /* ---- The parameter ---- */
@@ -267,19 +267,21 @@ Test(partition, a_parameter_forces_a_length_or_none)
 {
     const struct gdni_problem p = problem_of(16), many = problem_of(64);
     const struct gdni_spec never = hopper(GDNI_PARTITION_NEVER);
-    cr_expect_eq(gdni_partition_chunks(&never, &p, H200_SMS, 32768, 1), 0);
+    cr_expect_eq(gdni_partition_chunks(&never, &p, H200_SMS, 32768, 1, 0), 0);
     cr_expect_not(gdni_partition_possible(&never, &p, 1 << 20));
     for (int32_t forced = 4; forced <= 128; forced *= 2) {
         const struct gdni_spec spec = hopper(forced);
         /* 41 rows of 16 heads are 656 items, and 5 for each of 132 SMs are 660. */
-        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)40 * forced * CHUNK, 1), forced, "%d", forced);
-        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)41 * forced * CHUNK, 1), 0,
+        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)40 * forced * CHUNK, 1, 0), forced, "%d",
+                     forced);
+        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)41 * forced * CHUNK, 1, 0), 0,
                      "more items than fit: %d", forced);
-        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)forced * CHUNK, 1), 0, "all of it is one: %d",
+        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)forced * CHUNK, 1, 0), 0,
+                     "all of it is one: %d", forced);
+        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)forced * CHUNK + 1, 1, 0), forced, "%d",
                      forced);
-        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)forced * CHUNK + 1, 1), forced, "%d", forced);
-        cr_expect_eq(gdni_partition_chunks(&spec, &many, H200_SMS, (int64_t)2 * forced * CHUNK, 11), 0, "832 items: %d",
-                     forced);
+        cr_expect_eq(gdni_partition_chunks(&spec, &many, H200_SMS, (int64_t)2 * forced * CHUNK, 11, 0), 0,
+                     "832 items: %d", forced);
     }
 }
 
@@ -288,10 +290,10 @@ Test(partition, whole_sequences_are_never_cut_and_need_no_room_for_it)
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     struct gdni_problem p = problem_of(16);
     struct gdni_workspace w;
-    cr_expect_gt(gdni_partition_chunks(&spec, &p, H200_SMS, 32768, 1), 0);
+    cr_expect_gt(gdni_partition_chunks(&spec, &p, H200_SMS, 32768, 1, 0), 0);
     p.whole_sequences = 1;
-    cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, 32768, 1), 0);
-    gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1);
+    cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, 32768, 1, 0), 0);
+    gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1, 0);
     cr_expect(w.partition == 0 && w.size == 0 && w.control_words == 0, "%d, %zu bytes", w.partition, w.size);
 }
 
@@ -305,8 +307,8 @@ Test(partition, a_call_that_is_not_cut_has_the_same_needs_in_either_kernel)
             for (int64_t tokens = seqs; tokens <= 1 << 17; tokens *= 3) {
                 const struct gdni_problem p = problem_of(heads);
                 struct gdni_workspace w, whole;
-                gdni_workspace_of(&w, &cuts, &p, H200_SMS, tokens, seqs);
-                gdni_workspace_of(&whole, &never, &p, H200_SMS, tokens, seqs);
+                gdni_workspace_of(&w, &cuts, &p, H200_SMS, tokens, seqs, 0);
+                gdni_workspace_of(&whole, &never, &p, H200_SMS, tokens, seqs, 0);
                 w.size = whole.size; /* what the plan asks for is not what a call uses */
                 if (w.partition) continue;
                 cr_expect_eq(memcmp(&w, &whole, sizeof w), 0, "%lld tokens of %lld, %d heads", (long long)tokens,
@@ -325,9 +327,58 @@ Test(partition, other_kernels_cut_nothing)
         const struct gdni_spec spec = spec_of(kernels[i], 0, 0);
         struct gdni_workspace w;
         cr_expect_not(gdni_partition_possible(&spec, &p, 1 << 20));
-        gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1);
+        gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1, 0);
         cr_expect(w.partition == 0 && w.num_items == 0, "kernel %d", kernels[i]);
     }
+}
+
+/* ---- Even shares ---- */
+
+/*
+ * Of a kernel that carries nothing. told: tokens of the longest sequence. Whole ones take as long as the longest of them, or as
+ * all of them on all SMs; partitions of one length take no longer where sequences are equal and all of these find an SM.
+ */
+Test(partition, even_shares_are_for_calls_of_which_one_sequence_may_be_most)
+{
+    static const struct {
+        int32_t heads;
+        int64_t tokens, seqs, told;
+        bool evenly, beats_few;
+    } wanted[] = {
+        { 4, 16384, 32, 4000, true, true },    /* prompts of 37 to 4000 tokens */
+        { 4, 16384, 32, 0, false, false },     /* for all that is known they have 8 chunks each */
+        { 4, 16384, 32, 512, false, false },
+        { 16, 8192, 4, 5120, true, true },     { 16, 8192, 4, 0, true, true },
+        { 16, 8192, 4, 2048, false, false },   /* two partitions of each, 128 of 16 chunks; halves, sooner than either */
+        { 16, 3 * 4096, 3, 4096, true, true }, /* 48 of 64: two partitions of each leave 36 SMs idle */
+        { 64, 4 * 8192, 4, 8192, false, false }, { 48, 32768, 1, 32768, true, false },
+        { 64, 32768, 1, 32768, false, false }, /* two partitions of each, on 128 SMs */
+        { 4, 16384, 33, 4000, false, false },  /* more than a warp's lanes */
+        { 16, 1024, 4, 1000, false, false },   /* 16 chunks */
+    };
+    const struct gdni_spec spec = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_MODEL, 128);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        const struct gdni_problem p = problem_of(wanted[i].heads);
+        cr_expect_eq(gdni_partition_evenly(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, wanted[i].told),
+                     wanted[i].evenly, "row %zu", i);
+        cr_expect_eq(gdni_partition_beats_few(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, wanted[i].told),
+                     wanted[i].beats_few, "row %zu", i);
+    }
+}
+
+Test(partition, even_shares_are_not_for_kernels_that_carry_nor_for_batch_invariant_plans_nor_for_halves)
+{
+    struct gdni_problem p = problem_of(4);
+    const struct gdni_spec carries = hopper(GDNI_PARTITION_EVENLY), fixed = spec_of(GDNI_KERNEL_PREFILL_HOPPER, 8, 128);
+    const struct gdni_spec halves = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_EVENLY, 64);
+    const struct gdni_spec even = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_EVENLY, 128);
+    cr_expect(gdni_partition_evenly(&even, &p, H200_SMS, 16384, 32, 4000), "as it was asked to");
+    cr_expect(gdni_partition_evenly(&even, &p, H200_SMS, 16384, 32, 0), "whatever is known");
+    cr_expect_not(gdni_partition_evenly(&carries, &p, H200_SMS, 16384, 32, 4000));
+    cr_expect_not(gdni_partition_evenly(&halves, &p, H200_SMS, 16384, 32, 4000));
+    cr_expect_not(gdni_partition_evenly(&fixed, &p, H200_SMS, 16384, 32, 4000), "partitions of 8 chunks were asked for");
+    p.batch_invariant = 1;
+    cr_expect_not(gdni_partition_evenly(&even, &p, H200_SMS, 16384, 32, 4000), "other sequences would decide about bits");
 }
 
 /* ---- Which kernel takes calls of few sequences ---- */
@@ -370,7 +421,7 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         { 44, 65536, 0, true, HOPPER, 128, STATES },
         { 44, 262144, 0, true, HOPPER, 128, STATES },
         { 45, 262144, 0, false, 0, 0, 0 },
-        { 16, 262144, 2, false, 0, 0, 0 }, /* 64 pairs */
+        { 16, 262144, 2, true, HOPPER, 64, NOTHING }, /* 64 pairs: of calls that even shares would take longer for */
         { 1, 4096, 2, true, SPLIT, 64, 0 }, /* 4 x 16 chunks */
     };
     const struct gdni_arch *arch = NULL;
@@ -401,7 +452,7 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
 static const int32_t all_heads[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 34, 38, 48, 63, 64 };
 enum { MOST_HEADS_CARRIED = 48 }; /* no kernel of more heads carries states */
 static const int all_sms[] = { 1, 3, 78, 132 };
-static const int32_t all_partitions[] = { 1, 2, 4, 8, 16, 32, 64, 128 };
+static const int32_t all_partitions[] = { 1, 2, 3, 4, 8, 16, 32, 64, 128 };
 
 enum { MOST_SEQS = 64, MOST_TOKENS = 1 << 20 };
 
@@ -427,7 +478,7 @@ struct sweep {
 static struct gdni_workspace needs_of(const struct sweep *s, int64_t tokens, int64_t seqs)
 {
     struct gdni_workspace w;
-    gdni_workspace_of(&w, s->spec, s->problem, s->num_sms, tokens, seqs);
+    gdni_workspace_of(&w, s->spec, s->problem, s->num_sms, tokens, seqs, 0);
     return w;
 }
 
@@ -447,11 +498,25 @@ static void for_each(void (*check)(const struct sweep *s))
     }
 }
 
-static int calls_cut, calls_that_carry;
+static int calls_cut, calls_that_carry, calls_cut_evenly;
 
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+/* In even shares a partition's index is a CTA's number: a state and words for each. */
+static void check_even_cut(const struct sweep *s, const struct gdni_workspace *w, int64_t tokens, int64_t seqs)
+{
+    const int64_t pairs = seqs * s->problem->num_heads, sms = s->num_sms;
+    const bool good = gdni_spec_cuts_evenly(s->spec) && w->carry == GDNI_CARRY_NEVER && w->t_offset == 0 &&
+                      seqs <= GDNI_MOST_SHARING && pairs <= GDNI_ITEMS_PER_SM * sms && sms % w->gang == 0 &&
+                      s->problem->num_heads % w->gang == 0 && w->num_items == sms &&
+                      w->control_words == (size_t)(64 + 4 * pairs + 8 * sms) && w->images_offset % 256 == 0 &&
+                      w->images_offset >= 4 * w->control_words && w->images_offset + (size_t)sms * STATE_BYTES <= w->size;
+    cr_expect(good, "%lld tokens of %lld, %d heads, %d SMs, partition_chunks %d: gang %d, %lld items, %zu words, %zu, %zu",
+              (long long)tokens, (long long)seqs, s->problem->num_heads, s->num_sms, s->spec->params.partition_chunks, w->gang,
+              (long long)w->num_items, w->control_words, w->images_offset, w->size);
 }
 
 static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
@@ -471,6 +536,11 @@ static void check_cut(const struct sweep *s, int64_t tokens, int64_t seqs)
     }
     ++calls_cut;
     calls_that_carry += w.carry != GDNI_CARRY_NEVER;
+    if (w.gang) {
+        ++calls_cut_evenly;
+        check_even_cut(s, &w, tokens, seqs);
+        return;
+    }
     const int64_t most_rows = tokens / ((int64_t)w.partition * CHUNK) + seqs;
     const int64_t by_gates = w.carry == GDNI_CARRY_BY_GATES ? s->num_sms + seqs * parts : 0;
     const int64_t items = larger(w.num_items, by_gates), links = larger((most_rows - seqs) * parts, by_gates);
@@ -499,8 +569,9 @@ static void check_cuts(const struct sweep *s)
 Test(partition, items_words_and_states_of_every_cut_are_few_enough_and_inside_the_workspace)
 {
     for_each(check_cuts);
-    printf("%d calls are cut, of which %d carry\n", calls_cut, calls_that_carry);
-    cr_expect(calls_cut > 10000 && calls_that_carry > 1000, "%d, %d", calls_cut, calls_that_carry);
+    printf("%d calls are cut, of which %d carry, %d evenly\n", calls_cut, calls_that_carry, calls_cut_evenly);
+    cr_expect(calls_cut > 10000 && calls_that_carry > 1000 && calls_cut_evenly > 1000, "%d, %d, %d", calls_cut,
+              calls_that_carry, calls_cut_evenly);
 }
 
 /*

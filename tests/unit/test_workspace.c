@@ -50,7 +50,7 @@ static void expect_room(const gdn_plan *plan, int variant, int64_t tokens, int64
 {
     struct gdni_workspace needs;
     const struct gdni_problem *p = &plan->problem;
-    gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan), tokens, seqs);
+    gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan), tokens, seqs, 0);
     cr_expect_leq(needs.size, plan->workspace_size,
                   "seed %d: %d heads, dims %d, %d SMs, whole %d, invariant %d, generic %d, bounds %lld and %lld: a call of "
                   "%lld tokens and %lld sequences needs %zu bytes in variant %d, and %zu are asked for",
