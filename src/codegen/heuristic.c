@@ -118,18 +118,18 @@ static bool in_halves_or_two(int64_t pairs, int num_sms)
  */
 static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {
-    enum { LEAST_CHUNKS = 33, LEAST_OF_SEVERAL = 24, LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
+    enum { LEAST_CHUNKS = 33, LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
     const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot), pairs = slot_pairs(problem, slot);
     const bool many = pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms), several = seqs > 2;
     const int64_t least = many || (!several && in_halves_or_two(pairs, num_sms)) ? LEAST_OF_MANY
-                          : several                                              ? LEAST_OF_SEVERAL
+                          : several                                              ? GDNI_LEAST_OF_SEVERAL
                                                                                  : LEAST_CHUNKS;
     struct gdni_spec spec;
     struct gdni_params usual;
     prefill_params(&usual, problem, arch);
     return gdni_spec_build(&spec, problem, arch, &usual) == GDN_OK &&
            slot_average(problem, slot) >= least * spec.params.chunk &&
-           gdni_partition_chunks(&spec, problem, num_sms, tokens, seqs, 0) != 0;
+           gdni_partition_cut(&spec, problem, num_sms, tokens, seqs, 0).chunks != 0;
 }
 
 /*
@@ -311,7 +311,7 @@ static int64_t prefill_cost(const struct gdni_spec *spec, const struct gdni_prob
     const int64_t ctas = seqs * gdni_spec_parts(spec, problem) * gdni_spec_ctas_of_part(spec);
     gdni_workspace_of(&needs, spec, problem, num_sms, tokens, seqs, 0);
     if (spec->kernel == GDNI_KERNEL_PREFILL_HOPPER)
-        return gdni_partition_cost(spec, problem, num_sms, needs.partition, tokens, seqs, 0) * chunk_ns(spec);
+        return gdni_partition_cost(spec, problem, num_sms, gdni_workspace_cut(&needs), tokens, seqs) * chunk_ns(spec);
     const int64_t waves = divide_up(ctas + needs.num_producers, resident_ctas(spec, num_sms));
     const int64_t recurrence = waves * chunks * chunk_ns(spec);
     const int64_t images =

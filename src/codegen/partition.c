@@ -45,8 +45,8 @@ static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
 {
     int64_t best = chunks, least = cost(pairs, chunks, chunks, num_sms);
     for (int64_t parts = 2; divide_up(chunks, parts) >= SHORTEST; ++parts) {
-        const int64_t now = cost(pairs, chunks, divide_up(chunks, parts), num_sms);
         if (pairs * parts > (int64_t)GDNI_ITEMS_PER_SM * num_sms) break;
+        const int64_t now = cost(pairs, chunks, divide_up(chunks, parts), num_sms);
         if (now >= least) continue;
         least = now;
         best = divide_up(chunks, parts);
@@ -101,13 +101,9 @@ static int64_t cost_evenly(const struct gdni_spec *spec, const struct gdni_probl
     return even_share(spec, problem, num_sms, num_tokens, num_seqs) + REPLAY + 2 * SWITCH + SETUP;
 }
 
-/* Where it is not known so many quarters of the average. */
-static int64_t longest_chunks(const struct gdni_spec *spec, int64_t num_tokens, int64_t num_seqs, int64_t longest,
-                              int quarters)
+static int64_t longest_chunks(const struct gdni_spec *spec, int64_t longest)
 {
-    const int64_t chunks = divide_up(num_tokens, spec->params.chunk);
-    if (longest) return divide_up(longest, spec->params.chunk);
-    return num_seqs > 1 ? divide_up(quarters * chunks, 4 * num_seqs) : chunks;
+    return divide_up(longest, spec->params.chunk);
 }
 
 /* What that is for: kernels that carry nothing, whole heads, calls whose workspace has room for as many pairs. */
@@ -115,60 +111,64 @@ static bool may_cut_evenly(const struct gdni_spec *spec, const struct gdni_probl
                            int64_t num_tokens, int64_t num_seqs)
 {
     enum { MOST_CHUNKS = 1 << 20 }; /* for quotient() in gdn_sequence.cuh */
-    const int64_t parts = gdni_spec_parts(spec, problem),
-                  chunks = (num_tokens / spec->params.chunk + 3 * num_seqs) * parts;
-    if (!gdni_spec_cuts_evenly(spec) || problem->batch_invariant || num_seqs < 1 || num_seqs > GDNI_MOST_SHARING)
-        return false;
+    const int64_t parts = gdni_spec_parts(spec, problem);
+    const int64_t chunks = (num_tokens / spec->params.chunk + 3 * num_seqs) * parts;
+    if (!gdni_spec_cuts_evenly(spec) || problem->batch_invariant) return false;
+    if (num_seqs < 1 || num_seqs > GDNI_MOST_SHARING || !gdni_partition_possible(spec, problem, num_tokens)) return false;
     return num_seqs * parts <= (int64_t)GDNI_ITEMS_PER_SM * num_sms && chunks <= MOST_CHUNKS;
 }
 
 /*
- * Than whole, on as many SMs as there are pairs or all (or, where lengths are not known, with nothing cut but what is twice as
- * long as the average), or than in partitions of one length where sequences are equal; of one alone, by a twentieth.
+ * Of several sequences: than whole, on as many SMs as there are pairs or all, or, where lengths are not known and the longest
+ * is taken for five quarters of the average, than cutting no other than those that are twice as long as that. And where they
+ * are known to be much alike, than in partitions of one length.
  */
 static bool is_better_evenly(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                              int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
     const int64_t chunks = divide_up(num_tokens, spec->params.chunk), parts = gdni_spec_parts(spec, problem);
     const int64_t average = divide_up(chunks, num_seqs), share = divide_up(chunks * parts, num_sms);
-    const int64_t known = longest_chunks(spec, num_tokens, num_seqs, longest, 5), pairs = num_seqs * parts;
-    const int64_t now = cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
-    if (num_seqs > 1 && now >= (known > share ? known : share)) return false;
-    if (num_seqs > 1 && known > average) return true;
-    const int64_t equal = cost(pairs, average, best_of_equal(pairs, average, num_sms), num_sms);
-    return num_seqs > 1 ? now < equal : 20 * now < 19 * equal;
-}
-
-bool gdni_partition_evenly(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                           int64_t num_tokens, int64_t num_seqs, int64_t longest)
-{
-    const int32_t wanted = spec->params.partition_chunks;
-    if (!gdni_partition_possible(spec, problem, num_tokens)) return false;
-    if (!may_cut_evenly(spec, problem, num_sms, num_tokens, num_seqs)) return false;
-    return wanted == GDNI_PARTITION_EVENLY ||
-           (wanted == GDNI_PARTITION_MODEL && is_better_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest));
+    const int64_t alike = divide_up(5 * average, 4), known = longest ? longest_chunks(spec, longest) : alike;
+    const int64_t pairs = num_seqs * parts, now = cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
+    if (now >= (known > share ? known : share)) return false;
+    return known > alike || !longest || now < cost(pairs, average, best_of_equal(pairs, average, num_sms), num_sms);
 }
 
 /*
- * A chunk of half of a head's columns, or of two kinds of CTAs, takes 0.55 to 0.6 of one. Where lengths are not known the
- * longest is taken for one and a half of the average: equal ones lose less by being cut than unequal ones by being whole.
+ * Less than so many chunks of a sequence, on average, are for kernels of few sequences, unless one is known to be longer; so
+ * are two sequences. A chunk of half of a head's columns, or of two kinds of CTAs, takes 0.55 to 0.6 of one.
  */
 bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                               int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
-    const int64_t chunks = longest_chunks(spec, num_tokens, num_seqs, longest, 6);
-    const int64_t few = 3 * chunks / 5 + 1;
-    return num_seqs > 1 && gdni_partition_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest) &&
-           cost_evenly(spec, problem, num_sms, num_tokens, num_seqs) < few;
+    const int64_t average = num_seqs > 0 ? num_tokens / (num_seqs * spec->params.chunk) : 0;
+    if (num_seqs < 2 || (!longest && (num_seqs == 2 || average < GDNI_LEAST_OF_SEVERAL))) return false;
+    if (longest && 3 * longest_chunks(spec, longest) / 5 + 1 <= cost_evenly(spec, problem, num_sms, num_tokens, num_seqs))
+        return false;
+    return gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest).evenly;
 }
 
-static int64_t by_model(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                        int64_t num_tokens, int64_t num_seqs)
+/* One sequence in partitions of one length, unless even shares gain a twentieth: its keys are asked how much they forget. */
+static struct gdni_cut of_one(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                              int64_t num_tokens)
+{
+    const int64_t chunks = divide_up(num_tokens, spec->params.chunk), parts = gdni_spec_parts(spec, problem);
+    const int64_t length = best_of_equal(parts, chunks, num_sms);
+    const bool evenly = may_cut_evenly(spec, problem, num_sms, num_tokens, 1) &&
+                        20 * cost_evenly(spec, problem, num_sms, num_tokens, 1) < 19 * cost(parts, chunks, length, num_sms);
+    return (struct gdni_cut){ (int32_t)(length < chunks ? length : 0), evenly };
+}
+
+static struct gdni_cut by_model(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                                int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
     const int64_t chunks = divide_up(num_tokens, spec->params.chunk);
-    const int64_t length = num_seqs > 1 ? of_several(spec, problem, num_sms, num_tokens, num_seqs)
-                                        : best_of_equal(gdni_spec_parts(spec, problem), chunks, num_sms);
-    return length < chunks ? length : 0;
+    if (num_seqs == 1) return of_one(spec, problem, num_sms, num_tokens);
+    if (may_cut_evenly(spec, problem, num_sms, num_tokens, num_seqs) &&
+        is_better_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest))
+        return (struct gdni_cut){ 0, true };
+    const int64_t length = of_several(spec, problem, num_sms, num_tokens, num_seqs);
+    return (struct gdni_cut){ (int32_t)(length < chunks ? length : 0), false };
 }
 
 /*
@@ -186,25 +186,29 @@ int32_t gdni_partition_fixed(const struct gdni_problem *problem)
     return 128;
 }
 
-int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                              int64_t num_tokens, int64_t num_seqs, int64_t longest)
+struct gdni_cut gdni_partition_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                                   int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
-    int64_t length = spec->params.partition_chunks;
-    if (!gdni_partition_possible(spec, problem, num_tokens)) return 0;
-    if (problem->batch_invariant) return length == GDNI_PARTITION_MODEL ? gdni_partition_fixed(problem) : (int32_t)length;
-    if (num_seqs < 1) return 0;
-    if (gdni_partition_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest))
-        return (int32_t)even_share(spec, problem, num_sms, num_tokens, num_seqs);
-    if (length == GDNI_PARTITION_MODEL || length == GDNI_PARTITION_EVENLY)
-        length = by_model(spec, problem, num_sms, num_tokens, num_seqs);
-    return length && fits(spec, problem, num_sms, length, num_tokens, num_seqs) ? (int32_t)length : 0;
+    struct gdni_cut cut = { spec->params.partition_chunks, false };
+    const bool model = cut.chunks <= GDNI_PARTITION_EVENLY;
+    if (!gdni_partition_possible(spec, problem, num_tokens)) return (struct gdni_cut){ 0, false };
+    if (problem->batch_invariant) {
+        if (model) cut.chunks = gdni_partition_fixed(problem);
+        return cut;
+    }
+    if (num_seqs < 1) return (struct gdni_cut){ 0, false };
+    if (cut.chunks == GDNI_PARTITION_EVENLY) cut.evenly = may_cut_evenly(spec, problem, num_sms, num_tokens, num_seqs);
+    if (model && !cut.evenly) cut = by_model(spec, problem, num_sms, num_tokens, num_seqs, longest);
+    if (cut.evenly) cut.chunks = (int32_t)even_share(spec, problem, num_sms, num_tokens, num_seqs);
+    if (!cut.evenly && cut.chunks && !fits(spec, problem, num_sms, cut.chunks, num_tokens, num_seqs)) cut.chunks = 0;
+    return cut;
 }
 
 bool gdni_partition_may_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int64_t most_tokens, int64_t num_seqs)
 {
     if (spec->params.partition_chunks <= GDNI_PARTITION_EVENLY)
-        return gdni_partition_chunks(spec, problem, num_sms, most_tokens, num_seqs, 0) != 0;
+        return gdni_partition_cut(spec, problem, num_sms, most_tokens, num_seqs, 0).chunks != 0;
     return gdni_partition_possible(spec, problem, most_tokens); /* shorter calls have fewer partitions, which may fit */
 }
 
@@ -264,21 +268,20 @@ int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struc
 }
 
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                            int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest)
+                            struct gdni_cut cut, int64_t num_tokens, int64_t num_seqs)
 {
     const int64_t chunks = divide_up(divide_up(num_tokens, num_seqs), spec->params.chunk);
-    if (partition && gdni_partition_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest))
-        return cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
-    return cost(num_seqs * gdni_spec_parts(spec, problem), chunks, partition ? partition : chunks, num_sms);
+    if (cut.evenly) return cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
+    return cost(num_seqs * gdni_spec_parts(spec, problem), chunks, cut.chunks ? cut.chunks : chunks, num_sms);
 }
 
 bool gdni_partition_no_better(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                              int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest)
+                              struct gdni_cut cut, int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
     const int64_t share = divide_up(divide_up(num_tokens, spec->params.chunk) * gdni_spec_parts(spec, problem), num_sms);
-    const int64_t chunks = longest_chunks(spec, num_tokens, num_seqs, longest, 4);
+    const int64_t chunks = longest_chunks(spec, longest);
     return (share > chunks ? share : chunks) + SWITCH <=
-           gdni_partition_cost(spec, problem, num_sms, partition, num_tokens, num_seqs, longest);
+           gdni_partition_cost(spec, problem, num_sms, cut, num_tokens, num_seqs);
 }
 
 bool gdni_partition_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens)

@@ -11,6 +11,9 @@
 
 /* Below, longest: tokens of the call's longest sequence at the most; 0: not known. */
 
+/* Chunks of a sequence, on average, from which on calls of several are cut: one of them may be most of the call. */
+enum { GDNI_LEAST_OF_SEVERAL = 24 };
+
 /* Most items, a partition and a part of a head each, that the model cuts a call into, for each SM: bounds the workspace. */
 enum { GDNI_ITEMS_PER_SM = 5 };
 
@@ -18,15 +21,15 @@ enum { GDNI_ITEMS_PER_SM = 5 };
 enum { GDNI_MOST_SHARING = 32 };
 
 /*
- * Chunks of a partition, or, where those are what even shares of all chunks make of sequences (gdni_partition_evenly()), of a
- * share; 0: sequences stay whole, which is another kernel's call: gdni_partition_whole().
+ * Into what a call is cut: chunks of a partition, or, evenly, of a share, one for each SM, which makes partitions of sequences
+ * (gdn_hopper_shares.cuh); 0: sequences stay whole, which is another kernel's call: gdni_partition_whole().
  */
-int32_t gdni_partition_chunks(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                              int64_t num_tokens, int64_t num_seqs, int64_t longest);
-
-/* Whether a call is cut into even shares, one for each SM: gdn_hopper_shares.cuh. */
-bool gdni_partition_evenly(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                           int64_t num_tokens, int64_t num_seqs, int64_t longest);
+struct gdni_cut {
+    int32_t chunks;
+    bool evenly;
+};
+struct gdni_cut gdni_partition_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                                   int64_t num_tokens, int64_t num_seqs, int64_t longest);
 
 /* Parameters of the kernel without code for partitions that runs such a call in the spec's place; of one without, its own. */
 struct gdni_params gdni_partition_whole(const struct gdni_spec *spec);
@@ -81,12 +84,9 @@ int64_t gdni_partition_carried_pairs(int num_sms);
 int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,
                              int64_t num_tokens);
 
-/*
- * What the model expects of a call of equal sequences, or any in even shares: chunks' worth of work of the busiest SM.
- * partition 0: whole.
- */
+/* What the model expects of equal sequences, or of any if they are cut evenly: chunks' worth of work of the busiest SM. */
 int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                            int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest);
+                            struct gdni_cut cut, int64_t num_tokens, int64_t num_seqs);
 
 /*
  * Whether a call is cut evenly, and done sooner so than by kernels of few sequences, whose time is that of the longest one: two
@@ -96,11 +96,11 @@ bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_pr
                               int64_t num_tokens, int64_t num_seqs, int64_t longest);
 
 /*
- * Whether a call whose longest sequence has so many tokens, and whose pairs CTAs may have even shares of (gang in workspace.h),
- * or are cut into such, is done no later whole than in partitions of so many chunks.
+ * Whether a call whose longest sequence is known, and of whose pairs CTAs may have even shares as they are (gang in
+ * workspace.h), or by being cut, is done no later whole than cut so.
  */
 bool gdni_partition_no_better(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                              int32_t partition, int64_t num_tokens, int64_t num_seqs, int64_t longest);
+                              struct gdni_cut cut, int64_t num_tokens, int64_t num_seqs, int64_t longest);
 
 /* Whether any call of up to so many tokens may be cut. */
 bool gdni_partition_possible(const struct gdni_spec *spec, const struct gdni_problem *problem, int64_t num_tokens);

@@ -112,8 +112,9 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
                                const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs,
                                int64_t longest)
 {
-    const int32_t partition = gdni_partition_chunks(spec, problem, num_sms, num_tokens, num_seqs, longest);
-    const bool evenly = gdni_partition_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest);
+    const struct gdni_cut cut = gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest);
+    const bool evenly = cut.evenly;
+    const int32_t partition = cut.chunks;
     const int64_t items = evenly ? num_sms : gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms, carried = gdni_partition_carried_items(num_sms);
     const enum gdni_carry carry = gdni_partition_carry(spec, problem, num_sms, num_seqs, items);

@@ -38,4 +38,10 @@ struct gdni_workspace {
 void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec, const struct gdni_problem *problem,
                        int num_sms, int64_t num_tokens, int64_t num_seqs, int64_t longest);
 
+/* How such a call is cut. */
+static inline struct gdni_cut gdni_workspace_cut(const struct gdni_workspace *needs)
+{
+    return (struct gdni_cut){ needs->partition, needs->partition && needs->gang };
+}
+
 #endif

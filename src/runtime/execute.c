@@ -119,22 +119,28 @@ static bool is_better_whole(const gdn_plan *plan, const struct call *cut, const 
     const struct gdni_spec *spec = &plan->specs[cut->variant];
     if (cut->longest <= (int64_t)cut->needs.partition * spec->params.chunk) return true;
     return (whole->needs.gang || cut->needs.gang) &&
-           gdni_partition_no_better(spec, &plan->problem, gdni_plan_num_sms(plan), cut->needs.partition,
+           gdni_partition_no_better(spec, &plan->problem, gdni_plan_num_sms(plan), gdni_workspace_cut(&cut->needs),
                                     cut->num_tokens, cut->num_seqs, cut->longest);
 }
 
-/* Of a call for which the plan has a kernel of few sequences: whether the usual one is to have it, which cuts it evenly. */
+/*
+ * Of a call for which the plan has a kernel of few sequences: whether the usual one is to have it, which cuts it evenly. What
+ * was measured of calls whose lengths nobody knew stands for them.
+ */
 static bool is_better_evenly(const gdn_plan *plan, const struct call *few, const struct call *usual)
 {
+    const struct gdni_choice *choice = gdni_plan_choice_of_few(plan, few->num_tokens, few->num_seqs);
+    if (!few->longest && choice->by != GDNI_CHOSEN_HEURISTIC) return false;
     return usual->workspace && !plan->specs[few->variant].cuts &&
            gdni_partition_beats_few(&plan->specs[usual->variant], &plan->problem, gdni_plan_num_sms(plan),
                                     few->num_tokens, few->num_seqs, few->longest);
 }
 
-/* longest: as struct call has it. */
+/* longest: as struct call has it. As many as all have, of several sequences, is a bound that says nothing. */
 static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs, int64_t longest,
                              gdn_devptr workspace)
 {
+    if (longest >= num_tokens) longest = num_seqs > 1 ? 0 : num_tokens;
     struct call c = { .num_tokens = num_tokens, .num_seqs = num_seqs, .longest = longest, .workspace = workspace };
     struct call usual = c;
     usual.variant = plan->variant_of_bucket[gdni_bucket_of(num_tokens)];

@@ -162,6 +162,11 @@ int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t n
     return seq_class < GDNI_NUM_SEQ_CLASSES ? plan->variant_of_few[gdni_bucket_of(num_tokens)][seq_class] : -1;
 }
 
+const struct gdni_choice *gdni_plan_choice_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
+{
+    return &plan->choice_of_few[gdni_bucket_of(num_tokens)][gdni_seq_class_of(num_seqs)];
+}
+
 /* Of the largest call in a bucket, of a variant or where it cuts nothing: needs never shrink as calls grow. */
 static size_t needed_size(const gdn_plan *plan, int variant, int bucket, int64_t most_seqs)
 {

@@ -53,6 +53,9 @@ int gdni_plan_num_sms(const gdn_plan *plan);
 /* Of a call within the plan's bounds that has a workspace; -1: it takes the bucket's. */
 int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
 
+/* What chose it, where there is one. */
+const struct gdni_choice *gdni_plan_choice_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
+
 /* gdn_plan_load() after the ordinal has become a device. */
 gdn_status gdni_plan_load_device(const gdn_plan *plan, const struct gdni_cuda *cuda, gdni_cudevice device);
 

@@ -111,7 +111,8 @@ __device__ __forceinline__ int replayed_by(const prefill_params &p, const Item &
     if (word >> 16 & FORGETS) return min(replayed_chunks(word), item.begin);
     const int replayed = replay_chunks(p, item, item.begin, lane);
     if (replayed > 0 || gates || p.most_forgetting == 0) return replayed;
-    return min((int)shared[FORGETTING_AT + pair_number(p, item.n, item.part)], item.begin);
+    const int forgetting = shared[FORGETTING_AT + pair_number(p, item.n, item.part)];
+    return forgetting > item.begin && !item.from_zeros ? 0 : min(forgetting, item.begin); /* it does not forget that state */
 }
 
 /* Index of the last partition of an item's pair, if that is for the CTA of the first one; else -1. */

@@ -42,6 +42,13 @@ void gpu_force_params(const char *text)
     }
 }
 
+bool gpu_forces(const char *name, int value)
+{
+    for (int i = 0; i < num_forced; ++i)
+        if (strcmp(forced[i].name, name) == 0) return forced[i].value == value;
+    return false;
+}
+
 bool gpu_force_met(void)
 {
     return num_forced == 0 || atomic_load(&met) > 0;

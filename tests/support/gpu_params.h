@@ -17,6 +17,9 @@ void gpu_force_params(const char *text);
 /* Before a plan of this problem is made for this target: puts the choices where the plan will find them. Thread-safe. */
 void gpu_force_for(gdn_ctx *ctx, const gdn_target *target, const struct gdni_problem *problem);
 
+/* Whether --params says so of this one. */
+bool gpu_forces(const char *name, int value);
+
 /* False when --params was given and no slot of any plan had such a choice: nothing was tested. */
 bool gpu_force_met(void);
 

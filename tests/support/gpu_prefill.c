@@ -1,6 +1,7 @@
 /*
  * gpu_prefill.c - see gpu_prefill.h.
  */
+#include "codegen/spec.h"
 #include "gpu_params.h"
 #include "gpu_prefill.h"
 
@@ -152,6 +153,13 @@ static int parts_that_are_cut(const gdn_plan *plan, const gdn_prefill_desc *desc
     return (int)(desc->head_dim_v / strtol(block + 12, NULL, 10));
 }
 
+/* By --params, whatever the model says, on a Hopper GPU: one sequence that is longer than two shares of the shortest kind. */
+static bool is_cut_evenly(const gdn_prefill_desc *desc, const gdn_prefill_args *args)
+{
+    return gpu_forces("partition_chunks", GDNI_PARTITION_EVENLY) && gpu_forces("carry", 1) && gpu_forces("block_dv", 128) &&
+           desc->head_dim_v == 128 && args->num_seqs == 1 && args->num_tokens > 1024;
+}
+
 /* The workspace is the caller's to free. */
 static struct gpu_buffer execute(const gdn_plan *plan, const gdn_prefill_args *args, size_t bytes)
 {
@@ -193,7 +201,7 @@ static void run(struct gpu_prefill_result *out, const gdn_plan *plan, const gdn_
     args->final_state = flags & GPU_PREFILL_NO_FINAL ? 0 : state->p;
     struct gpu_buffer workspace = execute(plan, args, workspace_bytes(plan));
     const bool known = workspace.bytes && gpu_plan_flags & GDN_PLAN_BATCH_INVARIANT;
-    const int parts = known ? parts_that_are_cut(plan, desc) : 0;
+    const int parts = known ? parts_that_are_cut(plan, desc) : workspace.bytes && is_cut_evenly(desc, args) ? 1 : 0;
     out->repaired_pairs = parts ? gpu_repaired_pairs(&workspace, (int)(args->num_seqs * num_heads(desc)) * parts) : -1;
     gpu_buffer_free(&workspace);
     gpu_buffer_read(&o, out->o);

@@ -73,7 +73,7 @@ Test(batch_invariant, every_call_is_cut_at_that_length)
             const int32_t length = gdni_partition_fixed(&p);
             for (int64_t tokens = 1; tokens <= 1 << 20; tokens = tokens * 3 / 2 + 1)
                 for (int64_t seqs = 1; seqs <= 4096; seqs *= 8) {
-                    const int32_t chunks = gdni_partition_chunks(&spec, &p, sms[m], tokens, seqs, 0);
+                    const int32_t chunks = gdni_partition_cut(&spec, &p, sms[m], tokens, seqs, 0).chunks;
                     cr_assert_eq(chunks, length, "%lld tokens of %lld, %d heads, %d SMs: %d", (long long)tokens,
                                  (long long)seqs, some_heads[h], sms[m], chunks);
                 }

@@ -489,7 +489,7 @@ Test(execute, hopper_cuts_long_sequences_where_it_has_a_workspace)
         const struct gdni_prefill_hopper_params p = run_cut(plan, &a, true);
         const struct gdni_spec *spec = &plan->specs[gdni_plan_variant_of_few(plan, a.num_tokens, 1)];
         const int64_t rows = p.partition ? a.num_tokens / (64 * (int64_t)p.partition) + 1 : 0;
-        cr_expect_eq(p.partition, gdni_partition_chunks(spec, &plan->problem, 132, a.num_tokens, 1, 0));
+        cr_expect_eq(p.partition, gdni_partition_cut(spec, &plan->problem, 132, a.num_tokens, 1, 0).chunks);
         cr_assert(p.partition >= 4 && 64 * p.partition < a.num_tokens, "%d chunks", p.partition);
         cr_expect_eq(p.num_items, rows * calls[i].heads);
         cr_expect_eq(last_launch().grid[0], 132u, "gates may ask for more than %d items", p.num_items);

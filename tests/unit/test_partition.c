@@ -229,7 +229,7 @@ Test(partition, the_model_fills_the_gpu_with_partitions_and_leaves_whole_what_fi
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_problem p = problem_of(wanted[i].heads);
-        const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, 0);
+        const int32_t chunks = gdni_partition_cut(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, 0).chunks;
         cr_expect_eq(chunks, wanted[i].chunks, "%lld x %lld tokens, %d heads: %d", (long long)wanted[i].seqs,
                      (long long)wanted[i].tokens, wanted[i].heads, chunks);
     }
@@ -240,7 +240,7 @@ Test(partition, sequences_that_keep_all_sms_busy_are_cut_only_where_one_is_much_
 {
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     const struct gdni_problem p = problem_of(64);
-    const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, 4 * 8192, 4, 0);
+    const int32_t chunks = gdni_partition_cut(&spec, &p, H200_SMS, 4 * 8192, 4, 0).chunks;
     cr_expect(chunks == 0 || chunks >= 8192 / CHUNK, "%d", chunks);
 }
 
@@ -252,7 +252,7 @@ Test(partition, few_chunks_of_several_sequences_are_a_partition_only_where_all_f
     for (int32_t heads = 1; heads <= 64; heads *= 2)
         for (int64_t seqs = 2; seqs <= 8; ++seqs) {
             const struct gdni_problem p = problem_of(heads);
-            const int32_t chunks = gdni_partition_chunks(&spec, &p, H200_SMS, seqs * 2048, seqs, 0);
+            const int32_t chunks = gdni_partition_cut(&spec, &p, H200_SMS, seqs * 2048, seqs, 0).chunks;
             const int64_t items = gdni_partition_items(&spec, &p, chunks, seqs * 2048, seqs);
             cr_expect(chunks == 0 || chunks >= 16 || (chunks >= 8 && items <= H200_SMS),
                       "%lld x 2048 tokens, %d heads: %d, %lld items", (long long)seqs, heads, chunks, (long long)items);
@@ -267,20 +267,20 @@ Test(partition, a_parameter_forces_a_length_or_none)
 {
     const struct gdni_problem p = problem_of(16), many = problem_of(64);
     const struct gdni_spec never = hopper(GDNI_PARTITION_NEVER);
-    cr_expect_eq(gdni_partition_chunks(&never, &p, H200_SMS, 32768, 1, 0), 0);
+    cr_expect_eq(gdni_partition_cut(&never, &p, H200_SMS, 32768, 1, 0).chunks, 0);
     cr_expect_not(gdni_partition_possible(&never, &p, 1 << 20));
     for (int32_t forced = 4; forced <= 128; forced *= 2) {
         const struct gdni_spec spec = hopper(forced);
         /* 41 rows of 16 heads are 656 items, and 5 for each of 132 SMs are 660. */
-        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)40 * forced * CHUNK, 1, 0), forced, "%d",
+        cr_expect_eq(gdni_partition_cut(&spec, &p, H200_SMS, (int64_t)40 * forced * CHUNK, 1, 0).chunks, forced, "%d",
                      forced);
-        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)41 * forced * CHUNK, 1, 0), 0,
+        cr_expect_eq(gdni_partition_cut(&spec, &p, H200_SMS, (int64_t)41 * forced * CHUNK, 1, 0).chunks, 0,
                      "more items than fit: %d", forced);
-        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)forced * CHUNK, 1, 0), 0,
+        cr_expect_eq(gdni_partition_cut(&spec, &p, H200_SMS, (int64_t)forced * CHUNK, 1, 0).chunks, 0,
                      "all of it is one: %d", forced);
-        cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, (int64_t)forced * CHUNK + 1, 1, 0), forced, "%d",
+        cr_expect_eq(gdni_partition_cut(&spec, &p, H200_SMS, (int64_t)forced * CHUNK + 1, 1, 0).chunks, forced, "%d",
                      forced);
-        cr_expect_eq(gdni_partition_chunks(&spec, &many, H200_SMS, (int64_t)2 * forced * CHUNK, 11, 0), 0,
+        cr_expect_eq(gdni_partition_cut(&spec, &many, H200_SMS, (int64_t)2 * forced * CHUNK, 11, 0).chunks, 0,
                      "832 items: %d", forced);
     }
 }
@@ -290,9 +290,9 @@ Test(partition, whole_sequences_are_never_cut_and_need_no_room_for_it)
     const struct gdni_spec spec = hopper(GDNI_PARTITION_MODEL);
     struct gdni_problem p = problem_of(16);
     struct gdni_workspace w;
-    cr_expect_gt(gdni_partition_chunks(&spec, &p, H200_SMS, 32768, 1, 0), 0);
+    cr_expect_gt(gdni_partition_cut(&spec, &p, H200_SMS, 32768, 1, 0).chunks, 0);
     p.whole_sequences = 1;
-    cr_expect_eq(gdni_partition_chunks(&spec, &p, H200_SMS, 32768, 1, 0), 0);
+    cr_expect_eq(gdni_partition_cut(&spec, &p, H200_SMS, 32768, 1, 0).chunks, 0);
     gdni_workspace_of(&w, &spec, &p, H200_SMS, 32768, 1, 0);
     cr_expect(w.partition == 0 && w.size == 0 && w.control_words == 0, "%d, %zu bytes", w.partition, w.size);
 }
@@ -359,7 +359,7 @@ Test(partition, even_shares_are_for_calls_of_which_one_sequence_may_be_most)
     const struct gdni_spec spec = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_MODEL, 128);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_problem p = problem_of(wanted[i].heads);
-        cr_expect_eq(gdni_partition_evenly(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, wanted[i].told),
+        cr_expect_eq(gdni_partition_cut(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, wanted[i].told).evenly,
                      wanted[i].evenly, "row %zu", i);
         cr_expect_eq(gdni_partition_beats_few(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, wanted[i].told),
                      wanted[i].beats_few, "row %zu", i);
@@ -372,13 +372,13 @@ Test(partition, even_shares_are_not_for_kernels_that_carry_nor_for_batch_invaria
     const struct gdni_spec carries = hopper(GDNI_PARTITION_EVENLY), fixed = spec_of(GDNI_KERNEL_PREFILL_HOPPER, 8, 128);
     const struct gdni_spec halves = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_EVENLY, 64);
     const struct gdni_spec even = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_EVENLY, 128);
-    cr_expect(gdni_partition_evenly(&even, &p, H200_SMS, 16384, 32, 4000), "as it was asked to");
-    cr_expect(gdni_partition_evenly(&even, &p, H200_SMS, 16384, 32, 0), "whatever is known");
-    cr_expect_not(gdni_partition_evenly(&carries, &p, H200_SMS, 16384, 32, 4000));
-    cr_expect_not(gdni_partition_evenly(&halves, &p, H200_SMS, 16384, 32, 4000));
-    cr_expect_not(gdni_partition_evenly(&fixed, &p, H200_SMS, 16384, 32, 4000), "partitions of 8 chunks were asked for");
+    cr_expect(gdni_partition_cut(&even, &p, H200_SMS, 16384, 32, 4000).evenly, "as it was asked to");
+    cr_expect(gdni_partition_cut(&even, &p, H200_SMS, 16384, 32, 0).evenly, "whatever is known");
+    cr_expect_not(gdni_partition_cut(&carries, &p, H200_SMS, 16384, 32, 4000).evenly);
+    cr_expect_not(gdni_partition_cut(&halves, &p, H200_SMS, 16384, 32, 4000).evenly);
+    cr_expect_not(gdni_partition_cut(&fixed, &p, H200_SMS, 16384, 32, 4000).evenly, "partitions of 8 chunks were asked for");
     p.batch_invariant = 1;
-    cr_expect_not(gdni_partition_evenly(&even, &p, H200_SMS, 16384, 32, 4000), "other sequences would decide about bits");
+    cr_expect_not(gdni_partition_cut(&even, &p, H200_SMS, 16384, 32, 4000).evenly, "other sequences would decide about bits");
 }
 
 /* ---- Which kernel takes calls of few sequences ---- */
