@@ -1,7 +1,7 @@
 /*
- * gdn_hopper_shares.cuh - where nothing is cut and CTAs have several items: an even share of all chunks for each CTA, which of
- * them it has, and what CTAs hand each other for it. Must not know: how a state comes and goes, in what order items are dealt
- * out.
+ * gdn_hopper_shares.cuh - an even share of all chunks for each CTA, of whole sequences or of such as are cut for it: which
+ * chunks it has, and where nothing is cut what CTAs hand each other. Must not know: how a state comes and goes, in what order
+ * items are dealt out.
  */
 #pragma once
 
@@ -16,17 +16,21 @@
 /*
  * All pairs of a sequence and a head lie one behind the other on a line, with as much room as they take time: their chunks, and
  * SWITCH for one item more. The line is cut into even shares, a gang of CTAs each: p.gang of them, one a head of those that
- * read the same k and q, so that these come to L2 once. A pair that lies across two shares is ended by the one before, as the
- * last thing that it does, and begun by the one behind, first of all; the state is handed on in memory. (McNaughton, 1959:
- * Scheduling with deadlines and loss functions.) So all CTAs end at the same time, where whole pairs would leave some idle for
- * as long as one of them takes, and no chunk is computed twice: bits are those of whole sequences.
+ * read the same k and q, so that these come to L2 once. So all CTAs end at the same time, where whole pairs would leave some
+ * idle for as long as one of them takes. (McNaughton, 1959: Scheduling with deadlines and loss functions.)
  *
- * A share is no less than the longest pair and HANDED_IN takes. So who ends a pair comes to that when who has begun it has been
- * done for so long; and a CTA with a part of a pair has something else besides: a part that is begun is its first item and
- * not its last one, a part that is ended its last one and not its first.
+ * Whole. A pair that lies across two shares is ended by the one before, as the last thing that it does, and begun by the one
+ * behind, first of all; the state is handed on in memory. No chunk is computed twice: bits are those of whole sequences. A
+ * share is no less than the longest pair and HANDED_IN takes. So who ends a pair comes to that when who has begun it has been
+ * done for so long; and a CTA with a part of a pair has something else besides: a part that is begun is its first item and not
+ * its last one, a part that is ended its last one and not its first. Nobody waits in a circle: who ends a pair waits for the
+ * CTA of the next share, which has a lower ticket and so is running, to be done with its first item, or, where that one's
+ * second is its last, with what it waits for itself; there is a last share.
  *
- * Nobody waits in a circle: who ends a pair waits for the CTA of the next share, which has a lower ticket and so is running, to
- * be done with its first item, or, where that one's second is its last, with what it waits for itself; there is a last share.
+ * Cut (spec::CUTS). Shares may be shorter than pairs, which are partitions then, one in each share that they lie across. A pair
+ * is begun by the share before, as the last thing that it does, and each share behind guesses the state that its part starts
+ * from, first of all: so both ends of a link come where they cost least, at a CTA's end and at its begin. Shares go by tickets:
+ * who stores a final state in place of an initial one waits for one before (await_start()), if a pair is shorter than a share.
  */
 constexpr int SWITCH = spec::CUTS ? 2 : 1; /* chunks' time of an item beyond its chunks */
 constexpr int HANDED_IN = 4;  /* of handing a state on */
@@ -34,7 +38,7 @@ constexpr int LEAST_PART = 2; /* chunks of a pair for which it is worth it */
 constexpr int LEAST_BEFORE = spec::CUTS ? 5 : LEAST_PART; /* and a partition's: fewer are no more than the next one replays */
 constexpr int LEAST_SHARE = LEAST_BEFORE + 2; /* of sequences that are cut: no pair is parted by two boundaries in one place */
 constexpr int WORTH = 16;     /* shares are that part of a share shorter than whole pairs would take at the least */
-constexpr int WHOLE = 0x7fffffff; /* SHARE_FIRST_END */
+constexpr int WHOLE = 0x7fffffff; /* SHARE_FIRST_END, SHARE_LAST_END */
 static_assert(LEAST_PART > 1, "the last two chunks of a sequence, of which one may be of few tokens, are not parted");
 static_assert(LEAST_PART <= HANDED_IN, "or a share might have one part of a pair and nothing else");
 
@@ -176,7 +180,8 @@ __device__ __forceinline__ void store_share(const prefill_params &p, int begin, 
 
 /*
  * Whether items are shared out, and what is this CTA's: SHARE_*. By one warp, where may_share(); a lane has a sequence, of so
- * many chunks. The first to take a ticket has the last share, since who has a share waits for who has the next one.
+ * many chunks. Of whole pairs the first to take a ticket has the last share, since who has a share waits for who has the next
+ * one; where they are cut it has the first share.
  */
 __device__ __forceinline__ void share_out(const prefill_params &p, const Sequence &s, int lane)
 {
