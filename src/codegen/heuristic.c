@@ -118,12 +118,12 @@ static bool in_halves_or_two(int64_t pairs, int num_sms)
  */
 static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {
-    enum { LEAST_CHUNKS = 33, LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
+    enum { LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
     const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot), pairs = slot_pairs(problem, slot);
     const bool many = pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms), several = seqs > 2;
     const int64_t least = many || (!several && in_halves_or_two(pairs, num_sms)) ? LEAST_OF_MANY
                           : several                                              ? GDNI_LEAST_OF_SEVERAL
-                                                                                 : LEAST_CHUNKS;
+                                                                                 : GDNI_LEAST_OF_ONE;
     struct gdni_spec spec;
     struct gdni_params usual;
     prefill_params(&usual, problem, arch);

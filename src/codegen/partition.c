@@ -135,27 +135,32 @@ static bool is_better_evenly(const struct gdni_spec *spec, const struct gdni_pro
 }
 
 /*
- * Less than so many chunks of a sequence, on average, are for kernels of few sequences, unless one is known to be longer; so
- * are two sequences. A chunk of half of a head's columns, or of two kinds of CTAs, takes 0.55 to 0.6 of one.
+ * Less than so many chunks are for kernels of few sequences, which take the same time whatever the gates: of the longest one
+ * where that is known, else of them on average, or any two sequences. A chunk of half of a head's columns, or of two kinds of
+ * CTAs, takes 0.55 to 0.6 of one.
  */
 bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                               int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
     const int64_t average = num_seqs > 0 ? num_tokens / (num_seqs * spec->params.chunk) : 0;
     if (num_seqs < 2 || (!longest && (num_seqs == 2 || average < GDNI_LEAST_OF_SEVERAL))) return false;
+    if (longest && longest_chunks(spec, longest) < GDNI_LEAST_OF_ONE) return false;
     if (longest && 3 * longest_chunks(spec, longest) / 5 + 1 <= cost_evenly(spec, problem, num_sms, num_tokens, num_seqs))
         return false;
     return gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest).evenly;
 }
 
-/* One sequence in partitions of one length, unless even shares gain a twentieth: its keys are asked how much they forget. */
+/*
+ * One sequence in partitions of one length, unless even shares gain a tenth: where nothing decays they take that much longer,
+ * since then who has begun a pair goes on through more of it.
+ */
 static struct gdni_cut of_one(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                               int64_t num_tokens)
 {
     const int64_t chunks = divide_up(num_tokens, spec->params.chunk), parts = gdni_spec_parts(spec, problem);
     const int64_t length = best_of_equal(parts, chunks, num_sms);
     const bool evenly = may_cut_evenly(spec, problem, num_sms, num_tokens, 1) &&
-                        20 * cost_evenly(spec, problem, num_sms, num_tokens, 1) < 19 * cost(parts, chunks, length, num_sms);
+                        10 * cost_evenly(spec, problem, num_sms, num_tokens, 1) < 9 * cost(parts, chunks, length, num_sms);
     return (struct gdni_cut){ (int32_t)(length < chunks ? length : 0), evenly };
 }
 

@@ -11,8 +11,8 @@
 
 /* Below, longest: tokens of the call's longest sequence at the most; 0: not known. */
 
-/* Chunks of a sequence, on average, from which on calls of several are cut: one of them may be most of the call. */
-enum { GDNI_LEAST_OF_SEVERAL = 24 };
+/* Chunks of a sequence from which on it is cut; on average where there are several, of which one may be most of the call. */
+enum { GDNI_LEAST_OF_ONE = 33, GDNI_LEAST_OF_SEVERAL = 24 };
 
 /* Most items, a partition and a part of a head each, that the model cuts a call into, for each SM: bounds the workspace. */
 enum { GDNI_ITEMS_PER_SM = 5 };

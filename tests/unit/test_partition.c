@@ -351,7 +351,8 @@ Test(partition, even_shares_are_for_calls_of_which_one_sequence_may_be_most)
         { 16, 8192, 4, 5120, true, true },     { 16, 8192, 4, 0, true, true },
         { 16, 8192, 4, 2048, false, false },   /* two partitions of each, 128 of 16 chunks; halves, sooner than either */
         { 16, 3 * 4096, 3, 4096, true, true }, /* 48 of 64: two partitions of each leave 36 SMs idle */
-        { 64, 4 * 8192, 4, 8192, false, false }, { 48, 32768, 1, 32768, true, false },
+        { 64, 4 * 8192, 4, 8192, false, false }, { 48, 8192, 1, 8192, true, false },
+        { 48, 32768, 1, 32768, false, false }, /* in partitions, several to a CTA, it takes a fifteenth longer */
         { 64, 32768, 1, 32768, false, false }, /* two partitions of each, on 128 SMs */
         { 4, 16384, 33, 4000, false, false },  /* more than a warp's lanes */
         { 16, 1024, 4, 1000, false, false },   /* 16 chunks */
