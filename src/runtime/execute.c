@@ -127,7 +127,7 @@ static bool is_better_whole(const gdn_plan *plan, const struct call *cut, const 
  * Of a call for which the plan has a kernel of few sequences: whether the usual one is to have it, which cuts it evenly. What
  * was measured of calls whose lengths nobody knew stands for them.
  */
-static bool is_better_evenly(const gdn_plan *plan, const struct call *few, const struct call *usual)
+static bool is_for_usual(const gdn_plan *plan, const struct call *few, const struct call *usual)
 {
     const struct gdni_choice *choice = gdni_plan_choice_of_few(plan, few->num_tokens, few->num_seqs);
     if (!few->longest && choice->by != GDNI_CHOSEN_HEURISTIC) return false;
@@ -146,7 +146,7 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     usual.variant = plan->variant_of_bucket[gdni_bucket_of(num_tokens)];
     c.variant = gdni_plan_variant_of_few(plan, num_tokens, num_seqs);
     if (c.variant >= 0 && !workspace && kernel_of(plan, c.variant)->has_producers) c.variant = -1;
-    if (c.variant < 0 || is_better_evenly(plan, &c, &usual)) c.variant = usual.variant;
+    if (c.variant < 0 || is_for_usual(plan, &c, &usual)) c.variant = usual.variant;
     find_needs(&c, plan);
     if (plan->whole_of_variant[c.variant] == c.variant || (c.needs.partition && !longest)) return c;
     struct call whole = c;
