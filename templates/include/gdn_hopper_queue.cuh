@@ -255,6 +255,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
         again = !settled && !(await_cuts() && tickets);
         settled = true;
         if (again) continue;
+        index = item.index; /* one register for both: of even shares nobody asks for a place again */
         item.start = START_CARRIED;
         if (!tickets) return item;
         const bool elsewhere = ticketless < 0 && index == last_of_first(p, item);

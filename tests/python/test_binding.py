@@ -867,16 +867,16 @@ class Calls(unittest.TestCase):
                 found = room(*call, **more)
                 self.assertEqual((round(found[0] / 1e6), found[1]), (wanted, cuts), (call, more))
             for heads in (22, 32, 64, 96):
-                dealt = 8655872 if 56 * heads >= 32 * 132 else 5120  # even shares, from 32 chunks an SM on
-                self.assertEqual((room(heads, 1536, 256), room(heads, 1536, 1)), ((dealt, False), (0, False)), heads)
-            one = [(11, 2112), (12, 4160), (21, 4160), (22, 2112), (44, 2112), (45, 4160), (66, 4160), (67, 3456)]
-            one += [(88, 3456), (99, 6400), (105, 10240), (110, 15296), (165, 3072), (198, 3200), (220, 7808)]
-            several = [(1, 1600), (66, 1600), (126, 1600), (127, 1728), (131, 8448), *one[-3:]]
+                dealt = 8655872 if 48 * heads >= 32 * 132 else 5120  # even shares, from 32 chunks an SM on
+                self.assertEqual((room(heads, 1024, 256), room(heads, 1024, 1)), ((dealt, False), (0, False)), heads)
+            one = [(11, 2112), (12, 4160), (21, 4160), (22, 2112), (44, 2112), (45, 4160), (66, 4160), (67, 1728)]
+            one += [(88, 2688), (99, 4736), (105, 6784), (110, 10624), (165, 1408), (198, 2432), (220, 5888)]
+            several = [(1, 1088), (66, 1088), (126, 1408), (127, 1728), (131, 8448), *one[-3:]]
             for seqs, table in ((1, one), (256, several)):
                 for heads, first in table:
                     self.assertFalse(room(heads, first - 64, seqs)[1], (heads, seqs, first))
                     self.assertTrue(room(heads, first, seqs)[1], (heads, seqs, first))
-            for heads, seqs in ((111, 1), (132, 1), (132, 256), (221, 1), (221, 256), (256, 256)):
+            for heads, seqs in ((120, 1), (132, 1), (132, 256), (256, 1), (256, 256)):
                 self.assertFalse(room(heads, 16384, seqs)[1], (heads, seqs))
             self.assertTrue(room(99, 6336, 2)[1])
 
