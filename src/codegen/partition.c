@@ -142,11 +142,11 @@ static bool is_better_evenly(const struct gdni_spec *spec, const struct gdni_pro
 bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                               int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
-    const int64_t average = num_seqs > 0 ? num_tokens / (num_seqs * spec->params.chunk) : 0;
-    if (num_seqs < 2 || (!longest && (num_seqs == 2 || average < GDNI_LEAST_OF_SEVERAL))) return false;
-    if (longest && longest_chunks(spec, longest) < GDNI_LEAST_OF_ONE) return false;
-    if (longest && 3 * longest_chunks(spec, longest) / 5 + 1 <= cost_evenly(spec, problem, num_sms, num_tokens, num_seqs))
-        return false;
+    const int64_t chunks = longest_chunks(spec, longest);
+    if (num_seqs < 2) return false;
+    if (!longest && (num_seqs == 2 || num_tokens / (num_seqs * spec->params.chunk) < GDNI_LEAST_OF_SEVERAL)) return false;
+    if (longest && chunks < GDNI_LEAST_OF_ONE) return false;
+    if (longest && 3 * chunks / 5 + 1 <= cost_evenly(spec, problem, num_sms, num_tokens, num_seqs)) return false;
     return gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest).evenly;
 }
 

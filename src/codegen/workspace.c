@@ -113,9 +113,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
                                int64_t longest)
 {
     const struct gdni_cut cut = gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest);
-    const bool evenly = cut.evenly;
-    const int32_t partition = cut.chunks;
-    const int64_t items = evenly ? num_sms : gdni_partition_items(spec, problem, partition, num_tokens, num_seqs);
+    const int64_t items = cut.evenly ? num_sms : gdni_partition_items(spec, problem, cut.chunks, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms, carried = gdni_partition_carried_items(num_sms);
     const enum gdni_carry carry = gdni_partition_carry(spec, problem, num_sms, num_seqs, items);
     if (gdni_partition_possible(spec, problem, num_tokens)) {
@@ -126,16 +124,16 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
         const int64_t seqs = gdni_partition_carried_pairs(num_sms) / problem->num_heads;
         if (one) lay_out_partitions(out, spec, problem, carried, carried, seqs > 1 ? seqs : 1, one, num_sms);
         if (size < out->size) size = out->size;
-        const int64_t links = evenly ? num_sms : gdni_partition_links(spec, problem, partition, num_tokens);
+        const int64_t links = cut.evenly ? num_sms : gdni_partition_links(spec, problem, cut.chunks, num_tokens);
         lay_out_partitions(out, spec, problem, items, links, num_seqs, carry, num_sms);
         if (!problem->batch_invariant) out->size = size;
     }
-    out->partition = partition;
-    out->carry = partition ? carry : GDNI_CARRY_NEVER;
-    out->most_forgetting = gdni_partition_most_forgetting(spec, problem, out->carry, partition, num_tokens, num_seqs);
+    out->partition = cut.chunks;
+    out->carry = cut.chunks ? carry : GDNI_CARRY_NEVER;
+    out->most_forgetting = gdni_partition_most_forgetting(spec, problem, out->carry, cut.chunks, num_tokens, num_seqs);
     out->num_items = items;
-    if (evenly) out->gang = gang_of(problem, num_sms);
-    if (partition) return;
+    if (cut.evenly) out->gang = gang_of(problem, num_sms);
+    if (cut.chunks) return;
     out->control_words = out->images_offset = out->t_offset = 0;
     workspace_of_tickets(out, spec, problem, num_sms, num_tokens, num_seqs);
 }

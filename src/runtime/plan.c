@@ -58,11 +58,18 @@ static gdn_status choose_slot(struct slot_spec *out, const gdn_plan *plan, struc
     return out->chosen ? gdni_spec_build(&out->spec, &plan->problem, plan->arch, &choice->params) : GDN_OK;
 }
 
+/* Tokens of a bucket's largest call. */
+static int64_t most_tokens(const gdn_plan *plan, int bucket)
+{
+    const int64_t edge = gdni_bucket_edge(bucket);
+    return edge < plan->problem.max_tokens ? edge : plan->problem.max_tokens;
+}
+
 /* Whether calls of the bucket with first to last sequences are among those that the spec cuts. */
 static bool may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int bucket, int64_t first, int64_t last)
 {
     const struct gdni_problem *p = &plan->problem;
-    const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < p->max_tokens ? edge : p->max_tokens;
+    const int64_t tokens = most_tokens(plan, bucket);
     if (last > p->max_seqs) last = p->max_seqs;
     for (int64_t seqs = first; seqs <= last; seqs = seqs < last && 2 * seqs > last ? last : 2 * seqs)
         if (gdni_partition_may_cut(spec, p, gdni_plan_num_sms(plan), tokens, seqs)) return true;
@@ -78,7 +85,7 @@ static int64_t least_seqs(int seq_class)
 static bool may_cut_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket, int64_t first, int64_t last)
 {
     const struct gdni_problem *p = &plan->problem;
-    const int64_t edge = gdni_bucket_edge(bucket), tokens = edge < p->max_tokens ? edge : p->max_tokens;
+    const int64_t tokens = most_tokens(plan, bucket);
     if (last > p->max_seqs) last = p->max_seqs;
     for (int64_t seqs = first; seqs <= last; ++seqs)
         if (gdni_partition_beats_few(spec, p, gdni_plan_num_sms(plan), tokens, seqs, tokens)) return true;
@@ -171,8 +178,7 @@ const struct gdni_choice *gdni_plan_choice_of_few(const gdn_plan *plan, int64_t 
 static size_t needed_size(const gdn_plan *plan, int variant, int bucket, int64_t most_seqs)
 {
     const struct gdni_problem *p = &plan->problem;
-    const int64_t edge = gdni_bucket_edge(bucket);
-    const int64_t tokens = edge < p->max_tokens ? edge : p->max_tokens;
+    const int64_t tokens = most_tokens(plan, bucket);
     const int64_t seqs = most_seqs < p->max_seqs ? most_seqs : p->max_seqs;
     struct gdni_workspace needs, whole;
     if (variant < 0) return 0;

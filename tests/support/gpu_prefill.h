@@ -16,7 +16,7 @@ struct gpu_prefill_result {
     uint16_t *o;  /* [num_tokens, H, head_dim_v]; what the kernel did not write is 0xFFFF */
     float *state; /* [num_seqs, H, ...]; what it did not write has all bits set */
     size_t o_bytes, state_bytes;
-    int repaired_pairs; /* as gpu_repaired_pairs() has it, of batch-invariant plans all of whose kernels cut; else -1 */
+    int repaired_pairs; /* as gpu_repaired_pairs() has it, where it is known that the call is cut; else -1 */
     char trouble[128]; /* "" or what was hit that must not be */
 };
 
