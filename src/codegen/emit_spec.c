@@ -54,6 +54,7 @@ static void emit_prefill(struct gdni_strbuf *sb, const struct gdni_spec *spec)
     flag(sb, "CUTS", spec->cuts);
     flag(sb, "TRANSIT", spec->transit);
     constant(sb, "MOST_SHARING", GDNI_MOST_SHARING);
+    constant(sb, "MOST_CUT_EVENLY", GDNI_MOST_CUT_EVENLY);
     flag(sb, "CARRIES", spec->params.carry == GDNI_CARRY_STATES);
     constant(sb, "CARRY_BY_GATES", GDNI_CARRY_BY_GATES);
     constant(sb, "CUT_PAIRS", GDNI_CUT_PAIRS);

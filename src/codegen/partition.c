@@ -114,8 +114,8 @@ static bool may_cut_evenly(const struct gdni_spec *spec, const struct gdni_probl
     const int64_t parts = gdni_spec_parts(spec, problem);
     const int64_t chunks = (num_tokens / spec->params.chunk + 3 * num_seqs) * parts;
     if (!gdni_spec_cuts_evenly(spec) || problem->batch_invariant) return false;
-    if (num_seqs < 1 || num_seqs > GDNI_MOST_SHARING || !gdni_partition_possible(spec, problem, num_tokens)) return false;
-    return num_seqs * parts <= (int64_t)GDNI_ITEMS_PER_SM * num_sms && chunks <= MOST_CHUNKS;
+    if (num_seqs < 1 || num_seqs > GDNI_MOST_CUT_EVENLY || !gdni_partition_possible(spec, problem, num_tokens)) return false;
+    return num_seqs * parts <= (int64_t)GDNI_EVEN_PAIRS_PER_SM * num_sms && chunks <= MOST_CHUNKS;
 }
 
 /*
@@ -212,8 +212,9 @@ struct gdni_cut gdni_partition_cut(const struct gdni_spec *spec, const struct gd
 bool gdni_partition_may_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int64_t most_tokens, int64_t num_seqs)
 {
-    if (spec->params.partition_chunks <= GDNI_PARTITION_EVENLY)
-        return gdni_partition_cut(spec, problem, num_sms, most_tokens, num_seqs, 0).chunks != 0;
+    const bool model = spec->params.partition_chunks <= GDNI_PARTITION_EVENLY;
+    if (model && gdni_partition_cut(spec, problem, num_sms, most_tokens, num_seqs, 0).chunks != 0) return true;
+    if (model) return gdni_partition_cut(spec, problem, num_sms, most_tokens, num_seqs, most_tokens).chunks != 0;
     return gdni_partition_possible(spec, problem, most_tokens); /* shorter calls have fewer partitions, which may fit */
 }
 

@@ -17,8 +17,11 @@ enum { GDNI_LEAST_OF_ONE = 33, GDNI_LEAST_OF_SEVERAL = 24 };
 /* Most items, a partition and a part of a head each, that the model cuts a call into, for each SM: bounds the workspace. */
 enum { GDNI_ITEMS_PER_SM = 5 };
 
-/* Most sequences of a call whose chunks are shared out evenly: a lane of a warp each. */
-enum { GDNI_MOST_SHARING = 32 };
+/* Most sequences of a call whose chunks are shared out evenly: of whole ones a lane of a warp each. */
+enum { GDNI_MOST_SHARING = 32, GDNI_MOST_CUT_EVENLY = 256 };
+
+/* Most pairs of a sequence and a head of a call that is cut evenly, for each SM. */
+enum { GDNI_EVEN_PAIRS_PER_SM = 8 };
 
 /*
  * Into what a call is cut: chunks of a partition, or, evenly, of a share, one for each SM, which makes partitions of sequences
@@ -34,7 +37,10 @@ struct gdni_cut gdni_partition_cut(const struct gdni_spec *spec, const struct gd
 /* Parameters of the kernel without code for partitions that runs such a call in the spec's place; of one without, its own. */
 struct gdni_params gdni_partition_whole(const struct gdni_spec *spec);
 
-/* Whether a call of so many sequences and up to so many tokens may be cut; by the model, whether the largest is. */
+/*
+ * Whether a call of so many sequences and up to so many tokens may be cut; by the model, whether the largest is, or would be
+ * should one sequence be nearly all of it.
+ */
 bool gdni_partition_may_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                             int64_t most_tokens, int64_t num_seqs);
 

@@ -61,7 +61,7 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, b
     item.part = place - row * parts_of_heads(p);
     item.n = even ? min(row, p.num_seqs - 1) : row; /* a share without items begins behind the last of all */
     if (even && !placed)
-        item.n = sequence_of_partition(p, item.index, lane);
+        item.n = sequence_of_partition(p, item.index);
     else if (spec::CUTS && !even && !gates)
         item.n = sequence_of_row(p, row, lane);
     else if (sorted(p))
@@ -143,10 +143,7 @@ __device__ __forceinline__ void take_first_ticket(const prefill_params &p)
 /* Where sequences are cut evenly it comes with what share the CTA has: by the tile warp. */
 __device__ __forceinline__ void take_even_share(const prefill_params &p, int lane)
 {
-    if (!cut_evenly(p)) return;
-    Sequence s = {};
-    if (lane < p.num_seqs) s = find_sequence(p, lane);
-    share_out(p, s, lane);
+    if (cut_evenly(p)) share_out_cut(p, lane);
 }
 
 /*
@@ -168,7 +165,7 @@ __device__ __forceinline__ int next_index(const prefill_params &p, int index, in
     const int step = may_share(p) ? share_word(SHARE_STEP) : 0;
     if (step) return index < 0 ? share_word(SHARE_FIRST) : index + step;
     if (index < 0) return from_first ? (int)load_shared_u32(at(LISTS_AT) + TICKET) : blockIdx.x;
-    if (!p.control) return index + gridDim.x;
+    if (!spec::CUTS && !p.control) return index + gridDim.x; /* who cuts has a workspace */
     if (lane == 0) index = (from_first ? 0 : gridDim.x) + (int)take_ticket(p.control);
     return __shfl_sync(~0u, index, 0);
 }

@@ -85,8 +85,8 @@ constexpr int SETTLED_AT = REPAIR_AT + 8;                /* a byte each state wa
 constexpr int GUESS_AT = REPAIR_AT + 16;                 /* a word each tile: see bring_guess() */
 /* What share the CTA has, SHARE_*: behind numbers of as many sequences as may be shared out, or where nothing is carried. */
 constexpr int SHARE_AT = spec::CUTS ? KEEPER_AT : ORDER_AT + spec::MOST_SHARING;
-/* And a word each of these sequences, and one more: where its pairs begin on the line. */
-constexpr int LINE_AT = ORDER_AT + MOST_SORTED, LINE_BYTES = (4 * spec::MOST_SHARING + 16) / 16 * 16;
+/* And a word each sequence that is cut evenly, and one more: where its pairs begin on the line. */
+constexpr int LINE_AT = ORDER_AT + MOST_SORTED, LINE_BYTES = (4 * spec::MOST_CUT_EVENLY + 16) / 16 * 16;
 /* Where states are in transit: of each such sequence, and the one behind the last, its first token; its lines. */
 constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1);
 constexpr int TO_AT = FROM_AT + 4 * MOST_SORTED;

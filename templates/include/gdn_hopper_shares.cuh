@@ -87,32 +87,35 @@ __device__ __forceinline__ int boundary_of(int i, int total, int shares)
     return i == shares ? total : (int)((float)i * __fdividef((float)total, (float)shares));
 }
 
-/* Where a sequence's pairs begin on the line, or, behind the last one, where it ends. */
+/* Where a sequence's pairs begin on the line; of numbers behind the last sequence, up to a multiple of 32, where it ends. */
 __device__ __forceinline__ int line_of(int n)
 {
     return (int)load_shared_u32(at(LINE_AT) + 4 * n);
 }
 
-__device__ __forceinline__ void store_line(int begin, int total, int lane)
+__device__ __forceinline__ int line_end()
 {
-    store_shared(at(LINE_AT) + 4 * lane, (u32)begin);
-    if (lane == 0) store_shared(at(LINE_AT) + 4 * spec::MOST_SHARING, (u32)total);
+    return line_of(spec::MOST_CUT_EVENLY);
 }
 
 /*
  * A partition that begins inside its sequence is what its CTA's share begins with. Its index and that CTA's ticket are one
  * number, so that from it to the next one of its sequence, in the next share, it is p.gang. This is the sequence. By a warp.
  */
-__device__ __forceinline__ int sequence_of_partition(const prefill_params &p, int index, int lane)
+__device__ __forceinline__ int sequence_of_partition(const prefill_params &p, int index)
 {
-    const int boundary = boundary_of(quotient(index, p.gang), line_of(spec::MOST_SHARING), share_word(SHARE_COUNT));
-    return __popc(__ballot_sync(~0u, line_of(lane) < boundary)) - 1; /* behind the last one lines begin at its end */
+    constexpr int STEP = spec::MOST_CUT_EVENLY / 32;
+    const int lane = lane_id(); /* what follows from it is not kept in registers */
+    const int boundary = boundary_of(quotient(index, p.gang), line_end(), share_word(SHARE_COUNT));
+    const bool before = STEP * lane < p.num_seqs && line_of(STEP * lane) < boundary;
+    const int n = STEP * (__popc(__ballot_sync(~0u, before)) - 1);
+    return n + __popc(__ballot_sync(~0u, lane < STEP && line_of(n + lane) < boundary)) - 1; /* behind the last one it ends */
 }
 
 /* The rest of it. Its sequence is known. */
 __device__ __forceinline__ void find_partition(Item &item, const prefill_params &p)
 {
-    const int shares = share_word(SHARE_COUNT), share = quotient(item.index, p.gang), total = line_of(spec::MOST_SHARING);
+    const int shares = share_word(SHARE_COUNT), share = quotient(item.index, p.gang), total = line_end();
     const int chunks = item.end, weight = chunks + SWITCH, from = line_of(item.n), boundary = boundary_of(share, total, shares);
     const int pair = quotient(boundary - 1 - from, weight), begin = from + pair * weight;
     item.part = pair * p.gang + item.index - share * p.gang;
@@ -123,7 +126,7 @@ __device__ __forceinline__ void find_partition(Item &item, const prefill_params 
 /* How many partitions the pair of a sequence with `chunks` chunks has. By a warp. */
 __device__ __forceinline__ int even_partitions(const prefill_params &p, const Item &item, int chunks)
 {
-    const int shares = share_word(SHARE_COUNT), total = line_of(spec::MOST_SHARING), weight = chunks + SWITCH;
+    const int shares = share_word(SHARE_COUNT), total = line_end(), weight = chunks + SWITCH;
     const int begin = line_of(item.n) + quotient(item.part, p.gang) * weight;
     int count = 1, i = max((int)((float)begin * __fdividef((float)shares, (float)total)) - 1, 0) + lane_id();
 #pragma unroll 1
@@ -154,10 +157,16 @@ __device__ __forceinline__ int least_of_whole(int weight, int num_seqs, int pair
 /* Into how many shares; 0: pairs are dealt out whole, the longest first, about as good. total: of one head of a gang. */
 __device__ __forceinline__ int count_shares(int weight, int num_seqs, int total, int pairs, int all)
 {
-    if (spec::CUTS) return max(min(all, quotient(total, LEAST_SHARE)), 1);
     const int longest = (int)__reduce_max_sync(~0u, (u32)weight), share = quotient(total, all);
     const bool worth = least_of_whole(weight, num_seqs, pairs, all) > max(share, longest) + share / WORTH;
     return worth ? min(all, quotient(total, longest + HANDED_IN)) : 0;
+}
+
+/* Of a CTA that is a gang's `member`, of as many shares as there are; before store_share(). By a thread. */
+__device__ __forceinline__ void begin_share(const prefill_params &p, int share, int member, int shares)
+{
+    store_shared(at(SHARE_AT), 0u, shares > 0 ? 0u : (u32)p.num_items, (u32)WHOLE, 0u);
+    store_shared(at(SHARE_AT) + 16, (u32)(share * p.gang + member), shares > 0 ? (u32)p.gang : 0u, 0u, (u32)shares);
 }
 
 /* The share from boundary `begin` to `end`, by the lanes whose sequences have these; of the first of its pairs, `from`. */
@@ -179,14 +188,12 @@ __device__ __forceinline__ void store_share(const prefill_params &p, int begin, 
 }
 
 /*
- * Whether items are shared out, and what is this CTA's: SHARE_*. By one warp, where may_share(); a lane has a sequence, of so
- * many chunks. Of whole pairs the first to take a ticket has the last share, since who has a share waits for who has the next
- * one; where they are cut it has the first share.
+ * Whether whole pairs are shared out, and what is this CTA's: SHARE_*. By one warp, where may_share(); a lane has a sequence.
+ * The first to take a ticket has the last share, since who has a share waits for who has the next one.
  */
 __device__ __forceinline__ void share_out(const prefill_params &p, const Sequence &s, int lane)
 {
-    const bool empty = spec::CUTS && !s.inert && s.len == 0; /* has room even if no state is wanted: bits depend on it */
-    const int chunks = lane >= p.num_seqs ? 0 : empty ? 1 : chunks_of(p, s);
+    const int chunks = lane < p.num_seqs ? chunks_of(p, s) : 0;
     int ticket = 0;
     if (lane == 0) ticket = (int)take_ticket(p.control);
     const int pairs = quotient(p.num_heads, p.gang), all = quotient(gridDim.x, p.gang);
@@ -194,19 +201,60 @@ __device__ __forceinline__ void share_out(const prefill_params &p, const Sequenc
     const int to = sum_up_to(weight, lane) * pairs, total = __shfl_sync(~0u, to, 31);
     const int shares = count_shares(weight, p.num_seqs, total, pairs, all);
     ticket = __shfl_sync(~0u, ticket, 0);
-    const int gang = quotient(ticket, p.gang), share = spec::CUTS ? gang : shares - 1 - gang, member = ticket - gang * p.gang;
+    const int gang = quotient(ticket, p.gang), share = shares - 1 - gang, member = ticket - gang * p.gang;
     if (lane == 0) {
-        store_shared(at(SHARE_AT), 0u, shares > 0 ? 0u : (u32)p.num_items, (u32)WHOLE, 0u);
-        store_shared(at(SHARE_AT) + 16, (u32)(share * p.gang + member), shares > 0 ? (u32)p.gang : 0u, 0u, (u32)shares);
+        begin_share(p, share, member, shares);
         store_shared(at(LISTS_AT) + TICKET, (u32)ticket);
     }
-    if (spec::CUTS) store_line(to - weight * pairs, total, lane);
     __syncwarp();
     if (share < 0 || share >= shares) return;
     store_share(p, boundary_of(share, total, shares), boundary_of(share + 1, total, shares), lane * p.num_heads + member,
                 to - weight * pairs, weight, to);
     __syncwarp();
-    if (spec::CUTS && lane == 0) store_shared(at(SHARE_AT) + SHARE_NEXT, (u32)share_word(SHARE_FIRST));
+}
+
+/* Where all pairs lie on the line, so many of a sequence one behind the other; returns its end. By a warp. */
+__device__ __forceinline__ int lay_out_line(const prefill_params &p, int pairs, int lane)
+{
+    int end = 0;
+#pragma unroll 1
+    for (int n = lane; n - lane < p.num_seqs; n += 32) {
+        Sequence s = {};
+        if (n < p.num_seqs) s = find_sequence(p, n);
+        const bool empty = !s.inert && s.len == 0; /* has room even if no state is wanted: bits depend on it */
+        const int chunks = n >= p.num_seqs ? 0 : empty ? 1 : chunks_of(p, s), weight = chunks > 0 ? chunks + SWITCH : 0;
+        const int to = end + sum_up_to(weight, lane) * pairs;
+        store_shared(at(LINE_AT) + 4 * n, (u32)(to - weight * pairs));
+        end = __shfl_sync(~0u, to, 31);
+    }
+    if (lane < 2) store_shared(at(LINE_AT) + 4 * (lane ? (p.num_seqs + 31) / 32 * 32 : spec::MOST_CUT_EVENLY), (u32)end);
+    __syncwarp();
+    return end;
+}
+
+/* Sequences are cut into shares: the first to take a ticket has the first one. By one warp, where cut_evenly(). */
+__device__ __forceinline__ void share_out_cut(const prefill_params &p, int lane)
+{
+    int ticket = 0;
+    if (lane == 0) ticket = (int)take_ticket(p.control);
+    const int pairs = quotient(p.num_heads, p.gang), total = lay_out_line(p, pairs, lane);
+    const int shares = max(min(quotient(gridDim.x, p.gang), quotient(total, LEAST_SHARE)), 1);
+    ticket = __shfl_sync(~0u, ticket, 0);
+    const int share = quotient(ticket, p.gang), member = ticket - share * p.gang;
+    if (lane == 0) {
+        begin_share(p, share, member, shares);
+        store_shared(at(LISTS_AT) + TICKET, (u32)ticket);
+    }
+    __syncwarp();
+    if (share >= shares) return;
+    const int begin = boundary_of(share, total, shares), end = boundary_of(share + 1, total, shares);
+#pragma unroll 1
+    for (int n = lane; n - lane < p.num_seqs; n += 32) {
+        const int from = line_of(n), to = line_of(n + 1);
+        store_share(p, begin, end, n * p.num_heads + member, from, quotient(to - from, pairs), to);
+    }
+    __syncwarp();
+    if (lane == 0) store_shared(at(SHARE_AT) + SHARE_NEXT, (u32)share_word(SHARE_FIRST));
     __syncwarp();
 }
 

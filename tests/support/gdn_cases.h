@@ -21,7 +21,7 @@
 #include "gdn_jit/gdn_jit.h"
 #include "rng.h"
 
-enum { GDN_CASE_SEED = 20261121, GDN_SHAPE_MAX_SEQS = 32 };
+enum { GDN_CASE_SEED = 20261121, GDN_SHAPE_MAX_SEQS = 96 };
 
 struct gdn_shape {
     const char *name;

@@ -354,7 +354,11 @@ Test(partition, even_shares_are_for_calls_of_which_one_sequence_may_be_most)
         { 64, 4 * 8192, 4, 8192, false, false }, { 48, 8192, 1, 8192, true, false },
         { 48, 32768, 1, 32768, false, false }, /* in partitions, several to a CTA, it takes a fifteenth longer */
         { 64, 32768, 1, 32768, false, false }, /* two partitions of each, on 128 SMs */
-        { 4, 16384, 33, 4000, false, false },  /* more than a warp's lanes */
+        { 4, 16384, 33, 4000, true, true },
+        { 4, 16384, 256, 4000, true, true },   /* one prompt, and a token each */
+        { 4, 16384, 257, 4000, false, false }, /* more than there is room for on the line */
+        { 8, 16384, 132, 4000, true, false },  /* halves, were there SMs for them */
+        { 8, 16384, 133, 4000, false, false }, /* more than eight pairs an SM */
         { 16, 1024, 4, 1000, false, false },   /* 16 chunks */
     };
     const struct gdni_spec spec = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_MODEL, 128);
@@ -511,7 +515,7 @@ static void check_even_cut(const struct sweep *s, const struct gdni_workspace *w
 {
     const int64_t pairs = seqs * s->problem->num_heads, sms = s->num_sms;
     const bool good = gdni_spec_cuts_evenly(s->spec) && w->carry == GDNI_CARRY_NEVER && w->t_offset == 0 &&
-                      seqs <= GDNI_MOST_SHARING && pairs <= GDNI_ITEMS_PER_SM * sms && sms % w->gang == 0 &&
+                      seqs <= GDNI_MOST_CUT_EVENLY && pairs <= GDNI_EVEN_PAIRS_PER_SM * sms && sms % w->gang == 0 &&
                       s->problem->num_heads % w->gang == 0 && w->num_items == sms &&
                       w->control_words == (size_t)(64 + 4 * pairs + 8 * sms) && w->images_offset % 256 == 0 &&
                       w->images_offset >= 4 * w->control_words && w->images_offset + (size_t)sms * STATE_BYTES <= w->size;
