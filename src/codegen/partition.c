@@ -134,20 +134,38 @@ static bool is_better_evenly(const struct gdni_spec *spec, const struct gdni_pro
     return known > alike || !longest || now < cost(pairs, average, best_of_equal(pairs, average, num_sms), num_sms);
 }
 
-/*
- * Less than so many chunks are for kernels of few sequences, which take the same time whatever the gates: of the longest one
- * where that is known, else of them on average, or any two sequences. A chunk of half of a head's columns, or of two kinds of
- * CTAs, takes 0.55 to 0.6 of one.
- */
-bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                              int64_t num_tokens, int64_t num_seqs, int64_t longest)
+/* Of kernels of few sequences, in chunks of whole heads in one CTA: measured. */
+static int64_t few_cost(const struct gdni_spec *few, int64_t chunks)
 {
-    const int64_t chunks = longest_chunks(spec, longest);
-    if (num_seqs < 2) return false;
-    if (!longest && (num_seqs == 2 || num_tokens / (num_seqs * spec->params.chunk) < GDNI_LEAST_OF_SEVERAL)) return false;
-    if (longest && chunks < GDNI_LEAST_OF_ONE) return false;
-    if (longest && 3 * chunks / 5 + 1 <= cost_evenly(spec, problem, num_sms, num_tokens, num_seqs)) return false;
+    enum { TWO_KINDS = 38, HALVES = 60 }; /* hundredths */
+    const bool two_kinds = gdni_kernel_info((enum gdni_kernel)few->kernel)->has_producers;
+    return (two_kinds ? TWO_KINDS : HALVES) * chunks / 100 + 1;
+}
+
+/*
+ * Whatever the gates, kernels of few sequences take the same time. What cuts loses to them where gates do not decay: by gates a
+ * third to a half, evenly, where nothing is carried, three quarters and more. So where they do it must gain about as much. (The
+ * longest sequence counts where it is known, else five quarters of the average; not known, two sequences are no case for it.)
+ */
+bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_spec *few, const struct gdni_problem *problem,
+                              int num_sms, int64_t num_tokens, int64_t num_seqs, int64_t longest)
+{
+    enum { QUARTERS = 4, BY_GATES = 6, EVENLY = 7 };
+    if (num_seqs < 2 || (!longest && num_seqs == 2)) return false;
+    const int64_t average = num_tokens / (num_seqs * spec->params.chunk);
+    const int64_t chunks = longest ? longest_chunks(spec, longest) : 5 * average / 4;
+    const int64_t now = cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
+    if (longest ? chunks < GDNI_LEAST_OF_ONE : average < GDNI_LEAST_OF_SEVERAL) return false;
+    if (QUARTERS * few_cost(few, chunks) <= (gdni_partition_by_gates(problem, num_sms, num_seqs) ? BY_GATES : EVENLY) * now)
+        return false;
     return gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest).evenly;
+}
+
+struct gdni_params gdni_partition_carrying(const struct gdni_spec *spec)
+{
+    struct gdni_params carrying = spec->params;
+    carrying.carry = GDNI_CARRY_STATES;
+    return carrying;
 }
 
 /*
@@ -238,9 +256,17 @@ int64_t gdni_partition_carried_pairs(int num_sms)
     return num_sms / RUNS;
 }
 
+/* A lane has a pair, and partitions have numbers of 8 bits. Batch-invariant plans go by heads alone. */
+bool gdni_partition_by_gates(const struct gdni_problem *problem, int num_sms, int64_t num_seqs)
+{
+    const int64_t pairs = num_seqs * problem->num_heads;
+    return !problem->batch_invariant && pairs <= gdni_partition_carried_pairs(num_sms) && pairs <= GDNI_CUT_PAIRS &&
+           num_sms + pairs <= GDNI_CUT_PARTITIONS;
+}
+
 /*
  * With nothing that decays, of sequences of equal length: all of the work three times on all SMs, or once on as many as there
- * are pairs. Batch-invariant plans go by heads alone. By gates a lane has a pair, and partitions have numbers of 8 bits.
+ * are pairs.
  */
 enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                                      int64_t num_seqs, int64_t num_items)
@@ -250,7 +276,7 @@ enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct 
     const int64_t pairs = num_seqs * problem->num_heads;
     if (pairs > gdni_partition_carried_pairs(num_sms) || num_items > gdni_partition_carried_items(num_sms))
         return GDNI_CARRY_NEVER;
-    return pairs <= GDNI_CUT_PAIRS && num_sms + pairs <= GDNI_CUT_PARTITIONS ? GDNI_CARRY_BY_GATES : GDNI_CARRY_EQUAL;
+    return gdni_partition_by_gates(problem, num_sms, num_seqs) ? GDNI_CARRY_BY_GATES : GDNI_CARRY_EQUAL;
 }
 
 /*

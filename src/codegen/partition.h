@@ -95,11 +95,22 @@ int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_prob
                             struct gdni_cut cut, int64_t num_tokens, int64_t num_seqs);
 
 /*
- * Whether a call is cut evenly, and done sooner so than by kernels of few sequences, whose time is that of the longest one: two
- * kinds of CTAs, halves of heads. Of one sequence, which no other one makes uneven, that is for the plan to say.
+ * Whether a call is cut evenly, and done sooner so than by the kernel of few sequences that it has, whose time is that of the
+ * longest one whatever the gates: two kinds of CTAs, or halves of heads. By more, the more it loses where gates do not decay.
+ * Of one sequence, which no other one makes uneven, that is for the plan to say.
  */
-bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
-                              int64_t num_tokens, int64_t num_seqs, int64_t longest);
+bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_spec *few,
+                              const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs,
+                              int64_t longest);
+
+/* Whether a call has few enough pairs for lengths of partitions that follow from gates, and from those of its sequences. */
+bool gdni_partition_by_gates(const struct gdni_problem *problem, int num_sms, int64_t num_seqs);
+
+/*
+ * Parameters of the kernel with the code that carries states, for calls by_gates() that the spec's own would cut evenly: where
+ * gates do not decay it takes a third of the time, and where they do no more.
+ */
+struct gdni_params gdni_partition_carrying(const struct gdni_spec *spec);
 
 /*
  * Whether a call whose longest sequence is known, and of whose pairs CTAs may have even shares as they are (gang in

@@ -56,6 +56,8 @@ static int64_t most_seqs(const struct view *v, int bucket)
     if (serves(v, v->plan->variant_of_bucket[bucket])) return ANY_NUMBER;
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
         if (serves(v, v->plan->variant_of_few[bucket][c])) most = gdni_seq_class_edge(c);
+    const int64_t uneven = GDNI_CUT_PAIRS / v->plan->problem.num_heads;
+    if (serves(v, v->plan->variant_of_uneven[bucket]) && most < uneven) most = uneven;
     return most;
 }
 

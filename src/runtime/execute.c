@@ -132,8 +132,17 @@ static bool is_for_usual(const gdn_plan *plan, const struct call *few, const str
     const struct gdni_choice *choice = gdni_plan_choice_of_few(plan, few->num_tokens, few->num_seqs);
     if (!few->longest && choice->by != GDNI_CHOSEN_HEURISTIC) return false;
     return usual->workspace && !plan->specs[few->variant].cuts &&
-           gdni_partition_beats_few(&plan->specs[usual->variant], &plan->problem, gdni_plan_num_sms(plan),
-                                    few->num_tokens, few->num_seqs, few->longest);
+           gdni_partition_beats_few(&plan->specs[usual->variant], &plan->specs[few->variant], &plan->problem,
+                                    gdni_plan_num_sms(plan), few->num_tokens, few->num_seqs, few->longest);
+}
+
+/* A call that is cut evenly has another variant, which carries states, where its pairs are few. */
+static void take_uneven(struct call *c, const gdn_plan *plan)
+{
+    const int variant = gdni_plan_variant_of_uneven(plan, c->num_tokens, c->num_seqs);
+    if (variant < 0) return;
+    c->variant = variant;
+    find_needs(c, plan);
 }
 
 /* longest: as struct call has it. As many as all have, of several sequences, is a bound that says nothing. */
@@ -148,6 +157,7 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     if (c.variant >= 0 && !workspace && kernel_of(plan, c.variant)->has_producers) c.variant = -1;
     if (c.variant < 0 || is_for_usual(plan, &c, &usual)) c.variant = usual.variant;
     find_needs(&c, plan);
+    if (gdni_workspace_cut(&c.needs).evenly) take_uneven(&c, plan);
     if (plan->whole_of_variant[c.variant] == c.variant || (c.needs.partition && !longest)) return c;
     struct call whole = c;
     whole.variant = plan->whole_of_variant[c.variant];

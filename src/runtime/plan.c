@@ -82,13 +82,14 @@ static int64_t least_seqs(int seq_class)
 }
 
 /* The same of calls of a class of few sequences that are whole by its own choice, should one be nearly all of the call. */
-static bool may_cut_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket, int64_t first, int64_t last)
+static bool may_cut_uneven(const gdn_plan *plan, const struct gdni_spec *spec, const struct gdni_spec *few, int bucket,
+                           int64_t first, int64_t last)
 {
     const struct gdni_problem *p = &plan->problem;
     const int64_t tokens = most_tokens(plan, bucket);
     if (last > p->max_seqs) last = p->max_seqs;
     for (int64_t seqs = first; seqs <= last; ++seqs)
-        if (gdni_partition_beats_few(spec, p, gdni_plan_num_sms(plan), tokens, seqs, tokens)) return true;
+        if (gdni_partition_beats_few(spec, few, p, gdni_plan_num_sms(plan), tokens, seqs, tokens)) return true;
     return false;
 }
 
@@ -99,12 +100,37 @@ static bool rest_may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
         if (!few[c].chosen
                 ? may_cut(plan, spec, bucket, least_seqs(c), gdni_seq_class_edge(c))
-                : !few[c].spec.cuts && may_cut_uneven(plan, spec, bucket, least_seqs(c), gdni_seq_class_edge(c)))
+                : !few[c].spec.cuts &&
+                      may_cut_uneven(plan, spec, &few[c].spec, bucket, least_seqs(c), gdni_seq_class_edge(c)))
             return true;
     return may_cut(plan, spec, bucket, least_seqs(GDNI_NUM_SEQ_CLASSES), plan->problem.max_seqs);
 }
 
-/* The variant that every call of a bucket can take, and beside it those of few sequences, which prefill alone has. */
+/* Whether the bucket has calls that the spec would cut evenly, should one sequence be nearly all of them, of so few pairs. */
+static bool may_carry_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket)
+{
+    const struct gdni_problem *p = &plan->problem;
+    const int64_t tokens = most_tokens(plan, bucket);
+    const int num_sms = gdni_plan_num_sms(plan);
+    if (p->op != GDNI_OP_PREFILL || spec->params.partition_chunks != GDNI_PARTITION_MODEL) return false;
+    for (int64_t seqs = 2; seqs <= p->max_seqs && gdni_partition_by_gates(p, num_sms, seqs); ++seqs)
+        if (gdni_partition_cut(spec, p, num_sms, tokens, seqs, tokens).evenly) return true;
+    return false;
+}
+
+static gdn_status choose_uneven(gdn_plan *plan, int bucket, const struct gdni_spec *usual)
+{
+    struct gdni_spec spec;
+    const struct gdni_params params = gdni_partition_carrying(usual);
+    if (!may_carry_uneven(plan, usual, bucket)) return GDN_OK;
+    GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
+    return add_variant(plan, &spec, true, &plan->variant_of_uneven[bucket]);
+}
+
+/*
+ * The variant that every call of a bucket can take, and beside it those of few sequences, and of uneven calls, which prefill
+ * alone has.
+ */
 static gdn_status choose_bucket(gdn_plan *plan, int bucket, uint32_t flags)
 {
     const int top = plan->problem.op == GDNI_OP_PREFILL ? gdni_seq_class_of(plan->problem.max_seqs) : -1;
@@ -121,14 +147,14 @@ static gdn_status choose_bucket(gdn_plan *plan, int bucket, uint32_t flags)
             const bool cut = may_cut(plan, &few[c].spec, bucket, least_seqs(c), gdni_seq_class_edge(c));
             GDN_TRY(add_variant(plan, &few[c].spec, cut, &plan->variant_of_few[bucket][c]));
         }
-    return GDN_OK;
+    return choose_uneven(plan, bucket, &any.spec);
 }
 
 static gdn_status choose_variants(gdn_plan *plan, uint32_t flags)
 {
     const int last = gdni_bucket_of(plan->problem.max_tokens);
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        plan->variant_of_bucket[bucket] = -1;
+        plan->variant_of_bucket[bucket] = plan->variant_of_uneven[bucket] = -1;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
             plan->variant_of_few[bucket][c] = -1;
         if (bucket <= last) GDN_TRY(choose_bucket(plan, bucket, flags));
@@ -152,6 +178,7 @@ static gdn_status choose_given(gdn_plan *plan, const struct gdni_params *params)
     GDN_TRY(add_variant(plan, &usual_spec, gdni_partition_possible(&usual_spec, p, p->max_tokens), &other));
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         plan->variant_of_bucket[bucket] = bucket > last ? -1 : other;
+        plan->variant_of_uneven[bucket] = -1;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
             plan->variant_of_few[bucket][c] = bucket > last || !few ? -1 : given;
     }
@@ -167,6 +194,12 @@ int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t n
 {
     const int seq_class = gdni_seq_class_of(num_seqs);
     return seq_class < GDNI_NUM_SEQ_CLASSES ? plan->variant_of_few[gdni_bucket_of(num_tokens)][seq_class] : -1;
+}
+
+int gdni_plan_variant_of_uneven(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
+{
+    const int variant = plan->variant_of_uneven[gdni_bucket_of(num_tokens)];
+    return gdni_partition_by_gates(&plan->problem, gdni_plan_num_sms(plan), num_seqs) ? variant : -1;
 }
 
 const struct gdni_choice *gdni_plan_choice_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
@@ -194,6 +227,8 @@ static size_t workspace_size(const gdn_plan *plan)
     size_t most = 0;
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         size_t needed = needed_size(plan, plan->variant_of_bucket[bucket], bucket, plan->problem.max_seqs);
+        if (needed > most) most = needed;
+        needed = needed_size(plan, plan->variant_of_uneven[bucket], bucket, GDNI_CUT_PAIRS / plan->problem.num_heads);
         if (needed > most) most = needed;
         for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
             needed = needed_size(plan, plan->variant_of_few[bucket][c], bucket, gdni_seq_class_edge(c));

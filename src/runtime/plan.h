@@ -19,6 +19,7 @@ struct gdn_plan {
     struct gdni_spec specs[GDNI_MAX_VARIANTS];
     int variant_of_bucket[GDNI_NUM_BUCKETS];                    /* -1 past the bucket of problem.max_tokens */
     int variant_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES]; /* -1: the bucket's; see gdni_params_heuristic_few() */
+    int variant_of_uneven[GDNI_NUM_BUCKETS]; /* which carries states: see gdni_plan_variant_of_uneven(); -1: the bucket's */
     int whole_of_variant[GDNI_MAX_VARIANTS]; /* of calls that are not cut: itself, or without the code for it */
     struct gdni_choice choice_of_bucket[GDNI_NUM_BUCKETS];      /* what chose them, for the dump */
     struct gdni_choice choice_of_few[GDNI_NUM_BUCKETS][GDNI_NUM_SEQ_CLASSES];
@@ -50,10 +51,13 @@ gdn_status gdni_plan_find_programs(gdn_plan *plan, uint32_t flags);
 /* Of the target, or of its arch's common GPU. */
 int gdni_plan_num_sms(const gdn_plan *plan);
 
-/* Of a call within the plan's bounds that has a workspace; -1: it takes the bucket's. */
+/* Of a call within the plan's bounds that has a workspace; else -1. */
 int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
 
-/* What chose it, where there is one. */
+/* Of a call that the bucket's would cut evenly, and of few pairs: another one, which carries states; else -1. */
+int gdni_plan_variant_of_uneven(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
+
+/* What chose that of few, where there is one. */
 const struct gdni_choice *gdni_plan_choice_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
 
 /* gdn_plan_load() after the ordinal has become a device. */

@@ -14,8 +14,8 @@
 #include "gdn_warp.cuh"
 
 /*
- * Where p.carry is spec::CARRY_BY_GATES and pairs of a sequence and a head are found that hardly decay, SMs are dealt out by
- * what pairs cost, and a pair's partitions lie one after the other in the order of items:
+ * Where p.carry is spec::CARRY_BY_GATES and pairs of a sequence and a head are found that hardly decay, or that are much longer
+ * than others, SMs are dealt out by what pairs cost, and a pair's partitions lie one after the other in the order of items:
  *
  *     decays, or forgets where that takes less than to be carried:
  *               the first partition is longer than the others, by what these replay;
@@ -32,6 +32,7 @@ constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 1.75f;
 constexpr float REPLAYED = 0.8f; /* chunks that one takes which is replayed: it has no output */
 constexpr float STEP = 0.6f, CARRY = 2.5f; /* in chunks: of a state past a partition, and of carrying at all */
 constexpr float TAKE = 1.0f; /* of taking an item */
+constexpr float UNEVEN = 1.25f; /* the longest pair's part of the average from which on SMs are dealt out whatever the gates */
 constexpr float MANY_REPLAYED = 16.0f * REPLAYED; /* by gates; fewer stay what each boundary's own gates say */
 constexpr int SHORTEST = 4;               /* chunks of a partition */
 constexpr int LENGTH_STEPS = 200;         /* how finely times are tried, from the shortest to the longest, in log time */
@@ -230,8 +231,8 @@ __device__ __forceinline__ float ctas_of(float chunks, float replayed, float tim
 }
 
 /*
- * The words of all pairs, from what was sampled, if any is carried or forgets. By a warp: a lane a pair, and where there are
- * few of these as many times over as it has lanes for, to try a time each.
+ * The words of all pairs, from what was sampled, if any is carried or forgets, or some are much longer than others. By a warp:
+ * a lane a pair, and where there are few of these as many times over as it has lanes for, to try a time each.
  */
 __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 {
@@ -247,13 +248,15 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
     if (forgets) replayed = by_keys;
     const bool carried = replayed < 0.0f && chunks > 0.0f;
     async_proxy_fence(); /* what was read there is gone soon */
-    if (!__any_sync(~0u, (carried || forgets) && chunks > 3.0f * SHORTEST)) return;
+    const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks)));
+    const float all = warp_sum(group > 0 ? 0.0f : carried ? CARRY_RUNS * chunks : chunks);
+    const bool uneven = (float)pairs * most > UNEVEN * all;
+    if (!__any_sync(~0u, (carried || forgets || uneven) && chunks > 3.0f * SHORTEST)) return;
     const float ctas = (float)((int)gridDim.x + width - pairs); /* lanes without a pair take one too */
     const int num_carried = __popc(__ballot_sync(~0u, carried && group == 0));
     /* log2 of times, and so below. */
-    float shortest = log2f(__fdividef(warp_sum(group > 0 ? 0.0f : carried ? CARRY_RUNS * chunks : chunks),
-                                      (float)gridDim.x + FIRST_LENGTHS * (float)num_carried));
-    float longest = log2f(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks)))), n = 1.0f; /* a CTA each */
+    float shortest = log2f(__fdividef(all, (float)gridDim.x + FIRST_LENGTHS * (float)num_carried));
+    float longest = log2f(most), n = 1.0f; /* a CTA each */
     const float fraction = __fdividef((float)(group + 1), (float)(tries + 1));
 #pragma unroll 1
     for (int steps = 1; steps < LENGTH_STEPS; steps *= tries + 1) { /* the shortest time for which there are enough CTAs */

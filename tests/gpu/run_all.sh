@@ -32,8 +32,9 @@ step() {
 }
 
 # What a plan chooses; the kernel of the arch's own, without a workspace; as if there were few SMs, so that CTAs walk items;
-# cut; with half of a head's columns in a CTA, whole, walked and cut, and in clusters, whole and walked; the generic kernel; and, as if there were SMs without
-# end, the kernel of few sequences. Two kinds of CTAs have block_dv 64 too, but no partition_chunks. Sets `options`.
+# cut, with states carried, and evenly; what it chooses that knows how long the longest sequence is; with half of a head's columns
+# in a CTA, whole, walked and cut, and in clusters, whole and walked; the generic kernel; and, as if there were SMs without end, the
+# kernel of few sequences. Two kinds of CTAs have block_dv 64 too, but no partition_chunks. Sets `options`.
 take_way() {
     case $1 in
     default) options=() ;;
@@ -47,6 +48,9 @@ take_way() {
     twins_few_sms) options=(--params block_dv=64,partition_chunks=2,cluster_ctas=2 --num-sms 4 --small) ;;
     generic) options=(--generic --no-workspace) ;;
     split) options=(--params cta_kinds=2) ;;
+    carried) options=(--params partition_chunks=4,carry=2) ;;
+    evenly) options=(--params partition_chunks=3,carry=1,block_dv=128) ;;
+    told) options=(--told) ;;
     esac
 }
 
@@ -69,7 +73,7 @@ tests() {
         take_way "$name"
         cases "norms_$name" --qk-l2norm "${options[@]}"
     done
-    for name in default bare few_sms cut halves halves_few_sms halves_cut twins twins_few_sms generic split; do
+    for name in default bare few_sms cut halves halves_few_sms halves_cut twins twins_few_sms generic split carried evenly told; do
         take_way "$name"
         step "test_contract_$name" "$build/tests/gpu/test_contract" "${options[@]}" --out "$out"
         step "test_programmatic_$name" "$build/tests/gpu/test_programmatic" "${options[@]}"

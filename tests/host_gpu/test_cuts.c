@@ -224,6 +224,29 @@ Test(cuts, long_calls_take_all_sms_and_no_more, .timeout = 60)
     free(cases);
 }
 
+/* Of pairs that all decay SMs are dealt out where some are much longer than others, and these then have the more of them. */
+Test(cuts, decaying_pairs_are_dealt_out_where_one_is_much_longer, .timeout = 60)
+{
+    enum { SHORT = 10, LONG = 100, PAIRS = 8, NUM_SHARES = 4 };
+    static const int long_ones[NUM_SHARES] = { 0, 1, 4, PAIRS };
+    const struct cutter cutter = compiled();
+    for (int i = 0; i < NUM_SMS; ++i) {
+        struct cut_case cases[NUM_SHARES] = { 0 };
+        if (most_pairs(sms[i]) < PAIRS) continue;
+        for (int j = 0; j < NUM_SHARES; ++j) {
+            cases[j].num_pairs = PAIRS;
+            for (int n = 0; n < PAIRS; ++n) set_pair(&cases[j], n, n < long_ones[j] ? LONG : SHORT, DECAYS, 3.2f);
+        }
+        check_cases(&cutter, cases, NUM_SHARES, sms[i]);
+        cr_expect(cases[0].num_partitions == 0 && cases[3].num_partitions == 0, "%d SMs: alike, of one length", sms[i]);
+        for (int j = 1; j < 3; ++j) {
+            const int first = cases[j].pair[0].count, last = cases[j].pair[PAIRS - 1].count;
+            cr_expect(first > 2 * last && taken_ctas(&cases[j]) <= sms[i], "%d SMs, %d long: %d and %d partitions, %d CTAs",
+                      sms[i], long_ones[j], first, last, taken_ctas(&cases[j]));
+        }
+    }
+}
+
 /* Of one kind and length each, alone and as many as there may be, at and beside every length up to which few partitions fit. */
 Test(cuts, partitions_of_short_calls_are_not_empty_and_cover_them_in_order, .timeout = 60)
 {

@@ -65,7 +65,7 @@ const struct gdn_shape *gdn_shape_find(const char *name)
     return NULL;
 }
 
-bool gdn_cases_qk_l2norm;
+bool gdn_cases_qk_l2norm, gdn_cases_told;
 
 /* ---- cases ----------------------------------------------------------------------------------------------------- */
 
@@ -193,6 +193,8 @@ static void set_args(struct gdn_case *c)
     c->args.cu_seqlens = c->shape->uniform ? 0 : address(c->cu);
     c->args.num_tokens = c->tokens;
     c->args.num_seqs = c->shape->num_seqs;
+    for (int n = 0; gdn_cases_told && n < c->shape->num_seqs; ++n)
+        if (c->shape->lens[n] > c->args.max_seq_tokens) c->args.max_seq_tokens = c->shape->lens[n];
     c->args.scale = c->family->has_scale ? (float)c->family->scale : 0;
     c->args.has_scale = c->family->has_scale;
 }

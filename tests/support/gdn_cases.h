@@ -65,6 +65,9 @@ bool gdn_family_has(const struct gdn_family *family, gdn_dtype io_type);
  */
 extern bool gdn_cases_qk_l2norm;
 
+/* Likewise: every case says in max_seq_tokens how long its longest sequence is. */
+extern bool gdn_cases_told;
+
 extern const struct gdn_shape gdn_shapes[];
 extern const int gdn_num_shapes;
 /* Of long sequences, for families whose middle, ends or bursts may be cuts; in no table of bounds. */

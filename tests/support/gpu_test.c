@@ -30,7 +30,7 @@ static const struct option long_options[] = {
     { "generic", no_argument, NULL, 'g' },       { "params", required_argument, NULL, 'p' },
     { "no-workspace", no_argument, NULL, 'w' }, { "batch-invariant", no_argument, NULL, 'i' },
     { "qk-l2norm", no_argument, NULL, 'q' },     { "programmatic", no_argument, NULL, 'e' },
-    { "tuples", required_argument, NULL, 't' },
+    { "tuples", required_argument, NULL, 't' }, { "told", no_argument, NULL, 'k' },
     { NULL, 0, NULL, 0 },
 };
 
@@ -40,7 +40,7 @@ static void usage(const char *program)
         stderr,
         "usage: %s [--out FOLDER] [--filter TEXT] [--seed N] [--repeat N] [--small] [--list]\n"
         "       [--bounds FILE] [--jobs N] [--device N] [--num-sms N] [--generic] [--no-workspace] [--params LIST]\n"
-        "       [--batch-invariant] [--qk-l2norm] [--programmatic]%s\n",
+        "       [--batch-invariant] [--qk-l2norm] [--told] [--programmatic]%s\n",
         program, gpu_draws_tuples ? " [--tuples N]" : "");
     exit(2);
 }
@@ -110,6 +110,9 @@ struct gpu_options gpu_parse_options(int argc, char **argv, uint64_t default_see
             break;
         case 'q':
             gdn_cases_qk_l2norm = true;
+            break;
+        case 'k':
+            gdn_cases_told = true;
             break;
         case 'e':
             gpu_desc_flags |= GDN_PREFILL_PROGRAMMATIC_LAUNCH;

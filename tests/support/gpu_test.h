@@ -49,7 +49,7 @@ extern uint32_t gpu_desc_flags;
 /* --generic, --batch-invariant: GDN_PLAN_GENERIC, GDN_PLAN_BATCH_INVARIANT for every plan of GDN prefill. */
 extern uint32_t gpu_plan_flags;
 
-/* --params name=value,...: see gpu_params.h; --qk-l2norm: gdn_cases_qk_l2norm. */
+/* --params name=value,...: see gpu_params.h; --qk-l2norm, --told: gdn_cases_qk_l2norm, gdn_cases_told. */
 
 /* Makes the device current for this thread; exits with GPU_NO_DEVICE and a sentence where there is none. */
 void gpu_require_device(const struct gpu_options *options);

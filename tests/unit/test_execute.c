@@ -596,9 +596,37 @@ Test(execute, few_sequences_are_cut_evenly_where_one_is_much_longer)
     desc.max_tokens = 8192, desc.max_seqs = 4;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
     cr_expect_not(in_even_shares(plan, 2048, true, &alike));
-    cr_expect(in_even_shares(plan, 5120, true, &uneven) && in_even_shares(plan, 0, true, &unknown));
-    cr_expect(alike != uneven && uneven == unknown);
+    cr_expect(in_even_shares(plan, 5120, true, &uneven));
+    cr_expect_not(in_even_shares(plan, 0, true, &unknown), "what is not known is guessed to be alike");
+    cr_expect(alike != uneven && alike == unknown);
     cr_expect(!in_even_shares(plan, 5120, false, &bare) && bare != uneven, "without a workspace nothing is cut");
+    gdn_plan_destroy(plan);
+}
+
+/* Seven heads, 28 pairs: SMs are dealt out by lengths and gates, and states carried where these do not decay. */
+Test(execute, uneven_calls_of_few_pairs_run_the_kernel_that_carries)
+{
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 7;
+    desc.max_tokens = 32768, desc.max_seqs = 5;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    gdn_prefill_args a = fake_prefill_args();
+    a.num_tokens = 32768, a.num_seqs = 1;
+    struct gdni_prefill_hopper_params p = run_cut(plan, &a, true);
+    const unsigned char *const carries = last_launch().image;
+    cr_expect_eq(p.carry, GDNI_CARRY_BY_GATES);
+    a.num_tokens = 4096, a.num_seqs = 4, a.max_seq_tokens = 3500;
+    p = run_cut(plan, &a, true);
+    cr_expect(p.partition && p.carry == GDNI_CARRY_BY_GATES && p.gang == 0 && last_launch().grid[0] == 132u,
+              "%d chunks, carry %d, gang %d, %u CTAs", p.partition, p.carry, p.gang, last_launch().grid[0]);
+    cr_expect(last_launch().image == carries && p.t_images != 0, "the same cubin as a long sequence's");
+    a.max_seq_tokens = 1024;
+    p = run_cut(plan, &a, true);
+    cr_expect(last_launch().image != carries && p.partition == 0, "alike: %d chunks", p.partition);
+    a.num_seqs = 5, a.max_seq_tokens = 3500;
+    p = run_cut(plan, &a, true);
+    cr_expect(last_launch().image != carries && p.partition && p.gang && !p.carry, "35 pairs, evenly: %d chunks, gang %d",
+              p.partition, p.gang);
     gdn_plan_destroy(plan);
 }
 

@@ -336,38 +336,47 @@ Test(partition, other_kernels_cut_nothing)
 
 /*
  * Of a kernel that carries nothing. told: tokens of the longest sequence. Whole ones take as long as the longest of them, or as
- * all of them on all SMs; partitions of one length take no longer where sequences are equal and all of these find an SM.
+ * all of them on all SMs; partitions of one length take no longer where sequences are equal and all of these find an SM. What
+ * takes the same time whatever the gates is left for two thirds of that where states are carried if gates do not decay, up to
+ * 32 pairs, and for four sevenths where they are not.
  */
 Test(partition, even_shares_are_for_calls_of_which_one_sequence_may_be_most)
 {
     static const struct {
         int32_t heads;
         int64_t tokens, seqs, told;
-        bool evenly, beats_few;
+        bool evenly, beats_halves, beats_two_kinds;
     } wanted[] = {
-        { 4, 16384, 32, 4000, true, true },    /* prompts of 37 to 4000 tokens */
-        { 4, 16384, 32, 0, false, false },     /* for all that is known they have 8 chunks each */
-        { 4, 16384, 32, 512, false, false },
-        { 16, 8192, 4, 5120, true, true },     { 16, 8192, 4, 0, true, true },
-        { 16, 8192, 4, 2048, false, false },   /* two partitions of each, 128 of 16 chunks; halves, sooner than either */
-        { 16, 3 * 4096, 3, 4096, true, true }, /* 48 of 64: two partitions of each leave 36 SMs idle */
-        { 64, 4 * 8192, 4, 8192, false, false }, { 48, 8192, 1, 8192, true, false },
-        { 48, 32768, 1, 32768, false, false }, /* in partitions, several to a CTA, it takes a fifteenth longer */
-        { 64, 32768, 1, 32768, false, false }, /* two partitions of each, on 128 SMs */
-        { 4, 16384, 33, 4000, true, true },
-        { 4, 16384, 256, 4000, true, true },   /* one prompt, and a token each */
-        { 4, 16384, 257, 4000, false, false }, /* more than there is room for on the line */
-        { 8, 16384, 132, 4000, true, false },  /* halves, were there SMs for them */
-        { 8, 16384, 133, 4000, false, false }, /* more than eight pairs an SM */
-        { 16, 1024, 4, 1000, false, false },   /* 16 chunks */
+        { 4, 16384, 32, 4000, true, true, false }, /* prompts of 37 to 4000 tokens */
+        { 4, 16384, 32, 0, false, false, false },  /* for all that is known they have 8 chunks each */
+        { 4, 16384, 32, 512, false, false, false },
+        { 16, 8192, 4, 5120, true, true, false },     { 16, 8192, 4, 0, true, false, false },
+        { 16, 8192, 4, 2048, false, false, false },   /* two partitions of each, 128 of 16 chunks; halves, sooner than either */
+        { 16, 3 * 4096, 3, 4096, true, false, false }, /* 48 of 64: two partitions of each leave 36 SMs idle */
+        { 32, 8192, 2, 7000, true, false, false },
+        { 8, 8192, 2, 7000, true, true, true },       { 8, 6144, 2, 4096, true, true, true },
+        { 8, 4000, 2, 3000, true, true, false },      { 16, 4400, 2, 2200, false, false, false },
+        { 64, 4 * 8192, 4, 8192, false, false, false }, { 48, 8192, 1, 8192, true, false, false },
+        { 48, 32768, 1, 32768, false, false, false }, /* in partitions, several to a CTA, it takes a fifteenth longer */
+        { 64, 32768, 1, 32768, false, false, false }, /* two partitions of each, on 128 SMs */
+        { 4, 16384, 33, 4000, true, true, false },
+        { 4, 16384, 256, 4000, true, false, false },  /* one prompt, and a token each */
+        { 4, 16384, 257, 4000, false, false, false }, /* more than there is room for on the line */
+        { 8, 16384, 132, 4000, true, false, false },
+        { 8, 16384, 133, 4000, false, false, false }, /* more than eight pairs an SM */
+        { 16, 1024, 4, 1000, false, false, false },   /* 16 chunks */
     };
     const struct gdni_spec spec = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_MODEL, 128);
+    const struct gdni_spec halves = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_NEVER, 64);
+    const struct gdni_spec two_kinds = spec_of(GDNI_KERNEL_PREFILL_HOPPER_SPLIT, 0, 64);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
         const struct gdni_problem p = problem_of(wanted[i].heads);
-        cr_expect_eq(gdni_partition_cut(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, wanted[i].told).evenly,
-                     wanted[i].evenly, "row %zu", i);
-        cr_expect_eq(gdni_partition_beats_few(&spec, &p, H200_SMS, wanted[i].tokens, wanted[i].seqs, wanted[i].told),
-                     wanted[i].beats_few, "row %zu", i);
+        const int64_t tokens = wanted[i].tokens, seqs = wanted[i].seqs, told = wanted[i].told;
+        cr_expect_eq(gdni_partition_cut(&spec, &p, H200_SMS, tokens, seqs, told).evenly, wanted[i].evenly, "row %zu", i);
+        cr_expect_eq(gdni_partition_beats_few(&spec, &halves, &p, H200_SMS, tokens, seqs, told), wanted[i].beats_halves,
+                     "row %zu, halves", i);
+        cr_expect_eq(gdni_partition_beats_few(&spec, &two_kinds, &p, H200_SMS, tokens, seqs, told), wanted[i].beats_two_kinds,
+                     "row %zu, two kinds", i);
     }
 }
 
