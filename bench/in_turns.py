@@ -7,8 +7,8 @@
 Each library has a process of its own, all on the same inputs. PATH@CACHE takes all kernels from that cache directory,
 which another NVRTC may have filled (gdn-jit-cache warm), and compiles none. PATH!untold is not told how long a call's
 longest sequence is, which libraries before max_seq_tokens refuse. A row is SEQUENCESxTOKENS, lengths one by one
-(7000+9000, 63*1+4000), or m (the lengths of mixed32), q and v heads, dtype, gates, norms where it makes them; or conv, the
-lengths, channels of q, k and v, dtype, features. Tensors rotate over several times what L2 holds. A turn is a burst
+(7000+9000, 63*1+4000), or m (the lengths of mixed32), q and v heads, dtype, gates, norms where it makes them; or conv,
+the lengths, channels of q, k and v, dtype, features. Tensors rotate over several times what L2 holds. A turn is a burst
 of some 4 ms behind a pause, in the other order each time; then, if wanted, turns of calls that each stand behind a
 read of 640 MB; then turns of replay without a pause, which a card's power bounds. Prints medians, by how much sums of
 outputs and states differ from the first library's, and whether their bits do; --out has every turn.
