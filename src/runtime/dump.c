@@ -56,8 +56,11 @@ static int64_t most_seqs(const struct view *v, int bucket)
     if (serves(v, v->plan->variant_of_bucket[bucket])) return ANY_NUMBER;
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
         if (serves(v, v->plan->variant_of_few[bucket][c])) most = gdni_seq_class_edge(c);
-    const int64_t uneven = GDNI_CUT_PAIRS / v->plan->problem.num_heads;
-    if (serves(v, v->plan->variant_of_uneven[bucket]) && most < uneven) most = uneven;
+    if (!serves(v, v->plan->variant_of_uneven[bucket])) return most;
+    int64_t uneven = 1;
+    while (gdni_partition_by_gates(&v->plan->problem, gdni_plan_num_sms(v->plan), uneven + 1))
+        ++uneven;
+    if (most < uneven) most = uneven;
     return most;
 }
 
@@ -141,7 +144,8 @@ static const struct gdni_choice *choice_of(const struct view *v, struct gdni_slo
     const bool any = slot.seq_class == GDNI_ANY_SEQS;
     const int variant =
         any ? plan->variant_of_bucket[slot.bucket] : plan->variant_of_few[slot.bucket][slot.seq_class];
-    if (!serves(v, variant)) return NULL;
+    const bool follows = any && serves(v, plan->variant_of_uneven[slot.bucket]); /* from the bucket's */
+    if (!serves(v, variant) && !follows) return NULL;
     return any ? &plan->choice_of_bucket[slot.bucket] : &plan->choice_of_few[slot.bucket][slot.seq_class];
 }
 

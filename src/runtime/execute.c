@@ -136,13 +136,18 @@ static bool is_for_usual(const gdn_plan *plan, const struct call *few, const str
                                     gdni_plan_num_sms(plan), few->num_tokens, few->num_seqs, few->longest);
 }
 
-/* A call that is cut evenly has another variant, which carries states, where its pairs are few. */
+/*
+ * A call that is cut evenly, and known to be uneven, has another variant, which carries states, where its pairs are few, and
+ * its partitions few enough for their lengths to follow from sequences' lengths and gates: UNEVEN in gdn_hopper_cuts.cuh.
+ */
 static void take_uneven(struct call *c, const gdn_plan *plan)
 {
-    const int variant = gdni_plan_variant_of_uneven(plan, c->num_tokens, c->num_seqs);
-    if (variant < 0) return;
-    c->variant = variant;
-    find_needs(c, plan);
+    struct call uneven = *c;
+    uneven.variant = gdni_plan_variant_of_uneven(plan, c->num_tokens, c->num_seqs);
+    if (uneven.variant < 0 || 4 * c->longest * c->num_seqs <= 5 * c->num_tokens) return;
+    find_needs(&uneven, plan);
+    const int64_t length = (int64_t)uneven.needs.partition * plan->specs[uneven.variant].params.chunk;
+    if (uneven.needs.carry == GDNI_CARRY_BY_GATES && c->longest > length) *c = uneven;
 }
 
 /* longest: as struct call has it. As many as all have, of several sequences, is a bound that says nothing. */
@@ -157,7 +162,7 @@ static struct call make_call(const gdn_plan *plan, int64_t num_tokens, int64_t n
     if (c.variant >= 0 && !workspace && kernel_of(plan, c.variant)->has_producers) c.variant = -1;
     if (c.variant < 0 || is_for_usual(plan, &c, &usual)) c.variant = usual.variant;
     find_needs(&c, plan);
-    if (gdni_workspace_cut(&c.needs).evenly) take_uneven(&c, plan);
+    if (longest && c.variant == usual.variant && gdni_workspace_cut(&c.needs).evenly) take_uneven(&c, plan);
     if (plan->whole_of_variant[c.variant] == c.variant || (c.needs.partition && !longest)) return c;
     struct call whole = c;
     whole.variant = plan->whole_of_variant[c.variant];

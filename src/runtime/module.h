@@ -15,8 +15,8 @@
 struct gdn_ctx;
 struct gdni_modules;
 
-/* Tables may name one a slot, and of each there may be one that cuts sequences and one that does not. */
-enum { GDNI_MAX_VARIANTS = 2 * GDNI_NUM_BUCKETS * (1 + GDNI_NUM_SEQ_CLASSES) };
+/* Tables may name one a slot, a bucket has one more, and of each there may be one that cuts sequences and one that does not. */
+enum { GDNI_MAX_VARIANTS = 2 * GDNI_NUM_BUCKETS * (2 + GDNI_NUM_SEQ_CLASSES) };
 
 /* What to do where the current context is another one; contexts of cuCtxCreate() serve no plan. */
 #define GDNI_PRIMARY_REMEDY                                                                                            \

@@ -106,23 +106,36 @@ static bool rest_may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int
     return may_cut(plan, spec, bucket, least_seqs(GDNI_NUM_SEQ_CLASSES), plan->problem.max_seqs);
 }
 
+/* Whether a kernel of few sequences serves such calls even if one of these is nearly all of the call. */
+static bool stands(const gdn_plan *plan, const struct slot_spec *few, const struct gdni_spec *usual, int64_t tokens,
+                   int64_t seqs)
+{
+    const int num_sms = gdni_plan_num_sms(plan);
+    return few->chosen && (few->spec.cuts || !gdni_partition_beats_few(usual, &few->spec, &plan->problem, num_sms, tokens,
+                                                                       seqs, tokens));
+}
+
 /* Whether the bucket has calls that the spec would cut evenly, should one sequence be nearly all of them, of so few pairs. */
-static bool may_carry_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket)
+static bool may_carry_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket,
+                             const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
 {
     const struct gdni_problem *p = &plan->problem;
     const int64_t tokens = most_tokens(plan, bucket);
     const int num_sms = gdni_plan_num_sms(plan);
     if (p->op != GDNI_OP_PREFILL || spec->params.partition_chunks != GDNI_PARTITION_MODEL) return false;
     for (int64_t seqs = 2; seqs <= p->max_seqs && gdni_partition_by_gates(p, num_sms, seqs); ++seqs)
-        if (gdni_partition_cut(spec, p, num_sms, tokens, seqs, tokens).evenly) return true;
+        if (!stands(plan, &few[gdni_seq_class_of(seqs)], spec, tokens, seqs) &&
+            gdni_partition_cut(spec, p, num_sms, tokens, seqs, tokens).evenly)
+            return true;
     return false;
 }
 
-static gdn_status choose_uneven(gdn_plan *plan, int bucket, const struct gdni_spec *usual)
+static gdn_status choose_uneven(gdn_plan *plan, int bucket, const struct gdni_spec *usual,
+                                const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
 {
     struct gdni_spec spec;
     const struct gdni_params params = gdni_partition_carrying(usual);
-    if (!may_carry_uneven(plan, usual, bucket)) return GDN_OK;
+    if (!may_carry_uneven(plan, usual, bucket, few)) return GDN_OK;
     GDN_TRY(gdni_spec_build(&spec, &plan->problem, plan->arch, &params));
     return add_variant(plan, &spec, true, &plan->variant_of_uneven[bucket]);
 }
@@ -147,7 +160,7 @@ static gdn_status choose_bucket(gdn_plan *plan, int bucket, uint32_t flags)
             const bool cut = may_cut(plan, &few[c].spec, bucket, least_seqs(c), gdni_seq_class_edge(c));
             GDN_TRY(add_variant(plan, &few[c].spec, cut, &plan->variant_of_few[bucket][c]));
         }
-    return choose_uneven(plan, bucket, &any.spec);
+    return choose_uneven(plan, bucket, &any.spec, few);
 }
 
 static gdn_status choose_variants(gdn_plan *plan, uint32_t flags)

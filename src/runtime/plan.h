@@ -54,7 +54,7 @@ int gdni_plan_num_sms(const gdn_plan *plan);
 /* Of a call within the plan's bounds that has a workspace; else -1. */
 int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
 
-/* Of a call that the bucket's would cut evenly, and of few pairs: another one, which carries states; else -1. */
+/* Of a call that the bucket's cuts evenly: that which carries states, where the plan has it and pairs are few; else -1. */
 int gdni_plan_variant_of_uneven(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs);
 
 /* What chose that of few, where there is one. */

@@ -630,6 +630,24 @@ Test(execute, uneven_calls_of_few_pairs_run_the_kernel_that_carries)
     gdn_plan_destroy(plan);
 }
 
+/* Three heads: too many partitions of one length for such as follow from gates; more than are ever cut; sequences alike. */
+Test(execute, uneven_calls_that_cannot_be_carried_stay_in_even_shares)
+{
+    static const int64_t calls[][3] = { { 112980, 9, 60000 }, { 898442, 9, 150000 }, { 105370, 10, 10540 } };
+    gdn_prefill_desc desc = fake_prefill_desc();
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 3;
+    desc.max_tokens = 1 << 20, desc.max_seqs = 16;
+    gdn_plan *plan = loaded_prefill_as(&desc, 0);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
+        gdn_prefill_args a = fake_prefill_args();
+        a.num_tokens = calls[i][0], a.num_seqs = calls[i][1], a.max_seq_tokens = calls[i][2];
+        const struct gdni_prefill_hopper_params p = run_cut(plan, &a, true);
+        cr_expect(p.partition && p.gang && !p.carry, "call %zu: %d chunks, gang %d, carry %d", i,
+                  p.partition, p.gang, p.carry);
+    }
+    gdn_plan_destroy(plan);
+}
+
 /* Another kernel might have other bits. */
 Test(execute, batch_invariant_calls_are_cut_whatever_they_say_of_lengths)
 {
