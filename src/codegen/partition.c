@@ -155,9 +155,9 @@ bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_sp
     const int64_t average = num_tokens / (num_seqs * spec->params.chunk);
     const int64_t chunks = longest ? longest_chunks(spec, longest) : 5 * average / 4;
     const int64_t now = cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
+    const int gain = num_seqs <= gdni_partition_most_by_gates(problem, num_sms) ? BY_GATES : EVENLY;
     if (longest ? chunks < GDNI_LEAST_OF_ONE : average < GDNI_LEAST_OF_SEVERAL) return false;
-    if (QUARTERS * few_cost(few, chunks) <= (gdni_partition_by_gates(problem, num_sms, num_seqs) ? BY_GATES : EVENLY) * now)
-        return false;
+    if (QUARTERS * few_cost(few, chunks) <= gain * now) return false;
     return gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest).evenly;
 }
 
@@ -231,9 +231,10 @@ bool gdni_partition_may_cut(const struct gdni_spec *spec, const struct gdni_prob
                             int64_t most_tokens, int64_t num_seqs)
 {
     const bool model = spec->params.partition_chunks <= GDNI_PARTITION_EVENLY;
-    if (model && gdni_partition_cut(spec, problem, num_sms, most_tokens, num_seqs, 0).chunks != 0) return true;
-    if (model) return gdni_partition_cut(spec, problem, num_sms, most_tokens, num_seqs, most_tokens).chunks != 0;
-    return gdni_partition_possible(spec, problem, most_tokens); /* shorter calls have fewer partitions, which may fit */
+    if (!model) /* shorter calls have fewer partitions, which may fit */
+        return gdni_partition_possible(spec, problem, most_tokens);
+    return gdni_partition_cut(spec, problem, num_sms, most_tokens, num_seqs, 0).chunks != 0 ||
+           gdni_partition_cut(spec, problem, num_sms, most_tokens, num_seqs, most_tokens).chunks != 0;
 }
 
 struct gdni_params gdni_partition_whole(const struct gdni_spec *spec)
@@ -257,11 +258,19 @@ int64_t gdni_partition_carried_pairs(int num_sms)
 }
 
 /* A lane has a pair, and partitions have numbers of 8 bits. Batch-invariant plans go by heads alone. */
-bool gdni_partition_by_gates(const struct gdni_problem *problem, int num_sms, int64_t num_seqs)
+int64_t gdni_partition_most_by_gates(const struct gdni_problem *problem, int num_sms)
 {
-    const int64_t pairs = num_seqs * problem->num_heads;
-    return !problem->batch_invariant && pairs <= gdni_partition_carried_pairs(num_sms) && pairs <= GDNI_CUT_PAIRS &&
-           num_sms + pairs <= GDNI_CUT_PARTITIONS;
+    const int64_t carried = gdni_partition_carried_pairs(num_sms), numbers = GDNI_CUT_PARTITIONS - num_sms;
+    int64_t pairs = GDNI_CUT_PAIRS;
+    if (pairs > carried) pairs = carried;
+    if (pairs > numbers) pairs = numbers;
+    return problem->batch_invariant || pairs < 0 ? 0 : pairs / problem->num_heads;
+}
+
+/* UNEVEN in gdn_hopper_cuts.cuh, of whole sequences. */
+bool gdni_partition_is_uneven(int64_t num_tokens, int64_t num_seqs, int64_t longest)
+{
+    return 4 * longest * num_seqs > 5 * num_tokens;
 }
 
 /*
@@ -276,7 +285,7 @@ enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct 
     const int64_t pairs = num_seqs * problem->num_heads;
     if (pairs > gdni_partition_carried_pairs(num_sms) || num_items > gdni_partition_carried_items(num_sms))
         return GDNI_CARRY_NEVER;
-    return gdni_partition_by_gates(problem, num_sms, num_seqs) ? GDNI_CARRY_BY_GATES : GDNI_CARRY_EQUAL;
+    return num_seqs <= gdni_partition_most_by_gates(problem, num_sms) ? GDNI_CARRY_BY_GATES : GDNI_CARRY_EQUAL;
 }
 
 /*

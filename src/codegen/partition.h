@@ -103,12 +103,15 @@ bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_sp
                               const struct gdni_problem *problem, int num_sms, int64_t num_tokens, int64_t num_seqs,
                               int64_t longest);
 
-/* Whether a call has few enough pairs for lengths of partitions that follow from gates, and from those of its sequences. */
-bool gdni_partition_by_gates(const struct gdni_problem *problem, int num_sms, int64_t num_seqs);
+/* Most sequences of a call of so few pairs that partitions' lengths may follow from gates, and from sequences' lengths. */
+int64_t gdni_partition_most_by_gates(const struct gdni_problem *problem, int num_sms);
+
+/* Whether the longest sequence is so much longer than the average that these lengths do, whatever the gates. */
+bool gdni_partition_is_uneven(int64_t num_tokens, int64_t num_seqs, int64_t longest);
 
 /*
- * Parameters of the kernel with the code that carries states, for calls by_gates() that the spec's own would cut evenly: where
- * gates do not decay it takes a third of the time, and where they do no more.
+ * Parameters of the kernel with the code that carries states, for such calls that the spec's own would cut evenly: where gates
+ * do not decay it takes a third of the time, and where they do no more.
  */
 struct gdni_params gdni_partition_carrying(const struct gdni_spec *spec);
 

@@ -138,13 +138,13 @@ static bool is_for_usual(const gdn_plan *plan, const struct call *few, const str
 
 /*
  * A call that is cut evenly, and known to be uneven, has another variant, which carries states, where its pairs are few, and
- * its partitions few enough for their lengths to follow from sequences' lengths and gates: UNEVEN in gdn_hopper_cuts.cuh.
+ * its partitions few enough for their lengths to follow from sequences' lengths and gates.
  */
 static void take_uneven(struct call *c, const gdn_plan *plan)
 {
     struct call uneven = *c;
     uneven.variant = gdni_plan_variant_of_uneven(plan, c->num_tokens, c->num_seqs);
-    if (uneven.variant < 0 || 4 * c->longest * c->num_seqs <= 5 * c->num_tokens) return;
+    if (uneven.variant < 0 || !gdni_partition_is_uneven(c->num_tokens, c->num_seqs, c->longest)) return;
     find_needs(&uneven, plan);
     const int64_t length = (int64_t)uneven.needs.partition * plan->specs[uneven.variant].params.chunk;
     if (uneven.needs.carry == GDNI_CARRY_BY_GATES && c->longest > length) *c = uneven;

@@ -81,32 +81,7 @@ static int64_t least_seqs(int seq_class)
     return seq_class == 0 ? 1 : gdni_seq_class_edge(seq_class - 1) + 1;
 }
 
-/* The same of calls of a class of few sequences that are whole by its own choice, should one be nearly all of the call. */
-static bool may_cut_uneven(const gdn_plan *plan, const struct gdni_spec *spec, const struct gdni_spec *few, int bucket,
-                           int64_t first, int64_t last)
-{
-    const struct gdni_problem *p = &plan->problem;
-    const int64_t tokens = most_tokens(plan, bucket);
-    if (last > p->max_seqs) last = p->max_seqs;
-    for (int64_t seqs = first; seqs <= last; ++seqs)
-        if (gdni_partition_beats_few(spec, few, p, gdni_plan_num_sms(plan), tokens, seqs, tokens)) return true;
-    return false;
-}
-
-/* The same of calls that no choice for few sequences serves, or not those that are uneven. */
-static bool rest_may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int bucket,
-                         const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
-{
-    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
-        if (!few[c].chosen
-                ? may_cut(plan, spec, bucket, least_seqs(c), gdni_seq_class_edge(c))
-                : !few[c].spec.cuts &&
-                      may_cut_uneven(plan, spec, &few[c].spec, bucket, least_seqs(c), gdni_seq_class_edge(c)))
-            return true;
-    return may_cut(plan, spec, bucket, least_seqs(GDNI_NUM_SEQ_CLASSES), plan->problem.max_seqs);
-}
-
-/* Whether a kernel of few sequences serves such calls even if one of these is nearly all of the call. */
+/* Whether what is chosen for few sequences serves such calls even if one of these is nearly all of the call. */
 static bool stands(const gdn_plan *plan, const struct slot_spec *few, const struct gdni_spec *usual, int64_t tokens,
                    int64_t seqs)
 {
@@ -115,15 +90,37 @@ static bool stands(const gdn_plan *plan, const struct slot_spec *few, const stru
                                                                        seqs, tokens));
 }
 
+/* Whether the spec cuts calls of a class of few sequences for which another one is chosen, should one be nearly all of them. */
+static bool may_cut_uneven(const gdn_plan *plan, const struct gdni_spec *spec, const struct slot_spec *few, int bucket,
+                           int64_t first, int64_t last)
+{
+    const int64_t tokens = most_tokens(plan, bucket);
+    if (last > plan->problem.max_seqs) last = plan->problem.max_seqs;
+    for (int64_t seqs = first; seqs <= last; ++seqs)
+        if (!stands(plan, few, spec, tokens, seqs)) return true;
+    return false;
+}
+
+/* The same of calls that no choice for few sequences serves, or not those that are uneven. */
+static bool rest_may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int bucket,
+                         const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
+{
+    for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+        if (few[c].chosen ? may_cut_uneven(plan, spec, &few[c], bucket, least_seqs(c), gdni_seq_class_edge(c))
+                          : may_cut(plan, spec, bucket, least_seqs(c), gdni_seq_class_edge(c)))
+            return true;
+    return may_cut(plan, spec, bucket, least_seqs(GDNI_NUM_SEQ_CLASSES), plan->problem.max_seqs);
+}
+
 /* Whether the bucket has calls that the spec would cut evenly, should one sequence be nearly all of them, of so few pairs. */
 static bool may_carry_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket,
                              const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
 {
     const struct gdni_problem *p = &plan->problem;
-    const int64_t tokens = most_tokens(plan, bucket);
     const int num_sms = gdni_plan_num_sms(plan);
+    const int64_t tokens = most_tokens(plan, bucket), most = gdni_partition_most_by_gates(p, num_sms);
     if (p->op != GDNI_OP_PREFILL || spec->params.partition_chunks != GDNI_PARTITION_MODEL) return false;
-    for (int64_t seqs = 2; seqs <= p->max_seqs && gdni_partition_by_gates(p, num_sms, seqs); ++seqs)
+    for (int64_t seqs = 2; seqs <= p->max_seqs && seqs <= most; ++seqs)
         if (!stands(plan, &few[gdni_seq_class_of(seqs)], spec, tokens, seqs) &&
             gdni_partition_cut(spec, p, num_sms, tokens, seqs, tokens).evenly)
             return true;
@@ -212,12 +209,17 @@ int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t n
 int gdni_plan_variant_of_uneven(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
 {
     const int variant = plan->variant_of_uneven[gdni_bucket_of(num_tokens)];
-    return gdni_partition_by_gates(&plan->problem, gdni_plan_num_sms(plan), num_seqs) ? variant : -1;
+    return num_seqs <= gdni_partition_most_by_gates(&plan->problem, gdni_plan_num_sms(plan)) ? variant : -1;
 }
 
 const struct gdni_choice *gdni_plan_choice_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
 {
     return &plan->choice_of_few[gdni_bucket_of(num_tokens)][gdni_seq_class_of(num_seqs)];
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 /* Of the largest call in a bucket, of a variant or where it cuts nothing: needs never shrink as calls grow. */
@@ -231,22 +233,19 @@ static size_t needed_size(const gdn_plan *plan, int variant, int bucket, int64_t
     gdni_workspace_of(&needs, &plan->specs[variant], p, gdni_plan_num_sms(plan), tokens, seqs, 0);
     gdni_workspace_of(&whole, &plan->specs[plan->whole_of_variant[variant]], p, gdni_plan_num_sms(plan), tokens, seqs,
                       0);
-    return needs.size > whole.size ? needs.size : whole.size;
+    return larger(needs.size, whole.size);
 }
 
 /* The most that any variant needs. */
 static size_t workspace_size(const gdn_plan *plan)
 {
+    const int64_t uneven = gdni_partition_most_by_gates(&plan->problem, gdni_plan_num_sms(plan));
     size_t most = 0;
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
-        size_t needed = needed_size(plan, plan->variant_of_bucket[bucket], bucket, plan->problem.max_seqs);
-        if (needed > most) most = needed;
-        needed = needed_size(plan, plan->variant_of_uneven[bucket], bucket, GDNI_CUT_PAIRS / plan->problem.num_heads);
-        if (needed > most) most = needed;
-        for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c) {
-            needed = needed_size(plan, plan->variant_of_few[bucket][c], bucket, gdni_seq_class_edge(c));
-            if (needed > most) most = needed;
-        }
+        most = larger(most, needed_size(plan, plan->variant_of_bucket[bucket], bucket, plan->problem.max_seqs));
+        most = larger(most, needed_size(plan, plan->variant_of_uneven[bucket], bucket, uneven));
+        for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
+            most = larger(most, needed_size(plan, plan->variant_of_few[bucket][c], bucket, gdni_seq_class_edge(c)));
     }
     return most;
 }
