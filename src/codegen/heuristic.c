@@ -89,12 +89,13 @@ static bool feeds_two_kinds(int64_t pairs, int num_sms)
 /* Three stages keep the auxiliary warps a chunk ahead while a third one loads; two is what 99 KB of shared memory hold. */
 static void prefill_params(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch)
 {
+    enum { MOST_CARRIED = 48 }; /* heads of a batch-invariant plan: states are carried whatever SMs are idle */
     struct gdni_spec spec;
     gdni_params_initial(out, (int32_t)gdni_kernel_choose(problem, arch, NULL));
     if (gdni_spec_build(&spec, problem, arch, out) != GDN_OK) out->stages = 2;
     if (!problem->batch_invariant || !out->partition_chunks) return;
     out->partition_chunks = gdni_partition_fixed(problem);
-    if (!problem->whole_sequences && problem->num_heads <= GDNI_MOST_CARRIED_HEADS) out->carry = GDNI_CARRY_STATES;
+    if (!problem->whole_sequences && problem->num_heads <= MOST_CARRIED) out->carry = GDNI_CARRY_STATES;
 }
 
 /* What two kinds of CTAs are here: a kernel of the problem's own arch, if that has one. */
@@ -104,10 +105,22 @@ static int32_t kernel_of_two_kinds(const struct gdni_problem *problem, const str
     return (int32_t)gdni_kernel_with((int32_t)gdni_kernel_choose(problem, arch, NULL), &two);
 }
 
-/* On Hopper, whether halves of all heads find an SM each, and two partitions of each head do, but not three. */
-static bool in_halves_or_two(int64_t pairs, int num_sms)
+/* Chunks of a sequence that two kinds of CTAs do not take. */
+enum { OF_TWO_KINDS = 65 };
+
+/*
+ * With how many chunks in each of at most two sequences one is cut. Before, what takes the same whatever the gates is as quick
+ * where they decay, and quicker where some heads' do not: two kinds of CTAs, and halves where all find an SM each and two
+ * partitions of each head do, but not three; all the longer the fewer SMs are left then to deal out by gates. Of 8192 tokens
+ * 48 heads took an H200 174 us where gates decay, 196 where every fourth head's do not and 252 where none do, and 187 in
+ * halves; of 16384 tokens 301, 330, 407 and 367; 64 heads 347, 406, 434 and 379, of 32768 674, 734, 756 and 760.
+ */
+static int64_t least_of_one(int64_t pairs, int num_sms)
 {
-    return 2 * pairs <= num_sms && 3 * pairs > num_sms;
+    enum { OF_HALVES = 129, OF_ALL_SMS = 257, MANY_PAIRS = 12, SPARE = 16 };
+    if (pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms)) return OF_TWO_KINDS;
+    if (2 * pairs > num_sms || 3 * pairs <= num_sms) return GDNI_LEAST_OF_ONE;
+    return 2 * pairs + SPARE <= num_sms ? OF_HALVES : OF_ALL_SMS;
 }
 
 /*
@@ -118,12 +131,9 @@ static bool in_halves_or_two(int64_t pairs, int num_sms)
  */
 static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *arch, int num_sms, struct gdni_slot slot)
 {
-    enum { LEAST_OF_MANY = 65, MANY_PAIRS = 12 };
     const int64_t tokens = slot_tokens(problem, slot), seqs = slot_seqs(slot), pairs = slot_pairs(problem, slot);
-    const bool many = pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms), several = seqs > 2;
-    const int64_t least = many || (!several && in_halves_or_two(pairs, num_sms)) ? LEAST_OF_MANY
-                          : several                                              ? GDNI_LEAST_OF_SEVERAL
-                                                                                 : GDNI_LEAST_OF_ONE;
+    const int64_t of_one = least_of_one(pairs, num_sms);
+    const int64_t least = seqs > 2 && of_one != OF_TWO_KINDS ? GDNI_LEAST_OF_SEVERAL : of_one;
     struct gdni_spec spec;
     struct gdni_params usual;
     prefill_params(&usual, problem, arch);
@@ -134,18 +144,18 @@ static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *a
 
 /*
  * The usual kernel with the code that carries states, where the slot's largest call has few enough pairs for it. Whatever does
- * not carry is 5 to 8 % faster without that code (H200, bf16). With more pairs than partitions by gates are for, carried ones
- * have one length, and long sequences alone gain by them: of 36 to 44 heads an H200 took 4 to 15 % less without that code for
- * 4096 and 8192 tokens whatever the gates, and 3 to 5 % more for 32768 where some heads or all do not decay.
+ * not carry is 5 to 8 % faster without that code (H200, bf16), and may be cut into even shares. With it one or two sequences of
+ * 33 to 64 pairs took an H200 up to 18 % longer where gates decay, and a third to two thirds less where some heads' or none do.
+ * More sequences of so many pairs have it where they are long; halves take the same whatever the gates.
  */
 static bool with_carried_states(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                                 int num_sms, struct gdni_slot slot)
 {
-    enum { LONG = 16384 };
-    const int64_t average = slot_average(problem, slot), pairs = slot_pairs(problem, slot);
+    enum { LONG = 16384, FEW_PAIRS = 32 };
+    const int64_t seqs = slot_seqs(slot), pairs = slot_pairs(problem, slot);
     prefill_params(out, problem, arch);
-    if (problem->whole_sequences || pairs > gdni_partition_carried_pairs(num_sms)) return false;
-    if (pairs > GDNI_CUT_PAIRS && average <= LONG) return false;
+    if (problem->whole_sequences || seqs > gdni_partition_most_carried(problem, num_sms)) return false;
+    if (seqs > 2 && pairs > FEW_PAIRS && slot_average(problem, slot) <= LONG) return false;
     out->carry = GDNI_CARRY_STATES;
     return gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK;
 }

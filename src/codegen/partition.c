@@ -33,6 +33,20 @@ static bool fits(const struct gdni_spec *spec, const struct gdni_problem *proble
            (int64_t)GDNI_ITEMS_PER_SM * num_sms;
 }
 
+/* Rows of partitions that the model gives a call at the most: few enough to carry states, where so few pairs do. */
+static int64_t most_rows(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t num_seqs)
+{
+    const bool carries = gdni_partition_carry(spec, problem, num_sms, num_seqs, 1) != GDNI_CARRY_NEVER;
+    const int64_t items = carries ? gdni_partition_carried_items(num_sms) : (int64_t)GDNI_ITEMS_PER_SM * num_sms;
+    return items / gdni_spec_parts(spec, problem);
+}
+
+/* The shortest partitions of which gdni_partition_items() counts no more rows, whatever the sequences' lengths. */
+static int64_t shortest_in(int64_t rows, const struct gdni_spec *spec, int64_t num_tokens, int64_t num_seqs)
+{
+    return num_tokens / (spec->params.chunk * (rows - num_seqs + 1)) + 1;
+}
+
 /* Of sequences of `chunks` chunks each, in partitions of `length`, in chunks of the busiest SM. */
 static int64_t cost(int64_t pairs, int64_t chunks, int64_t length, int num_sms)
 {
@@ -40,16 +54,20 @@ static int64_t cost(int64_t pairs, int64_t chunks, int64_t length, int num_sms)
     return length >= chunks ? waves * chunks : waves * (length + REPLAY + SWITCH) + SETUP;
 }
 
-/* The best number of chunks for sequences of equal length; `chunks` where whole ones are no worse. */
-static int64_t best_of_equal(int64_t pairs, int64_t chunks, int num_sms)
+/* The best number of chunks for sequences of equal length; that of whole ones where these are no worse. */
+static int64_t best_of_equal(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
+                             int64_t num_tokens, int64_t num_seqs)
 {
+    const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem);
+    const int64_t chunks = divide_up(divide_up(num_tokens, spec->params.chunk), num_seqs);
+    const int64_t rows = most_rows(spec, problem, num_sms, num_seqs);
     int64_t best = chunks, least = cost(pairs, chunks, chunks, num_sms);
     for (int64_t parts = 2; divide_up(chunks, parts) >= SHORTEST; ++parts) {
-        if (pairs * parts > (int64_t)GDNI_ITEMS_PER_SM * num_sms) break;
-        const int64_t now = cost(pairs, chunks, divide_up(chunks, parts), num_sms);
+        const int64_t length = divide_up(chunks, parts), now = cost(pairs, chunks, length, num_sms);
+        if (rows < num_seqs || length < shortest_in(rows, spec, num_tokens, num_seqs)) break;
         if (now >= least) continue;
         least = now;
-        best = divide_up(chunks, parts);
+        best = length;
     }
     return best;
 }
@@ -62,9 +80,9 @@ static int64_t side_by_side(const struct gdni_spec *spec, const struct gdni_prob
                             int64_t num_tokens, int64_t num_seqs)
 {
     enum { SHORTEST_OF_SEVERAL = 8 }; /* chunks: two of these decay by e^-11 where a chunk does by e^-0.7 */
-    const int64_t rows = num_sms / gdni_spec_parts(spec, problem) - num_seqs;
-    if (rows < 0) return 0;
-    const int64_t length = num_tokens / (spec->params.chunk * (rows + 1)) + 1;
+    const int64_t rows = num_sms / gdni_spec_parts(spec, problem);
+    if (rows < num_seqs) return 0;
+    const int64_t length = shortest_in(rows, spec, num_tokens, num_seqs);
     return length > SHORTEST_OF_SEVERAL ? length : SHORTEST_OF_SEVERAL;
 }
 
@@ -79,9 +97,12 @@ static int64_t of_several(const struct gdni_spec *spec, const struct gdni_proble
     const int64_t chunks = divide_up(num_tokens, spec->params.chunk), parts = gdni_spec_parts(spec, problem);
     const int64_t average = divide_up(chunks, num_seqs), share = divide_up(chunks * parts, num_sms);
     const int64_t pairs = num_seqs * parts, beside = side_by_side(spec, problem, num_sms, num_tokens, num_seqs);
-    int64_t length = best_of_equal(pairs, average, num_sms);
+    const int64_t rows = most_rows(spec, problem, num_sms, num_seqs);
+    int64_t length = best_of_equal(spec, problem, num_sms, num_tokens, num_seqs);
     if (length == average) length = share > 2 * average ? share : 2 * average;
     if (length < 4 * REPLAY) length = 4 * REPLAY;
+    if (rows >= num_seqs && length < shortest_in(rows, spec, num_tokens, num_seqs))
+        length = shortest_in(rows, spec, num_tokens, num_seqs);
     return beside && cost(pairs, average, beside, num_sms) < cost(pairs, average, length, num_sms) ? beside : length;
 }
 
@@ -131,7 +152,8 @@ static bool is_better_evenly(const struct gdni_spec *spec, const struct gdni_pro
     const int64_t alike = divide_up(5 * average, 4), known = longest ? longest_chunks(spec, longest) : alike;
     const int64_t pairs = num_seqs * parts, now = cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
     if (now >= (known > share ? known : share)) return false;
-    return known > alike || !longest || now < cost(pairs, average, best_of_equal(pairs, average, num_sms), num_sms);
+    if (known > alike || !longest) return true;
+    return now < cost(pairs, average, best_of_equal(spec, problem, num_sms, num_tokens, num_seqs), num_sms);
 }
 
 /* Of kernels of few sequences, in chunks of whole heads in one CTA: measured. */
@@ -150,12 +172,15 @@ static int64_t few_cost(const struct gdni_spec *few, int64_t chunks)
 bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_spec *few, const struct gdni_problem *problem,
                               int num_sms, int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
-    enum { QUARTERS = 4, BY_GATES = 6, EVENLY = 7 };
+    enum { QUARTERS = 4, BY_GATES = 6, EVENLY = 7, FEW_PAIRS = 32 };
     if (num_seqs < 2 || (!longest && num_seqs == 2)) return false;
     const int64_t average = num_tokens / (num_seqs * spec->params.chunk);
     const int64_t chunks = longest ? longest_chunks(spec, longest) : 5 * average / 4;
     const int64_t now = cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
-    const int gain = num_seqs <= gdni_partition_most_by_gates(problem, num_sms) ? BY_GATES : EVENLY;
+    const bool may_go_by_gates = num_seqs <= gdni_partition_most_by_gates(problem, num_sms) &&
+                                 (num_seqs * gdni_spec_parts(spec, problem) <= FEW_PAIRS ||
+                                  gdni_partition_is_uneven(num_tokens, num_seqs, longest));
+    const int gain = may_go_by_gates ? BY_GATES : EVENLY;
     if (longest ? chunks < GDNI_LEAST_OF_ONE : average < GDNI_LEAST_OF_SEVERAL) return false;
     if (QUARTERS * few_cost(few, chunks) <= gain * now) return false;
     return gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest).evenly;
@@ -176,7 +201,7 @@ static struct gdni_cut of_one(const struct gdni_spec *spec, const struct gdni_pr
                               int64_t num_tokens)
 {
     const int64_t chunks = divide_up(num_tokens, spec->params.chunk), parts = gdni_spec_parts(spec, problem);
-    const int64_t length = best_of_equal(parts, chunks, num_sms);
+    const int64_t length = best_of_equal(spec, problem, num_sms, num_tokens, 1);
     const bool evenly = may_cut_evenly(spec, problem, num_sms, num_tokens, 1) &&
                         10 * cost_evenly(spec, problem, num_sms, num_tokens, 1) < 9 * cost(parts, chunks, length, num_sms);
     return (struct gdni_cut){ (int32_t)(length < chunks ? length : 0), evenly };
@@ -251,20 +276,25 @@ int64_t gdni_partition_carried_items(int num_sms)
     return 2 * (int64_t)num_sms;
 }
 
-int64_t gdni_partition_carried_pairs(int num_sms)
-{
-    enum { RUNS = 3 };
-    return num_sms / RUNS;
-}
-
-/* A lane has a pair, and partitions have numbers of 8 bits. Batch-invariant plans go by heads alone. */
+/* An SM for each pair, and as many to deal out. Partitions have numbers of 8 bits. Batch-invariant plans go by heads alone. */
 int64_t gdni_partition_most_by_gates(const struct gdni_problem *problem, int num_sms)
 {
-    const int64_t carried = gdni_partition_carried_pairs(num_sms), numbers = GDNI_CUT_PARTITIONS - num_sms;
+    const int64_t half = num_sms / 2, numbers = GDNI_CUT_PARTITIONS - num_sms;
     int64_t pairs = GDNI_CUT_PAIRS;
-    if (pairs > carried) pairs = carried;
+    if (pairs > half) pairs = half;
     if (pairs > numbers) pairs = numbers;
     return problem->batch_invariant || pairs < 0 ? 0 : pairs / problem->num_heads;
+}
+
+/*
+ * In partitions of one length, with nothing that decays and sequences of equal length: all of the work three times on all SMs,
+ * or once on as many as there are pairs.
+ */
+int64_t gdni_partition_most_carried(const struct gdni_problem *problem, int num_sms)
+{
+    enum { RUNS = 3 };
+    const int64_t equal = num_sms / RUNS / problem->num_heads, by_gates = gdni_partition_most_by_gates(problem, num_sms);
+    return by_gates > equal ? by_gates : equal;
 }
 
 /* UNEVEN in gdn_hopper_cuts.cuh, of whole sequences. */
@@ -273,19 +303,14 @@ bool gdni_partition_is_uneven(int64_t num_tokens, int64_t num_seqs, int64_t long
     return 4 * longest * num_seqs > 5 * num_tokens;
 }
 
-/*
- * With nothing that decays, of sequences of equal length: all of the work three times on all SMs, or once on as many as there
- * are pairs.
- */
 enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                                      int64_t num_seqs, int64_t num_items)
 {
     if (spec->params.carry != GDNI_CARRY_STATES) return GDNI_CARRY_NEVER;
     if (problem->batch_invariant) return GDNI_CARRY_EQUAL;
-    const int64_t pairs = num_seqs * problem->num_heads;
-    if (pairs > gdni_partition_carried_pairs(num_sms) || num_items > gdni_partition_carried_items(num_sms))
-        return GDNI_CARRY_NEVER;
-    return num_seqs <= gdni_partition_most_by_gates(problem, num_sms) ? GDNI_CARRY_BY_GATES : GDNI_CARRY_EQUAL;
+    if (num_items > gdni_partition_carried_items(num_sms)) return GDNI_CARRY_NEVER;
+    if (num_seqs <= gdni_partition_most_by_gates(problem, num_sms)) return GDNI_CARRY_BY_GATES;
+    return num_seqs <= gdni_partition_most_carried(problem, num_sms) ? GDNI_CARRY_EQUAL : GDNI_CARRY_NEVER;
 }
 
 /*

@@ -65,7 +65,7 @@ enum gdni_carry {
 };
 
 /* Most (sequence, head) pairs and partitions of a call that gates cut, and chunks of a partition an SM whose T is kept. */
-enum { GDNI_CUT_PAIRS = 32, GDNI_CUT_PARTITIONS = 254, GDNI_KEPT_CHUNKS = 64 };
+enum { GDNI_CUT_PAIRS = 64, GDNI_CUT_PARTITIONS = 254, GDNI_KEPT_CHUNKS = 64 };
 
 /* Most pairs of a call in partitions of one length whose keys are asked how much the delta rule forgets. */
 enum { GDNI_ASKED_PAIRS = 128 };
@@ -82,9 +82,9 @@ int32_t gdni_partition_most_forgetting(const struct gdni_spec *spec, const struc
 enum gdni_carry gdni_partition_carry(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                                      int64_t num_seqs, int64_t num_items);
 
-/* Bounds of a call that carries, unless the plan is batch-invariant: items, and pairs of a sequence and a head. */
+/* Bounds of a call that carries, unless the plan is batch-invariant: items, and sequences. */
 int64_t gdni_partition_carried_items(int num_sms);
-int64_t gdni_partition_carried_pairs(int num_sms);
+int64_t gdni_partition_most_carried(const struct gdni_problem *problem, int num_sms);
 
 /* Links between them, a bound: no sequence has more than it has whole partitions' lengths. */
 int64_t gdni_partition_links(const struct gdni_spec *spec, const struct gdni_problem *problem, int32_t partition,

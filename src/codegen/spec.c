@@ -220,7 +220,7 @@ static void derive_hopper(struct gdni_spec *s)
     enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2 };
     enum { P_STAGES = 2, L_STAGES = 2, GATE_STAGES = 4 };
     enum { DIAGONALS = 8 * (2 * (8 * 48 + 16)), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512, KEPT = (3 * 256 + 4) * 4 };
-    enum { LINE = 1040 };
+    enum { LINE = 1040, CUTS = 256 };
     const int32_t groups = s->params.block_dv / COLUMNS, square = s->params.chunk * s->params.chunk * 2;
     const int32_t tile = s->params.chunk * s->dk * 2, columns = groups * s->params.chunk * COLUMNS * 2;
     const int32_t t_stages = s->params.cluster_ctas == 2 ? 4 : 2;
@@ -231,6 +231,7 @@ static void derive_hopper(struct gdni_spec *s)
     s->transit = s->kernel == GDNI_KERNEL_PREFILL_HOPPER && !s->cuts && groups == 2 && s->state_type == GDN_F32;
     if (s->transit) s->smem_bytes += KEPT;
     if (gdni_spec_cuts_evenly(s)) s->smem_bytes += LINE;
+    if (s->cuts && s->params.carry == GDNI_CARRY_STATES) s->smem_bytes += CUTS;
     hopper_registers(s, groups);
 }
 

@@ -37,7 +37,7 @@ enum gdni_kernel gdni_kernel_with(int32_t own, const struct gdni_params *params)
 enum { GDNI_PARTITION_MODEL = 1, GDNI_PARTITION_NEVER = 2, GDNI_PARTITION_EVENLY = 3 };
 
 /* Values of the parameter carry. With more state heads the Hopper kernel has enough to do without carrying states. */
-enum { GDNI_CARRY_NOTHING = 1, GDNI_CARRY_STATES = 2, GDNI_MOST_CARRIED_HEADS = 48 };
+enum { GDNI_CARRY_NOTHING = 1, GDNI_CARRY_STATES = 2, GDNI_MOST_CARRIED_HEADS = 64 };
 
 /* Of a CTA of a launch that clears control words, one each (gdn_launch.cuh); words that two clear, whole clusters. */
 enum { GDNI_CLEARING_THREADS = 128, GDNI_CLEARED_AT_ONCE = 2 * GDNI_CLEARING_THREADS };

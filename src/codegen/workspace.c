@@ -121,7 +121,7 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
                            num_sms);
         size_t size = out->size;
         const enum gdni_carry one = gdni_partition_carry(spec, problem, num_sms, 1, 1);
-        const int64_t seqs = gdni_partition_carried_pairs(num_sms) / problem->num_heads;
+        const int64_t seqs = gdni_partition_most_carried(problem, num_sms);
         if (one) lay_out_partitions(out, spec, problem, carried, carried, seqs > 1 ? seqs : 1, one, num_sms);
         if (size < out->size) size = out->size;
         const int64_t links = cut.evenly ? num_sms : gdni_partition_links(spec, problem, cut.chunks, num_tokens);

@@ -40,7 +40,8 @@ constexpr float FORGETTING_RUN = 1.1f;    /* a chunk of runs that replay many, b
 /* A word's upper half: what the pair's partitions replay, in chunks, or CARRIED_PAIR in its place; and FORGETS. */
 constexpr u32 FORGETS = 0x8000, CARRIED_PAIR = FORGETS - 1;
 constexpr u32 NO_PAIR = 0xff;
-static_assert(spec::CUT_PAIRS <= MOST_CUTS && spec::CUT_PARTITIONS <= (int)NO_PAIR, "a pair a lane, numbers of 8 bits");
+constexpr int LANES = 32; /* a lane has each pair that is so many behind its first one */
+static_assert(spec::CUT_PAIRS % LANES == 0 && spec::CUT_PARTITIONS <= (int)NO_PAIR, "numbers of 8 bits");
 
 /* A pair's word: index of its first partition, how many it has, its upper half. */
 __device__ __forceinline__ u32 cut_word(int pair)
@@ -218,67 +219,94 @@ __device__ __forceinline__ float carrying_ctas(float chunks, float time)
     return fmaxf(fminf(u, most) - GRADED_FIRST, MANY);
 }
 
-/* How many CTAs a pair takes, to be done in `time`, or nearly so. */
-__device__ __forceinline__ float ctas_of(float chunks, float replayed, float time)
+/* What sample_pairs() found of a pair. */
+struct Sample {
+    float chunks, replayed; /* carried: -1 */
+    bool carried, forgets;
+};
+
+__device__ __forceinline__ Sample sample_of(int pair)
 {
-    if (chunks <= time) return 1.0f;
-    float n = __fdividef(chunks - replayed, fmaxf(time - replayed - TAKE, (float)SHORTEST)), most = chunks;
-    if (replayed < 0.0f) {
-        n = carrying_ctas(chunks, time);
-        most = chunks - SHORTEST * FIRST_LENGTHS;
+    const uint4 x = load_shared_16(sampled(pair));
+    const float chunks = __uint_as_float(x.x), by_gates = __uint_as_float(x.y), by_keys = __uint_as_float(x.z);
+    const bool forgets = by_keys > 0.0f;
+    return { chunks, forgets ? by_keys : by_gates, !forgets && by_gates < 0.0f && chunks > 0.0f, forgets };
+}
+
+/* How many CTAs a pair takes, to be done in `time`, or nearly so. */
+__device__ __forceinline__ float ctas_of(const Sample &s, float time)
+{
+    if (s.chunks <= time) return 1.0f;
+    float n = __fdividef(s.chunks - s.replayed, fmaxf(time - s.replayed - TAKE, (float)SHORTEST)), most = s.chunks;
+    if (s.carried) {
+        n = carrying_ctas(s.chunks, time);
+        most = s.chunks - SHORTEST * FIRST_LENGTHS;
     }
     return fmaxf(fminf(ceilf(n), floorf(most * (1.0f / SHORTEST))), 1.0f);
 }
 
+/* log2 of the shortest and the longest time that all pairs may want; equal: partitions are of one length. By a warp. */
+__device__ __forceinline__ float2 times_of(int pairs, int lane)
+{
+    float most = 0.0f, all = 0.0f, num_carried = 0.0f;
+    bool dealt = false;
+#pragma unroll 1
+    for (int pair = lane; pair < pairs; pair += LANES) {
+        const Sample s = sample_of(pair);
+        most = fmaxf(most, s.chunks);
+        all += s.carried ? CARRY_RUNS * s.chunks : s.chunks;
+        num_carried += s.carried;
+        dealt |= (s.carried || s.forgets) && s.chunks > 3.0f * SHORTEST;
+    }
+    most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most)));
+    all = warp_sum(all);
+    const float longest = log2f(most), share = __fdividef(all, (float)gridDim.x + FIRST_LENGTHS * warp_sum(num_carried));
+    const bool uneven = (float)pairs * most > UNEVEN * all && most > 3.0f * SHORTEST;
+    return { __any_sync(~0u, dealt || uneven) ? log2f(share) : longest, longest };
+}
+
 /*
  * The words of all pairs, from what was sampled, if any is carried or forgets, or some are much longer than others. By a warp:
- * a lane a pair, and where there are few of these as many times over as it has lanes for, to try a time each.
+ * where there are few pairs as many times over as it has lanes for, to try a time each.
  */
 __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 {
-    constexpr int LANES = 32;
-    static_assert(MOST_CUTS == LANES, "a pair a lane");
-    const int pairs = p.num_seqs * parts_of_heads(p), bits = 32 - __clz(max(pairs - 1, 0)), width = 1 << bits;
-    const int pair = lane & (width - 1), group = lane >> bits, tries = LANES >> bits;
-    uint4 x = { 0, 0, 0, 0 };
-    if (pair < pairs) x = load_shared_16(sampled(pair));
-    const float chunks = __uint_as_float(x.x), by_keys = __uint_as_float(x.z);
-    float replayed = __uint_as_float(x.y); /* carried: -1 */
-    const bool forgets = by_keys > 0.0f;
-    if (forgets) replayed = by_keys;
-    const bool carried = replayed < 0.0f && chunks > 0.0f;
-    async_proxy_fence(); /* what was read there is gone soon */
-    const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(chunks)));
-    const float all = warp_sum(group > 0 ? 0.0f : carried ? CARRY_RUNS * chunks : chunks);
-    const bool uneven = (float)pairs * most > UNEVEN * all;
-    if (!__any_sync(~0u, (carried || forgets || uneven) && chunks > 3.0f * SHORTEST)) return;
-    const float ctas = (float)((int)gridDim.x + width - pairs); /* lanes without a pair take one too */
-    const int num_carried = __popc(__ballot_sync(~0u, carried && group == 0));
-    /* log2 of times, and so below. */
-    float shortest = log2f(__fdividef(all, (float)gridDim.x + FIRST_LENGTHS * (float)num_carried));
-    float longest = log2f(most), n = 1.0f; /* a CTA each */
+    const int pairs = p.num_seqs * parts_of_heads(p), bits = min(32 - __clz(max(pairs - 1, 0)), 5), width = 1 << bits;
+    const int first = lane & (width - 1), group = lane >> bits, tries = LANES >> bits;
+    const float2 times = times_of(pairs, lane);
+    float shortest = times.x, longest = times.y;
+    if (shortest == longest) return;
+    bool found = false; /* a time for which there are enough CTAs; else a CTA each */
     const float fraction = __fdividef((float)(group + 1), (float)(tries + 1));
 #pragma unroll 1
-    for (int steps = 1; steps < LENGTH_STEPS; steps *= tries + 1) { /* the shortest time for which there are enough CTAs */
+    for (int steps = 1; steps < LENGTH_STEPS; steps *= tries + 1) { /* the shortest such time */
         const float own = shortest + fraction * (longest - shortest);
-        const float tried = ctas_of(chunks, replayed, exp2_approx(own));
-        float sum = tried;
+        float sum = 0.0f;
+#pragma unroll 1
+        for (int pair = first; pair < pairs; pair += LANES)
+            sum += ctas_of(sample_of(pair), exp2_approx(own));
 #pragma unroll 1
         for (int d = 1; d < width; d *= 2)
             sum += __shfl_xor_sync(~0u, sum, d);
-        const int enough = __ffs(__ballot_sync(~0u, sum <= ctas)) - 1, shorter = (enough < 0 ? LANES : enough) - width;
+        const int enough = __ffs(__ballot_sync(~0u, sum <= (float)gridDim.x)) - 1;
+        const int shorter = (enough < 0 ? LANES : enough) - width;
         if (shorter >= 0) shortest = __shfl_sync(~0u, own, shorter);
-        if (enough >= 0) {
-            longest = __shfl_sync(~0u, own, enough);
-            n = __shfl_sync(~0u, tried, enough + pair);
-        }
+        if (enough >= 0) longest = __shfl_sync(~0u, own, enough);
+        found |= enough >= 0;
     }
-    const int count = lane < pairs ? (int)n + (carried && n > 1.0f) : 0;
-    const int sum = sum_up_to(count, lane);
-    const u32 base = lane < pairs ? (u32)(sum - count) : NO_PAIR;
-    const u32 upper = carried ? CARRIED_PAIR : min((u32)ceilf(replayed), CARRIED_PAIR - 1) | (forgets ? FORGETS : 0);
-    store_shared(at(CUTS_AT) + 4 * lane, base | (u32)count << 8 | upper << 16);
-    if (lane == 31) store_shared(at(LISTS_AT) + BY_GATES, (u32)sum);
+    int base = 0;
+#pragma unroll 1
+    for (int pair = lane; pair < spec::CUT_PAIRS; pair += LANES) {
+        Sample s = {};
+        if (pair < pairs) s = sample_of(pair);
+        const int n = found ? (int)ctas_of(s, exp2_approx(longest)) : 1;
+        const int count = pair < pairs ? n + (s.carried && n > 1) : 0, sum = base + sum_up_to(count, lane);
+        const u32 begin = pair < pairs ? (u32)(sum - count) : NO_PAIR;
+        const u32 upper = s.carried ? CARRIED_PAIR : min((u32)ceilf(s.replayed), CARRIED_PAIR - 1) | (s.forgets ? FORGETS : 0);
+        store_shared(at(CUTS_AT) + 4 * pair, begin | (u32)count << 8 | upper << 16);
+        base = __shfl_sync(~0u, sum, LANES - 1);
+    }
+    if (lane == 0) store_shared(at(LISTS_AT) + BY_GATES, (u32)base);
     __syncwarp();
 }
 
@@ -290,7 +318,10 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 __device__ __forceinline__ void tell_cuts(const prefill_params &p, int lane)
 {
     if (!spec::CUTS) return;
-    if (carries_by_gates(p)) cut_by_gates(p, lane);
+    if (carries_by_gates(p)) {
+        cut_by_gates(p, lane);
+        async_proxy_fence(); /* what was sampled is read, and a tile comes there */
+    }
     bar_arrive(BAR_CUT, 64);
 }
 
@@ -304,5 +335,9 @@ __device__ __forceinline__ bool await_cuts()
 /* The pair that has this partition. By a warp. */
 __device__ __forceinline__ int pair_of(int index, int lane)
 {
-    return __popc(__ballot_sync(~0u, cut_base(cut_word(lane)) <= index)) - 1;
+    int pairs = 0;
+#pragma unroll
+    for (int first = 0; first < spec::CUT_PAIRS; first += LANES)
+        pairs += __popc(__ballot_sync(~0u, cut_base(cut_word(first + lane)) <= index));
+    return pairs - 1;
 }

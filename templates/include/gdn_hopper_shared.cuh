@@ -76,9 +76,8 @@ constexpr int V_PLACE_AT = ITEM_AT + ITEM_SLOTS * ENTRY; /* the tile warp's: V's
 constexpr int LISTS_AT = V_PLACE_AT + 32;                /* of what the CTA still has to do: REPAIRS, LATER */
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
-constexpr int CUTS_AT = ORDER_AT, MOST_CUTS = 32;        /* or, of calls that are cut, a word each pair: gdn_hopper_cuts.cuh */
 constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of one length, a byte each pair */
-constexpr int KEEPER_AT = CUTS_AT + 4 * MOST_CUTS;       /* and a word each item slot: see keeper() */
+constexpr int KEEPER_AT = ORDER_AT + 128;                /* and a word each item slot: see keeper() */
 constexpr int WRONG_AT = KEEPER_AT + 4 * ITEM_SLOTS;     /* and a word each: see claim_repair() */
 constexpr int REPAIR_AT = WRONG_AT + 4 * ITEM_SLOTS;     /* the repair that is under way: RUN_* */
 constexpr int SETTLED_AT = REPAIR_AT + 8;                /* a byte each state warpgroup: see is_settled() */
@@ -87,11 +86,13 @@ constexpr int GUESS_AT = REPAIR_AT + 16;                 /* a word each tile: se
 constexpr int SHARE_AT = spec::CUTS ? KEEPER_AT : ORDER_AT + spec::MOST_SHARING;
 /* And a word each sequence that is cut evenly, and one more: where its pairs begin on the line. */
 constexpr int LINE_AT = ORDER_AT + MOST_SORTED, LINE_BYTES = (4 * spec::MOST_CUT_EVENLY + 16) / 16 * 16;
+/* Or, where states are carried, a word each pair: gdn_hopper_cuts.cuh. */
+constexpr int CUTS_AT = ORDER_AT + MOST_SORTED, CUTS_BYTES = 4 * spec::CUT_PAIRS;
 /* Where states are in transit: of each such sequence, and the one behind the last, its first token; its lines. */
 constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1);
 constexpr int TO_AT = FROM_AT + 4 * MOST_SORTED;
 constexpr int QUARTERS_AT = TO_AT + 4 * MOST_SORTED; /* and a byte each quarter of a state: its slot; 8 to a multiple of 16 */
-constexpr int END = spec::TRANSIT ? QUARTERS_AT + 12 : LINE_AT + (CUTS_EVENLY ? LINE_BYTES : 0);
+constexpr int END = spec::TRANSIT ? QUARTERS_AT + 12 : LINE_AT + (CUTS_EVENLY ? LINE_BYTES : spec::CARRIES ? CUTS_BYTES : 0);
 static_assert(SHARE_AT + 32 <= (CUTS_EVENLY ? WRONG_AT : END) && GUESS_AT + 16 <= LINE_AT, "either fits");
 static_assert(FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "and this");
 static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");

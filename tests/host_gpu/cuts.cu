@@ -8,13 +8,15 @@
 #include "gdn_params.cuh"
 #include "host_gpu/cuts.h"
 
-static_assert(PARTS == 1 && CUT_LANES == MOST_CUTS && CUT_NUMBERS > (int)NO_PAIR, "the test counts as the kernel does");
+static_assert(PARTS == 1 && CUT_LANES == LANES, "the test runs the kernel's code");
+static_assert(CUT_MOST == spec::CUT_PAIRS && CUT_NUMBERS > (int)NO_PAIR, "and has room for what comes out");
 
 __device__ void put_sample(const cut_case &c, int lane)
 {
-    const auto &s = c.sampled[lane];
-    if (lane < c.num_pairs)
-        store_shared(sampled(lane), __float_as_uint(s.chunks), __float_as_uint(s.by_gates), __float_as_uint(s.by_keys), 0u);
+    for (int n = lane; n < c.num_pairs; n += LANES) {
+        const auto &s = c.sampled[n];
+        store_shared(sampled(n), __float_as_uint(s.chunks), __float_as_uint(s.by_gates), __float_as_uint(s.by_keys), 0u);
+    }
     if (lane == 0) store_shared(at(LISTS_AT) + BY_GATES, 0u);
     __syncwarp();
 }
@@ -24,11 +26,13 @@ __device__ void take_cuts(cut_case &c, int lane)
     const int partitions = (int)load_shared_u32(at(LISTS_AT) + BY_GATES);
     c.num_partitions = partitions;
     if (partitions == 0) return;
-    const u32 word = cut_word(lane);
-    c.pair[lane].base = cut_base(word);
-    c.pair[lane].count = cut_count(word);
-    for (int i = 0; i <= cut_count(word) && lane < c.num_pairs; ++i)
-        c.begin[cut_base(word) + lane + i] = cut_begin(word, i, (int)c.sampled[lane].chunks);
+    for (int n = lane; n < c.num_pairs; n += LANES) {
+        const u32 word = cut_word(n);
+        c.pair[n].base = cut_base(word);
+        c.pair[n].count = cut_count(word);
+        for (int i = 0; i <= cut_count(word); ++i)
+            c.begin[cut_base(word) + n + i] = cut_begin(word, i, (int)c.sampled[n].chunks);
+    }
     for (int i = 0; i < min(partitions, CUT_NUMBERS); ++i)
         c.owner[i] = pair_of(i, lane);
 }

@@ -134,8 +134,8 @@ enum kind { CARRIED, DECAYS, FORGETS, NUM_KINDS };
 
 static int most_pairs(int num_sms)
 {
-    const int64_t most = gdni_partition_carried_pairs(num_sms);
-    return most < GDNI_CUT_PAIRS ? (int)most : GDNI_CUT_PAIRS;
+    const struct gdni_problem one_head = { .num_heads = 1 };
+    return (int)gdni_partition_most_by_gates(&one_head, num_sms);
 }
 
 /* A pair of so many chunks, of which it replays `replayed` if it is not carried; to forget it must have more. */

@@ -51,6 +51,7 @@ const struct gdn_shape gdn_cut_shapes[] = {
     { "four_heads", 1, 1, 4, 2, { 4133, 3000 }, 0, false },
     { "313_chunks", 1, 1, 2, 1, { 20011 }, 0, false },
     { "1_to_300_chunks", 1, 1, 1, 8, { 64, 19200, 1, 1088, 4096, 0, 320, 8230 }, 0, false },
+    { "56_pairs", 1, 1, 8, 7, { 3000, 1, 700, 0, 64, 1500, 129 }, 0, false },
     { "prompts_among_decodes", 1, 1, 2, 79,
       { TEN_TOKENS, TEN_TOKENS, TEN_TOKENS, 2, 700, 4000, TEN_TOKENS, 0, TEN_TOKENS, TEN_TOKENS, TEN_TOKENS, 3, 2500, 0, 65,
         1 }, 0, false },

@@ -517,15 +517,15 @@ Test(execute, long_partitions_of_one_length_say_how_far_keys_may_be_asked)
     gdn_prefill_args a = fake_prefill_args();
     gdn_prefill_desc desc = fake_prefill_desc();
     a.num_seqs = 1;
-    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 64;
-    desc.max_tokens = a.num_tokens = 16384;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 65;
+    desc.max_tokens = a.num_tokens = 32768;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
     const struct gdni_prefill_hopper_params cut = run_cut(plan, &a, true);
-    cr_expect(cut.num_items == 192 && last_launch().grid[0] == 132, "%d items by %u CTAs", cut.num_items,
+    cr_expect(cut.num_items == 195 && last_launch().grid[0] == 132, "%d items by %u CTAs", cut.num_items,
               last_launch().grid[0]);
     const struct gdni_prefill_hopper_params whole = run_cut(plan, &a, false);
     cr_expect_eq(cut.carry, (int)GDNI_CARRY_NEVER);
-    cr_expect(cut.partition == 128 && cut.most_forgetting == 112, "%d of %d chunks", cut.most_forgetting, cut.partition);
+    cr_expect(cut.partition == 256 && cut.most_forgetting == 224, "%d of %d chunks", cut.most_forgetting, cut.partition);
     cr_expect(whole.partition == 0 && whole.most_forgetting == 0, "%d", whole.most_forgetting);
     gdn_plan_destroy(plan);
 }
@@ -574,11 +574,11 @@ Test(execute, sequences_no_longer_than_a_partition_stay_whole_in_the_kernel_with
     gdn_plan_destroy(plan);
 }
 
-/* 14 heads, which no table knows, 8192 tokens of four sequences, the longest of so many: whether CTAs have even shares. */
+/* 33 heads, which no table knows, 32768 tokens of two sequences, the longer of so many: whether CTAs have even shares. */
 static bool in_even_shares(const gdn_plan *plan, int64_t max_seq_tokens, bool workspace, const unsigned char **kernel)
 {
     gdn_prefill_args a = fake_prefill_args();
-    a.num_tokens = 8192, a.num_seqs = 4;
+    a.num_tokens = 32768, a.num_seqs = 2;
     a.max_seq_tokens = max_seq_tokens;
     const struct gdni_prefill_hopper_params p = run_cut(plan, &a, workspace);
     *kernel = last_launch().image;
@@ -587,19 +587,19 @@ static bool in_even_shares(const gdn_plan *plan, int64_t max_seq_tokens, bool wo
     return p.partition && p.gang;
 }
 
-/* Halves of 56 pairs find an SM each: that is sooner where sequences are alike, and takes as long as the longest does. */
+/* Halves of 66 pairs find an SM each: that is sooner where sequences are alike, and takes as long as the longest does. */
 Test(execute, few_sequences_are_cut_evenly_where_one_is_much_longer)
 {
     gdn_prefill_desc desc = fake_prefill_desc();
     const unsigned char *alike, *uneven, *unknown, *bare;
-    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 14;
-    desc.max_tokens = 8192, desc.max_seqs = 4;
+    desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 33;
+    desc.max_tokens = 32768, desc.max_seqs = 2;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
-    cr_expect_not(in_even_shares(plan, 2048, true, &alike));
-    cr_expect(in_even_shares(plan, 5120, true, &uneven));
+    cr_expect_not(in_even_shares(plan, 16384, true, &alike));
+    cr_expect(in_even_shares(plan, 32000, true, &uneven));
     cr_expect_not(in_even_shares(plan, 0, true, &unknown), "what is not known is guessed to be alike");
     cr_expect(alike != uneven && alike == unknown);
-    cr_expect(!in_even_shares(plan, 5120, false, &bare) && bare != uneven, "without a workspace nothing is cut");
+    cr_expect(!in_even_shares(plan, 32000, false, &bare) && bare != uneven, "without a workspace nothing is cut");
     gdn_plan_destroy(plan);
 }
 
@@ -608,7 +608,7 @@ Test(execute, uneven_calls_of_few_pairs_run_the_kernel_that_carries)
 {
     gdn_prefill_desc desc = fake_prefill_desc();
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 7;
-    desc.max_tokens = 32768, desc.max_seqs = 5;
+    desc.max_tokens = 32768, desc.max_seqs = 10;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
     gdn_prefill_args a = fake_prefill_args();
     a.num_tokens = 32768, a.num_seqs = 1;
@@ -623,27 +623,29 @@ Test(execute, uneven_calls_of_few_pairs_run_the_kernel_that_carries)
     a.max_seq_tokens = 1024;
     p = run_cut(plan, &a, true);
     cr_expect(last_launch().image != carries && p.partition == 0, "alike: %d chunks", p.partition);
-    a.num_seqs = 5, a.max_seq_tokens = 3500;
+    a.num_seqs = 10, a.max_seq_tokens = 3500;
     p = run_cut(plan, &a, true);
-    cr_expect(last_launch().image != carries && p.partition && p.gang && !p.carry, "35 pairs, evenly: %d chunks, gang %d",
+    cr_expect(last_launch().image != carries && p.partition && p.gang && !p.carry, "70 pairs, evenly: %d chunks, gang %d",
               p.partition, p.gang);
     gdn_plan_destroy(plan);
 }
 
-/* Three heads: too many partitions of one length for such as follow from gates; more than are ever cut; sequences alike. */
+/* Three heads: too many pairs; sequences alike; and partitions of one length that must be long, for there to be few enough. */
 Test(execute, uneven_calls_that_cannot_be_carried_stay_in_even_shares)
 {
-    static const int64_t calls[][3] = { { 112980, 9, 60000 }, { 898442, 9, 150000 }, { 105370, 10, 10540 } };
+    static const int64_t calls[][4] = {
+        { 112980, 22, 60000, false }, { 105370, 10, 10540, false }, { 112980, 9, 60000, true }, { 898442, 9, 150000, true }
+    };
     gdn_prefill_desc desc = fake_prefill_desc();
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 3;
-    desc.max_tokens = 1 << 20, desc.max_seqs = 16;
+    desc.max_tokens = 1 << 20, desc.max_seqs = 32;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
         gdn_prefill_args a = fake_prefill_args();
         a.num_tokens = calls[i][0], a.num_seqs = calls[i][1], a.max_seq_tokens = calls[i][2];
         const struct gdni_prefill_hopper_params p = run_cut(plan, &a, true);
-        cr_expect(p.partition && p.gang && !p.carry, "call %zu: %d chunks, gang %d, carry %d", i,
-                  p.partition, p.gang, p.carry);
+        cr_expect(p.partition && (p.gang == 0) == calls[i][3] && (p.carry == GDNI_CARRY_BY_GATES) == calls[i][3],
+                  "call %zu: %d chunks, gang %d, carry %d", i, p.partition, p.gang, p.carry);
     }
     gdn_plan_destroy(plan);
 }
