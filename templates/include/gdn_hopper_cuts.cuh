@@ -180,7 +180,8 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p, int warp, 
         const Sequence s = find_sequence(p, n);
         const GateReader reader(p, s, head, sample_token(s, lane));
         const float gate = reader.log2_decay(reader.raw_decay(p, 0, s.len > 0 && !s.inert)) * ((float)C / SAMPLE);
-        const float decay = warp_sum(gate), least = largest_quarter(gate), chunks = (float)chunks_of(p, s);
+        const float decay = warp_sum(gate), least = largest_quarter(gate);
+        const float chunks = s.len > 0 ? (float)chunks_of(p, s) : 0.0f; /* bits may not depend on whether a state is wanted */
         /* Half of what it takes: a sample errs, by a tenth where gates are as trained ones. NaN, as replay_chunks() has it. */
         const bool carried = !(decay * (float)most_replayed(p) <= 0.5f * ENOUGH_DECAY);
         const float cost = carries_by_gates(p) ? REPLAYED : 1.0f;
