@@ -156,6 +156,15 @@ static bool is_better_evenly(const struct gdni_spec *spec, const struct gdni_pro
     return now < cost(pairs, average, best_of_equal(spec, problem, num_sms, num_tokens, num_seqs), num_sms);
 }
 
+/* Whether the longest sequences' pairs alone are cut: by kernels that carry states, where gates cannot cut all. */
+static bool is_ranked(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms, int64_t num_tokens,
+                      int64_t num_seqs, int64_t longest)
+{
+    return spec->params.carry == GDNI_CARRY_STATES && num_seqs > gdni_partition_most_by_gates(problem, num_sms) &&
+           num_seqs <= gdni_partition_most_ranked(problem, num_sms) &&
+           gdni_partition_is_uneven(num_tokens, num_seqs, longest);
+}
+
 /* Of kernels of few sequences, in chunks of whole heads in one CTA: measured. */
 static int64_t few_cost(const struct gdni_spec *few, int64_t chunks)
 {
@@ -204,7 +213,7 @@ static struct gdni_cut of_one(const struct gdni_spec *spec, const struct gdni_pr
     const int64_t length = best_of_equal(spec, problem, num_sms, num_tokens, 1);
     const bool evenly = may_cut_evenly(spec, problem, num_sms, num_tokens, 1) &&
                         10 * cost_evenly(spec, problem, num_sms, num_tokens, 1) < 9 * cost(parts, chunks, length, num_sms);
-    return (struct gdni_cut){ (int32_t)(length < chunks ? length : 0), evenly };
+    return (struct gdni_cut){ .chunks = (int32_t)(length < chunks ? length : 0), .evenly = evenly };
 }
 
 static struct gdni_cut by_model(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
@@ -212,11 +221,12 @@ static struct gdni_cut by_model(const struct gdni_spec *spec, const struct gdni_
 {
     const int64_t chunks = divide_up(num_tokens, spec->params.chunk);
     if (num_seqs == 1) return of_one(spec, problem, num_sms, num_tokens);
+    if (is_ranked(spec, problem, num_sms, num_tokens, num_seqs, longest)) return (struct gdni_cut){ .ranked = true };
     if (may_cut_evenly(spec, problem, num_sms, num_tokens, num_seqs) &&
         is_better_evenly(spec, problem, num_sms, num_tokens, num_seqs, longest))
-        return (struct gdni_cut){ 0, true };
+        return (struct gdni_cut){ .evenly = true };
     const int64_t length = of_several(spec, problem, num_sms, num_tokens, num_seqs);
-    return (struct gdni_cut){ (int32_t)(length < chunks ? length : 0), false };
+    return (struct gdni_cut){ .chunks = (int32_t)(length < chunks ? length : 0) };
 }
 
 /*
@@ -237,18 +247,20 @@ int32_t gdni_partition_fixed(const struct gdni_problem *problem)
 struct gdni_cut gdni_partition_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                                    int64_t num_tokens, int64_t num_seqs, int64_t longest)
 {
-    struct gdni_cut cut = { spec->params.partition_chunks, false };
+    struct gdni_cut cut = { .chunks = spec->params.partition_chunks };
     const bool model = cut.chunks <= GDNI_PARTITION_EVENLY;
-    if (!gdni_partition_possible(spec, problem, num_tokens)) return (struct gdni_cut){ 0, false };
+    if (!gdni_partition_possible(spec, problem, num_tokens)) return (struct gdni_cut){ 0 };
     if (problem->batch_invariant) {
         if (model) cut.chunks = gdni_partition_fixed(problem);
         return cut;
     }
-    if (num_seqs < 1) return (struct gdni_cut){ 0, false };
+    if (num_seqs < 1) return (struct gdni_cut){ 0 };
     if (cut.chunks == GDNI_PARTITION_EVENLY) cut.evenly = may_cut_evenly(spec, problem, num_sms, num_tokens, num_seqs);
     if (model && !cut.evenly) cut = by_model(spec, problem, num_sms, num_tokens, num_seqs, longest);
-    if (cut.evenly) cut.chunks = (int32_t)even_share(spec, problem, num_sms, num_tokens, num_seqs);
-    if (!cut.evenly && cut.chunks && !fits(spec, problem, num_sms, cut.chunks, num_tokens, num_seqs)) cut.chunks = 0;
+    if (cut.evenly || cut.ranked)
+        cut.chunks = (int32_t)even_share(spec, problem, num_sms, num_tokens, num_seqs);
+    else if (cut.chunks && !fits(spec, problem, num_sms, cut.chunks, num_tokens, num_seqs))
+        cut.chunks = 0;
     return cut;
 }
 
@@ -284,6 +296,17 @@ int64_t gdni_partition_most_by_gates(const struct gdni_problem *problem, int num
     if (pairs > half) pairs = half;
     if (pairs > numbers) pairs = numbers;
     return problem->batch_invariant || pairs < 0 ? 0 : pairs / problem->num_heads;
+}
+
+/* What CTAs do not find in a word comes behind; each has a rank of 8 bits, and CTAs have few enough of them. */
+int64_t gdni_partition_most_ranked(const struct gdni_problem *problem, int num_sms)
+{
+    const int64_t by_gates = gdni_partition_most_by_gates(problem, num_sms);
+    enum { PAIRS_PER_SM = 2 }; /* with more, taking them costs more where gates decay than cutting gains where some do not */
+    int64_t seqs = (int64_t)PAIRS_PER_SM * num_sms / problem->num_heads;
+    if (seqs > GDNI_MOST_CUT_EVENLY) seqs = GDNI_MOST_CUT_EVENLY;
+    if (!by_gates || num_sms + GDNI_CUT_PAIRS > GDNI_CUT_PARTITIONS) return by_gates;
+    return seqs > by_gates ? seqs : by_gates;
 }
 
 /*
@@ -337,7 +360,7 @@ int64_t gdni_partition_cost(const struct gdni_spec *spec, const struct gdni_prob
                             struct gdni_cut cut, int64_t num_tokens, int64_t num_seqs)
 {
     const int64_t chunks = divide_up(divide_up(num_tokens, num_seqs), spec->params.chunk);
-    if (cut.evenly) return cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
+    if (cut.evenly || cut.ranked) return cost_evenly(spec, problem, num_sms, num_tokens, num_seqs);
     return cost(num_seqs * gdni_spec_parts(spec, problem), chunks, cut.chunks ? cut.chunks : chunks, num_sms);
 }
 

@@ -25,11 +25,12 @@ enum { GDNI_EVEN_PAIRS_PER_SM = 8 };
 
 /*
  * Into what a call is cut: chunks of a partition, or, evenly, of a share, one for each SM, which makes partitions of sequences
- * (gdn_hopper_shares.cuh); 0: sequences stay whole, which is another kernel's call: gdni_partition_whole().
+ * (gdn_hopper_shares.cuh); 0: sequences stay whole, which is another kernel's call: gdni_partition_whole(). ranked: gates
+ * decide about lengths, and the longest sequences' pairs alone are cut (gdn_hopper_cuts.cuh); chunks: as of such a share.
  */
 struct gdni_cut {
     int32_t chunks;
-    bool evenly;
+    bool evenly, ranked;
 };
 struct gdni_cut gdni_partition_cut(const struct gdni_spec *spec, const struct gdni_problem *problem, int num_sms,
                                    int64_t num_tokens, int64_t num_seqs, int64_t longest);
@@ -105,6 +106,9 @@ bool gdni_partition_beats_few(const struct gdni_spec *spec, const struct gdni_sp
 
 /* Most sequences of a call of so few pairs that partitions' lengths may follow from gates, and from sequences' lengths. */
 int64_t gdni_partition_most_by_gates(const struct gdni_problem *problem, int num_sms);
+
+/* And of one that is known to be uneven, of which only the longest sequences are cut. 0: no call is. */
+int64_t gdni_partition_most_ranked(const struct gdni_problem *problem, int num_sms);
 
 /* Whether the longest sequence is so much longer than the average that these lengths do, whatever the gates. */
 bool gdni_partition_is_uneven(int64_t num_tokens, int64_t num_seqs, int64_t longest);

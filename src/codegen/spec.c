@@ -220,7 +220,7 @@ static void derive_hopper(struct gdni_spec *s)
     enum { WARPGROUP = 128, COLUMNS = 64, K_STAGES = 4, Q_STAGES = 3, V_STAGES = 2 };
     enum { P_STAGES = 2, L_STAGES = 2, GATE_STAGES = 4 };
     enum { DIAGONALS = 8 * (2 * (8 * 48 + 16)), SCALES = 4 * 32 * 8, BARRIERS = 512, ORDER = 512, KEPT = (3 * 256 + 4) * 4 };
-    enum { LINE = 1040, CUTS = 256 };
+    enum { LINE = 1040, CUTS = 256 + 2 * 256 };
     const int32_t groups = s->params.block_dv / COLUMNS, square = s->params.chunk * s->params.chunk * 2;
     const int32_t tile = s->params.chunk * s->dk * 2, columns = groups * s->params.chunk * COLUMNS * 2;
     const int32_t t_stages = s->params.cluster_ctas == 2 ? 4 : 2;

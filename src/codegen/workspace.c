@@ -93,9 +93,9 @@ static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spe
     enum { TICKET_WORDS = 64, PAIR_WORDS = 4, ITEM_WORDS = 8, T_BYTES = 64 * 64 * 2 };
     const int64_t row = spec->dk * (int64_t)sizeof(float), state = spec->params.block_dv * row;
     const int64_t transition = carry ? (spec->dk + 1) * row : 0;
-    const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem);
-    const int64_t cut = carry == GDNI_CARRY_BY_GATES ? num_sms + pairs : 0;
-    if (items < cut) items = cut;
+    const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem), whole = pairs > GDNI_CUT_PAIRS ? pairs : 0;
+    const int64_t cut = carry == GDNI_CARRY_BY_GATES ? num_sms + (whole ? GDNI_CUT_PAIRS : pairs) : 0;
+    if (items < cut) items = cut + whole;
     if (links < cut) links = cut;
     out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * pairs + ITEM_WORDS * items);
     out->images_offset = control_bytes((int64_t)out->control_words);
@@ -113,9 +113,11 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
                                int64_t longest)
 {
     const struct gdni_cut cut = gdni_partition_cut(spec, problem, num_sms, num_tokens, num_seqs, longest);
-    const int64_t items = cut.evenly ? num_sms : gdni_partition_items(spec, problem, cut.chunks, num_tokens, num_seqs);
+    const bool by_sms = cut.evenly || cut.ranked; /* there are as many partitions as these want */
+    const int64_t items = by_sms ? num_sms : gdni_partition_items(spec, problem, cut.chunks, num_tokens, num_seqs);
     const int64_t most = (int64_t)GDNI_ITEMS_PER_SM * num_sms, carried = gdni_partition_carried_items(num_sms);
-    const enum gdni_carry carry = gdni_partition_carry(spec, problem, num_sms, num_seqs, items);
+    const enum gdni_carry carry = cut.ranked ? GDNI_CARRY_BY_GATES
+                                             : gdni_partition_carry(spec, problem, num_sms, num_seqs, items);
     if (gdni_partition_possible(spec, problem, num_tokens)) {
         lay_out_partitions(out, spec, problem, most, most, most / gdni_spec_parts(spec, problem), GDNI_CARRY_NEVER,
                            num_sms);
@@ -124,11 +126,16 @@ static void workspace_of_items(struct gdni_workspace *out, const struct gdni_spe
         const int64_t seqs = gdni_partition_most_carried(problem, num_sms);
         if (one) lay_out_partitions(out, spec, problem, carried, carried, seqs > 1 ? seqs : 1, one, num_sms);
         if (size < out->size) size = out->size;
-        const int64_t links = cut.evenly ? num_sms : gdni_partition_links(spec, problem, cut.chunks, num_tokens);
+        const int64_t ranked = gdni_partition_most_ranked(problem, num_sms);
+        if (one == GDNI_CARRY_BY_GATES)
+            lay_out_partitions(out, spec, problem, 0, 0, num_seqs < ranked ? num_seqs : ranked, one, num_sms);
+        if (size < out->size) size = out->size;
+        const int64_t links = by_sms ? num_sms : gdni_partition_links(spec, problem, cut.chunks, num_tokens);
         lay_out_partitions(out, spec, problem, items, links, num_seqs, carry, num_sms);
         if (!problem->batch_invariant) out->size = size;
     }
     out->partition = cut.chunks;
+    out->ranked = cut.ranked;
     out->carry = cut.chunks ? carry : GDNI_CARRY_NEVER;
     out->most_forgetting = gdni_partition_most_forgetting(spec, problem, out->carry, cut.chunks, num_tokens, num_seqs);
     out->num_items = items;

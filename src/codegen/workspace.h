@@ -25,6 +25,7 @@ struct gdni_workspace {
     int64_t image_rows;      /* of a head */
     int32_t num_producers;   /* CTAs */
     int32_t partition;       /* chunks; 0: sequences stay whole */
+    bool ranked;             /* and only the longest are cut */
     enum gdni_carry carry;   /* how partitions before which gates do not decay get their states */
     int32_t most_forgetting; /* chunks of a replay that goes by keys; 0: these are not asked: see partition.h */
     int64_t num_items;       /* of the persistent kernel, a bound */
@@ -41,7 +42,7 @@ void gdni_workspace_of(struct gdni_workspace *out, const struct gdni_spec *spec,
 /* How such a call is cut. */
 static inline struct gdni_cut gdni_workspace_cut(const struct gdni_workspace *needs)
 {
-    return (struct gdni_cut){ needs->partition, needs->partition && needs->gang };
+    return (struct gdni_cut){ needs->partition, needs->partition && needs->gang, needs->ranked };
 }
 
 #endif

@@ -56,7 +56,7 @@ static int64_t most_seqs(const struct view *v, int bucket)
     if (serves(v, v->plan->variant_of_bucket[bucket])) return ANY_NUMBER;
     for (int c = 0; c < GDNI_NUM_SEQ_CLASSES; ++c)
         if (serves(v, v->plan->variant_of_few[bucket][c])) most = gdni_seq_class_edge(c);
-    const int64_t uneven = gdni_partition_most_by_gates(&v->plan->problem, gdni_plan_num_sms(v->plan));
+    const int64_t uneven = gdni_partition_most_ranked(&v->plan->problem, gdni_plan_num_sms(v->plan));
     return serves(v, v->plan->variant_of_uneven[bucket]) && most < uneven ? uneven : most;
 }
 

@@ -112,18 +112,20 @@ static bool rest_may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int
     return may_cut(plan, spec, bucket, least_seqs(GDNI_NUM_SEQ_CLASSES), plan->problem.max_seqs);
 }
 
-/* Whether the bucket has calls that the spec would cut evenly, should one sequence be nearly all of them, of so few pairs. */
+/* Whether the bucket has calls that the spec would cut evenly, should one sequence be nearly all of them, and carry. */
 static bool may_carry_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket,
                              const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
 {
     const struct gdni_problem *p = &plan->problem;
     const int num_sms = gdni_plan_num_sms(plan);
-    const int64_t tokens = most_tokens(plan, bucket), most = gdni_partition_most_by_gates(p, num_sms);
+    const int64_t tokens = most_tokens(plan, bucket), most = gdni_partition_most_ranked(p, num_sms);
     if (p->op != GDNI_OP_PREFILL || spec->params.partition_chunks != GDNI_PARTITION_MODEL) return false;
-    for (int64_t seqs = 2; seqs <= p->max_seqs && seqs <= most; ++seqs)
-        if (!stands(plan, &few[gdni_seq_class_of(seqs)], spec, tokens, seqs) &&
+    for (int64_t seqs = 2; seqs <= p->max_seqs && seqs <= most; seqs += 1 + seqs / 8) {
+        const int c = gdni_seq_class_of(seqs);
+        if ((c == GDNI_NUM_SEQ_CLASSES || !stands(plan, &few[c], spec, tokens, seqs)) &&
             gdni_partition_cut(spec, p, num_sms, tokens, seqs, tokens).evenly)
             return true;
+    }
     return false;
 }
 
@@ -209,7 +211,7 @@ int gdni_plan_variant_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t n
 int gdni_plan_variant_of_uneven(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
 {
     const int variant = plan->variant_of_uneven[gdni_bucket_of(num_tokens)];
-    return num_seqs <= gdni_partition_most_by_gates(&plan->problem, gdni_plan_num_sms(plan)) ? variant : -1;
+    return num_seqs <= gdni_partition_most_ranked(&plan->problem, gdni_plan_num_sms(plan)) ? variant : -1;
 }
 
 const struct gdni_choice *gdni_plan_choice_of_few(const gdn_plan *plan, int64_t num_tokens, int64_t num_seqs)
@@ -239,7 +241,7 @@ static size_t needed_size(const gdn_plan *plan, int variant, int bucket, int64_t
 /* The most that any variant needs. */
 static size_t workspace_size(const gdn_plan *plan)
 {
-    const int64_t uneven = gdni_partition_most_by_gates(&plan->problem, gdni_plan_num_sms(plan));
+    const int64_t uneven = gdni_partition_most_ranked(&plan->problem, gdni_plan_num_sms(plan));
     size_t most = 0;
     for (int bucket = 0; bucket < GDNI_NUM_BUCKETS; ++bucket) {
         most = larger(most, needed_size(plan, plan->variant_of_bucket[bucket], bucket, plan->problem.max_seqs));

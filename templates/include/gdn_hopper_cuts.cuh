@@ -25,6 +25,9 @@
  *               where there are many lengths follow that (graded_length()): the later a state comes, the more there is time for
  *               before it, and the less after it.
  *
+ * There are words for CUT_PAIRS pairs. Of a call of more they are those of its longest sequences; all others stay whole. They
+ * come behind, all by length, the longest first, so that short ones fill what time is left.
+ *
  * How much gates decay is seen from a sample, the same for all CTAs. It decides lengths, who takes the last partition, and that
  * nothing is guessed of a pair that is carried, but of pairs that decay never how much is replayed.
  */
@@ -32,16 +35,17 @@ constexpr float CARRY_RUNS = 3.0f, FIRST_LENGTHS = 1.75f;
 constexpr float REPLAYED = 0.8f; /* chunks that one takes which is replayed: it has no output */
 constexpr float STEP = 0.6f, CARRY = 2.5f; /* in chunks: of a state past a partition, and of carrying at all */
 constexpr float TAKE = 1.0f; /* of taking an item */
+constexpr float TAKE_WHOLE = 2.0f; /* of a whole pair's, with an initial and a final state: measured */
 constexpr float UNEVEN = 1.25f; /* the longest pair's part of the average from which on SMs are dealt out whatever the gates */
 constexpr float MANY_REPLAYED = 16.0f * REPLAYED; /* by gates; fewer stay what each boundary's own gates say */
-constexpr int SHORTEST = 4;               /* chunks of a partition */
+constexpr int SHORTEST = 4;               /* chunks of a partition; pairs of up to twice as many stay whole */
 constexpr int LENGTH_STEPS = 200;         /* how finely times are tried, from the shortest to the longest, in log time */
 constexpr float FORGETTING_RUN = 1.1f;    /* a chunk of runs that replay many, by one of carried runs: measured */
 /* A word's upper half: what the pair's partitions replay, in chunks, or CARRIED_PAIR in its place; and FORGETS. */
 constexpr u32 FORGETS = 0x8000, CARRIED_PAIR = FORGETS - 1;
 constexpr u32 NO_PAIR = 0xff;
-constexpr int LANES = 32; /* a lane has each pair that is so many behind its first one */
-static_assert(spec::CUT_PAIRS % LANES == 0 && spec::CUT_PARTITIONS <= (int)NO_PAIR, "numbers of 8 bits");
+constexpr int LANES = 32;
+static_assert(spec::CUT_PAIRS == 2 * LANES && spec::CUT_PARTITIONS <= (int)NO_PAIR, "two pairs a lane, numbers of 8 bits");
 
 /* A pair's word: index of its first partition, how many it has, its upper half. */
 __device__ __forceinline__ u32 cut_word(int pair)
@@ -75,9 +79,10 @@ __device__ __forceinline__ int replayed_chunks(u32 word)
     return (int)ceilf((float)cut_replayed(word) * (1.0f / REPLAYED));
 }
 
+/* Of a whole pair without a word: one partition. */
 __device__ __forceinline__ u32 cut_word_of(const prefill_params &p, const Item &item)
 {
-    return cut_word(pair_number(p, item.n, item.part));
+    return item.index < worded_items() ? cut_word(pair_place(p, item.n, item.part)) : 1 << 8;
 }
 
 /*
@@ -163,6 +168,42 @@ __device__ __forceinline__ u32 sampled(int pair)
     return at(K_AT) + 16 * pair;
 }
 
+/* And rank_sequences() the tokens of sequence n. */
+__device__ __forceinline__ u32 ranked_len(int n)
+{
+    return sampled(spec::CUT_PAIRS) + 4 * n;
+}
+
+/* Rank of a number among so many in shared memory, of which it is the n-th: how many are larger, or as large and before it. */
+__device__ __forceinline__ int rank_among(u32 numbers, u32 own, int n, int count)
+{
+    int rank = 0;
+    for (int i = 0; i < count; ++i) {
+        const u32 other = load_shared_u32(numbers + 4 * i);
+        rank += other > own || (other == own && i < n);
+    }
+    return rank;
+}
+
+/* By all threads, one a sequence. */
+__device__ __forceinline__ void rank_sequences(const prefill_params &p)
+{
+    static_assert(spec::MOST_CUT_EVENLY <= MOST_SORTED && MOST_SORTED <= spec::THREADS, "a thread and a byte for each");
+    const int n = (int)threadIdx.x;
+    Sequence s = {};
+    if (n < p.num_seqs) {
+        s = find_sequence(p, n);
+        store_shared(ranked_len(n), (u32)(s.inert ? 0 : s.len));
+    }
+    __syncthreads();
+    if (n < p.num_seqs) {
+        const int rank = rank_among(ranked_len(0), (u32)(s.inert ? 0 : s.len), n, p.num_seqs);
+        shared[RANKED_AT + rank] = (u8)n;
+        shared[RANK_AT + n] = (u8)rank;
+    }
+    __syncthreads();
+}
+
 /*
  * Of each pair: chunks; what it takes to replay as many of them as decay enough, -1: more than is worth it; as many as forget
  * enough, 0: that is no better. Of partitions of one length the last of these alone, in FORGETTING_AT, and how many they are.
@@ -173,15 +214,22 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p, int warp, 
 {
     if (!carries_by_gates(p) && p.most_forgetting == 0) return;
     const int lane = threadIdx.x % 32;
-    const float share = __fdividef((float)gridDim.x, (float)(p.num_seqs * parts_of_heads(p)));
+    const int pairs = worded_pairs(p);
+    const float share = __fdividef((float)gridDim.x, (float)pairs);
 #pragma unroll 1
-    for (int pair = warp; pair < p.num_seqs * parts_of_heads(p); pair += warps) {
-        const int n = over_parts(p, pair), head = (pair - n * parts_of_heads(p)) / PARTS;
+    for (int pair = warp; pair < pairs; pair += warps) {
+        const int row = over_parts(p, pair), head = (pair - row * parts_of_heads(p)) / PARTS;
+        const int n = ranked(p) ? shared[RANKED_AT + row] : row;
         const Sequence s = find_sequence(p, n);
-        const GateReader reader(p, s, head, sample_token(s, lane));
-        const float gate = reader.log2_decay(reader.raw_decay(p, 0, s.len > 0 && !s.inert)) * ((float)C / SAMPLE);
-        const float decay = warp_sum(gate), least = largest_quarter(gate);
         const float chunks = s.len > 0 ? (float)chunks_of(p, s) : 0.0f; /* bits may not depend on whether a state is wanted */
+        if (chunks <= 2.0f * SHORTEST) { /* as what decays at once */
+            if (lane == 0 && carries_by_gates(p)) store_shared(sampled(pair), __float_as_uint(chunks), 0u, 0u, 0u);
+            if (lane == 0 && !carries_by_gates(p)) shared[FORGETTING_AT + pair] = 0;
+            continue;
+        }
+        const GateReader reader(p, s, head, sample_token(s, lane));
+        const float gate = reader.log2_decay(reader.raw_decay(p, 0, true)) * ((float)C / SAMPLE);
+        const float decay = warp_sum(gate), least = largest_quarter(gate);
         /* Half of what it takes: a sample errs, by a tenth where gates are as trained ones. NaN, as replay_chunks() has it. */
         const bool carried = !(decay * (float)most_replayed(p) <= 0.5f * ENOUGH_DECAY);
         const float cost = carries_by_gates(p) ? REPLAYED : 1.0f;
@@ -237,7 +285,7 @@ __device__ __forceinline__ Sample sample_of(int pair)
 /* How many CTAs a pair takes, to be done in `time`, or nearly so. */
 __device__ __forceinline__ float ctas_of(const Sample &s, float time)
 {
-    if (s.chunks <= time) return 1.0f;
+    if (s.chunks <= fmaxf(time, 2.0f * SHORTEST)) return 1.0f;
     float n = __fdividef(s.chunks - s.replayed, fmaxf(time - s.replayed - TAKE, (float)SHORTEST)), most = s.chunks;
     if (s.carried) {
         n = carrying_ctas(s.chunks, time);
@@ -246,10 +294,22 @@ __device__ __forceinline__ float ctas_of(const Sample &s, float time)
     return fmaxf(fminf(ceilf(n), floorf(most * (1.0f / SHORTEST))), 1.0f);
 }
 
-/* log2 of the shortest and the longest time that all pairs may want; equal: partitions are of one length. By a warp. */
-__device__ __forceinline__ float2 times_of(int pairs, int lane)
+/* How many whole ones a CTA takes in this time: by rank, the longest first. */
+__device__ __forceinline__ float whole_pairs(float chunks, float time)
 {
-    float most = 0.0f, all = 0.0f, num_carried = 0.0f;
+    return fmaxf(floorf(__fdividef(time, chunks + TAKE_WHOLE)), 1.0f);
+}
+
+/* What a call's time can be, in chunks, log2; and the work of whole pairs, which have no words. */
+struct Times {
+    float shortest, longest, whole;
+    bool dealt; /* SMs are dealt out; else partitions are of one length */
+};
+
+/* By a warp. */
+__device__ __forceinline__ Times times_of(const prefill_params &p, int pairs, int lane)
+{
+    float most = 0.0f, all = 0.0f, num_carried = 0.0f, whole = 0.0f, longest_whole = 0.0f;
     bool dealt = false;
 #pragma unroll 1
     for (int pair = lane; pair < pairs; pair += LANES) {
@@ -261,53 +321,82 @@ __device__ __forceinline__ float2 times_of(int pairs, int lane)
     }
     most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most)));
     all = warp_sum(all);
-    const float longest = log2f(most), share = __fdividef(all, (float)gridDim.x + FIRST_LENGTHS * warp_sum(num_carried));
-    const bool uneven = (float)pairs * most > UNEVEN * all && most > 3.0f * SHORTEST;
-    return { __any_sync(~0u, dealt || uneven) ? log2f(share) : longest, longest };
+    const bool cuts_few = pairs < p.num_seqs * parts_of_heads(p);
+    dealt |= cuts_few || ((float)pairs * most > UNEVEN * all && most > 3.0f * SHORTEST);
+    if (!__any_sync(~0u, dealt)) return {};
+    if (rarely(cuts_few)) {
+#pragma unroll 1
+        for (int rank = over_parts(p, pairs) + lane; rank < p.num_seqs; rank += LANES) {
+            const u32 len = load_shared_u32(ranked_len(shared[RANKED_AT + rank]));
+            const float chunks = ceilf((float)len * (1.0f / C)) + TAKE_WHOLE;
+            whole += (float)parts_of_heads(p) * chunks;
+            longest_whole = fmaxf(longest_whole, chunks);
+        }
+        whole = warp_sum(whole);
+        longest_whole = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(longest_whole)));
+    }
+    const float share = __fdividef(all + whole, (float)gridDim.x + FIRST_LENGTHS * warp_sum(num_carried));
+    const float longest = fmaxf(most, longest_whole);
+    return { log2f(fminf(fmaxf(share, longest_whole), longest)), log2f(longest), whole, true };
 }
 
 /*
- * The words of all pairs, from what was sampled, if any is carried or forgets, or some are much longer than others. By a warp:
- * where there are few pairs as many times over as it has lanes for, to try a time each.
+ * The words of all pairs that have one, from what was sampled, if any is carried or forgets, or some are much longer than
+ * others. By a warp: where there are few pairs as many times over as it has lanes for, to try a time each.
  */
 __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 {
-    const int pairs = p.num_seqs * parts_of_heads(p), bits = min(32 - __clz(max(pairs - 1, 0)), 5), width = 1 << bits;
+    const int pairs = worded_pairs(p), bits = min(32 - __clz(max(pairs - 1, 0)), 5), width = 1 << bits;
     const int first = lane & (width - 1), group = lane >> bits, tries = LANES >> bits;
-    const float2 times = times_of(pairs, lane);
-    float shortest = times.x, longest = times.y;
-    if (shortest == longest) return;
-    bool found = false; /* a time for which there are enough CTAs; else a CTA each */
+    const Times times = times_of(p, pairs, lane);
+    if (!times.dealt) return;
+    float shortest = times.shortest, longest = times.longest;
+    Sample own_sample = {};
+    if (first < pairs) own_sample = sample_of(first);
+    u32 ctas = 0x0101; /* of its pairs, 8 bits each, in the shortest such time; a CTA each if there is none */
     const float fraction = __fdividef((float)(group + 1), (float)(tries + 1));
 #pragma unroll 1
     for (int steps = 1; steps < LENGTH_STEPS; steps *= tries + 1) { /* the shortest such time */
         const float own = shortest + fraction * (longest - shortest);
-        float sum = 0.0f;
+        const float time = exp2_approx(own);
+        float sum = first > 0 ? 0.0f : __fdividef(times.whole, time);
+        u32 tried = 0;
+        Sample s = own_sample;
 #pragma unroll 1
-        for (int pair = first; pair < pairs; pair += LANES)
-            sum += ctas_of(sample_of(pair), exp2_approx(own));
+        for (int pair = first; pair < pairs;) {
+            const float n = ctas_of(s, time);
+            sum += n > 1.0f || !ranked(p) ? n : __fdividef(1.0f, whole_pairs(s.chunks, time));
+            tried |= min((u32)n, 0xffu) << (pair < LANES ? 0 : 8);
+            pair += LANES;
+            if (pair < pairs) s = sample_of(pair);
+        }
 #pragma unroll 1
         for (int d = 1; d < width; d *= 2)
             sum += __shfl_xor_sync(~0u, sum, d);
         const int enough = __ffs(__ballot_sync(~0u, sum <= (float)gridDim.x)) - 1;
         const int shorter = (enough < 0 ? LANES : enough) - width;
         if (shorter >= 0) shortest = __shfl_sync(~0u, own, shorter);
-        if (enough >= 0) longest = __shfl_sync(~0u, own, enough);
-        found |= enough >= 0;
+        if (enough >= 0) {
+            longest = __shfl_sync(~0u, own, enough);
+            ctas = __shfl_sync(~0u, tried, enough + first);
+        }
     }
+    store_shared(at(CUTS_AT) + 4 * LANES + 4 * lane, NO_PAIR);
     int base = 0;
 #pragma unroll 1
-    for (int pair = lane; pair < spec::CUT_PAIRS; pair += LANES) {
-        Sample s = {};
-        if (pair < pairs) s = sample_of(pair);
-        const int n = found ? (int)ctas_of(s, exp2_approx(longest)) : 1;
-        const int count = pair < pairs ? n + (s.carried && n > 1) : 0, sum = base + sum_up_to(count, lane);
+    for (int pair = lane; pair - lane < pairs; pair += LANES) {
+        Sample s = own_sample;
+        if (pair >= LANES && pair < pairs) s = sample_of(pair);
+        const int n = (int)(ctas & 0xff), count = pair < pairs ? n + (s.carried && n > 1) : 0;
+        const int sum = base + sum_up_to(count, lane);
         const u32 begin = pair < pairs ? (u32)(sum - count) : NO_PAIR;
         const u32 upper = s.carried ? CARRIED_PAIR : min((u32)ceilf(s.replayed), CARRIED_PAIR - 1) | (s.forgets ? FORGETS : 0);
         store_shared(at(CUTS_AT) + 4 * pair, begin | (u32)count << 8 | upper << 16);
         base = __shfl_sync(~0u, sum, LANES - 1);
+        ctas >>= 8;
     }
-    if (lane == 0) store_shared(at(LISTS_AT) + BY_GATES, (u32)base);
+    const u32 items = (u32)(base + p.num_seqs * parts_of_heads(p) - pairs);
+    if (lane == 0) store_shared(at(LISTS_AT) + BY_GATES, items | (u32)base << 16);
     __syncwarp();
 }
 
@@ -341,4 +430,11 @@ __device__ __forceinline__ int pair_of(int index, int lane)
     for (int first = 0; first < spec::CUT_PAIRS; first += LANES)
         pairs += __popc(__ballot_sync(~0u, cut_base(cut_word(first + lane)) <= index));
     return pairs - 1;
+}
+
+/* The place of the pair that has this item. By a warp. */
+__device__ __forceinline__ int place_of(const prefill_params &p, int index, int lane)
+{
+    const int behind = items_of(p, true) - index;
+    return index < worded_items() ? pair_of(index, lane) : p.num_seqs * parts_of_heads(p) - behind;
 }

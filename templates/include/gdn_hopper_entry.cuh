@@ -47,7 +47,7 @@ __device__ __forceinline__ u32 keeper(const prefill_params &p, const Item &item)
     const bool addend = item.start == START_ZEROS && item.main == item.end;
     if (!by_gates() || !ends_inside(p, item)) return 0;
     if (!addend && item.start != START_IDENTITY && item.start != START_CARRIED) return 0;
-    const int place = item.index - 1 - pair_number(p, item.n, item.part);
+    const int place = item.index - 1 - pair_place(p, item.n, item.part);
     return (u32)(place * spec::KEPT_CHUNKS) << ITEM_SHIFT | (addend ? CHUNK_KEEPS_T : CHUNK_HAS_T);
 }
 

@@ -74,6 +74,30 @@ __device__ __forceinline__ bool by_gates()
     return spec::CARRIES && load_shared_u32(at(LISTS_AT) + BY_GATES) != 0;
 }
 
+/* Items of pairs that have words, which may be cut (gdn_hopper_cuts.cuh); the others are whole pairs. */
+__device__ __forceinline__ int worded_items()
+{
+    return (int)(load_shared_u32(at(LISTS_AT) + BY_GATES) >> 16);
+}
+
+/* Pairs that gates may cut: an SM for each, and as many to deal out. */
+__device__ __forceinline__ int most_worded()
+{
+    return min(spec::CUT_PAIRS, (int)gridDim.x / 2);
+}
+
+/* Where gates cut, and there may be more pairs than that: the longest sequences come first. */
+__device__ __forceinline__ bool ranked(const prefill_params &p)
+{
+    return carries_by_gates(p) && p.num_seqs > 1 && p.num_seqs * parts_of_heads(p) > min(most_worded(), spec::CUT_PAIRS / 2);
+}
+
+/* Of the longest sequences. */
+__device__ __forceinline__ int worded_pairs(const prefill_params &p)
+{
+    return min(over_parts(p, most_worded()), p.num_seqs) * parts_of_heads(p);
+}
+
 /* CTAs may have shares of all chunks: gdn_hopper_shares.cuh. What is decided of them, behind the first barrier: SHARE_*. */
 __device__ __forceinline__ bool may_share(const prefill_params &p)
 {
@@ -95,7 +119,7 @@ __device__ __forceinline__ int share_word(int which)
 __device__ __forceinline__ int items_of(const prefill_params &p, bool gates)
 {
     if (may_share(p)) return share_word(SHARE_LIMIT);
-    return gates ? (int)load_shared_u32(at(LISTS_AT) + BY_GATES) : p.num_items;
+    return gates ? (int)(load_shared_u32(at(LISTS_AT) + BY_GATES) & 0xffff) : p.num_items;
 }
 
 /* From a partition's index to that of the next one of its sequence. */
@@ -203,6 +227,12 @@ constexpr u32 AGAIN_FIRST = 0x7fffffffu; /* PAIR_AGAIN: this less the index of t
 __device__ __forceinline__ int pair_number(const prefill_params &p, int n, int part)
 {
     return n * parts_of_heads(p) + part;
+}
+
+/* Its place among pairs by rank, where sequences have one. */
+__device__ __forceinline__ int pair_place(const prefill_params &p, int n, int part)
+{
+    return pair_number(p, ranked(p) ? shared[RANK_AT + n] : n, part);
 }
 
 __device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int part, int which)

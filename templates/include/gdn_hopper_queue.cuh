@@ -18,11 +18,12 @@
 
 /*
  * By all threads, one a sequence, before any tile is loaded: its rank is the number of longer ones, or where CTAs have shares
- * its own number.
+ * its own number; where sequences are cut only of calls of many.
  */
 __device__ __forceinline__ void order_items(const prefill_params &p)
 {
     static_assert(MOST_SORTED <= spec::THREADS && spec::MOST_SHARING == 32, "a thread for each, and a warp's");
+    if (rarely(ranked(p))) rank_sequences(p);
     if (spec::CUTS || (!may_share(p) && !sorted(p))) return;
     const int n = (int)threadIdx.x;
     const u32 lens = at(K_AT);
@@ -41,12 +42,7 @@ __device__ __forceinline__ void order_items(const prefill_params &p)
         shared[ORDER_AT + n] = (u8)n;
         return;
     }
-    int rank = 0;
-    for (int i = 0; i < p.num_seqs; ++i) {
-        const u32 other = load_shared_u32(lens + 4 * i);
-        rank += other > own || (other == own && i < n);
-    }
-    shared[ORDER_AT + rank] = (u8)n;
+    shared[ORDER_AT + rank_among(lens, own, n, p.num_seqs)] = (u8)n;
 }
 
 /*
@@ -57,19 +53,19 @@ __device__ __forceinline__ void order_items(const prefill_params &p)
 __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, bool gates, bool placed, int lane)
 {
     const bool even = cut_evenly(p);
-    const int place = gates ? pair_of(item.index, lane) : item.index, row = over_parts(p, place);
+    const int place = gates ? place_of(p, item.index, lane) : item.index, row = over_parts(p, place);
     item.part = place - row * parts_of_heads(p);
     item.n = even ? min(row, p.num_seqs - 1) : row; /* a share without items begins behind the last of all */
     if (even && !placed)
         item.n = sequence_of_partition(p, item.index);
     else if (spec::CUTS && !even && !gates)
         item.n = sequence_of_row(p, row, lane);
-    else if (sorted(p))
-        item.n = shared[ORDER_AT + row];
+    else if (spec::CUTS ? gates && ranked(p) : sorted(p))
+        item.n = shared[(spec::CUTS ? RANKED_AT : ORDER_AT) + row];
     (Sequence &)item = sequence_of(p, item.n);
     item.begin = 0;
     item.end = chunks_of(p, item);
-    if (gates) {
+    if (gates && item.index < worded_items()) {
         const u32 word = cut_word(place);
         const int partition = item.index - cut_base(word), chunks = item.end;
         const int edge = cut_begin(word, partition + (lane & 1), chunks);
@@ -77,10 +73,10 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, b
         item.end = __shfl_sync(~0u, edge, 1);
     } else if (even && !placed) {
         find_partition(item, p);
-    } else if (spec::CUTS && !even) {
+    } else if (spec::CUTS && !even && !gates) {
         item.begin = (row - first_row(p, item.n)) * p.partition;
         item.end = min(item.end, item.begin + p.partition);
-    } else {
+    } else if (!gates) {
         take_part(item, p);
     }
     item.main = item.begin;
@@ -238,6 +234,7 @@ __device__ __forceinline__ Item item_after(const prefill_params &p, int index, i
     if (!asks && following >= 0) {
         item.n = (int)load_shared_u32(last + ITEM_N);
         item.part = (int)load_shared_u32(last + ITEM_PART);
+        item.index = (int)load_shared_u32(last + ITEM_INDEX);
         ticketless = (int)load_shared_u32(last + ITEM_MAIN) == 0 ? last_of_first(p, item) : -1;
     }
 #pragma unroll 1
@@ -365,7 +362,7 @@ __device__ __forceinline__ void finish_partition(const prefill_params &p, const 
         }
         mbar_arrive(bar(ITEM_LEFT + number % ITEM_SLOTS));
     }
-    if (repair) return;
+    if (repair || partitions == 1) return; /* nobody asks */
     complete_output();
     const bool linked = !cut_evenly(p) || item.main > 0; /* else its words may be another partition's of this CTA */
     if (counts && lane == 0) {

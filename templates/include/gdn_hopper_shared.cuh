@@ -86,8 +86,13 @@ constexpr int GUESS_AT = REPAIR_AT + 16;                 /* a word each tile: se
 constexpr int SHARE_AT = spec::CUTS ? KEEPER_AT : ORDER_AT + spec::MOST_SHARING;
 /* And a word each sequence that is cut evenly, and one more: where its pairs begin on the line. */
 constexpr int LINE_AT = ORDER_AT + MOST_SORTED, LINE_BYTES = (4 * spec::MOST_CUT_EVENLY + 16) / 16 * 16;
-/* Or, where states are carried, a word each pair: gdn_hopper_cuts.cuh. */
-constexpr int CUTS_AT = ORDER_AT + MOST_SORTED, CUTS_BYTES = 4 * spec::CUT_PAIRS;
+/*
+ * Or, where states are carried, a word each pair that may be cut (gdn_hopper_cuts.cuh); and where there are more pairs than
+ * these sequences' numbers, the longest first, and each one's rank, 8 bits each.
+ */
+constexpr int CUTS_AT = ORDER_AT + MOST_SORTED, RANKED_AT = CUTS_AT + 4 * spec::CUT_PAIRS;
+constexpr int RANK_AT = RANKED_AT + MOST_SORTED;
+constexpr int CUTS_BYTES = RANK_AT + MOST_SORTED - CUTS_AT;
 /* Where states are in transit: of each such sequence, and the one behind the last, its first token; its lines. */
 constexpr int FIRST_AT = ORDER_AT + MOST_SORTED, FROM_AT = FIRST_AT + 4 * (MOST_SORTED + 1);
 constexpr int TO_AT = FROM_AT + 4 * MOST_SORTED;
@@ -106,7 +111,8 @@ __device__ constexpr u32 key_step(int s)
 static_assert(TOKENS + 4 <= TABLE_BYTES && TABLE_BYTES % 16 == 0, "before what lies in the rest, and for bulk copies");
 /*
  * LISTS_AT, words: heads of lists through control words (gdn_hopper_queue.cuh), 0: empty; START_CARRIED's items, by index + 1.
- * How many partitions there are by gates, 0: they are all of one length. A ticket: of the CTA's first item, then the state
+ * How many items there are by gates, and in the upper half how many of them are partitions of pairs that may be cut; 0: all are
+ * of one length. A ticket: of the CTA's first item, then the state
  * warps' own (take_block(), gdn_hopper_carry.cuh).
  */
 enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, TICKET = 12 };

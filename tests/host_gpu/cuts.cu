@@ -17,13 +17,15 @@ __device__ void put_sample(const cut_case &c, int lane)
         const auto &s = c.sampled[n];
         store_shared(sampled(n), __float_as_uint(s.chunks), __float_as_uint(s.by_gates), __float_as_uint(s.by_keys), 0u);
     }
+    for (int n = lane; n < c.num_pairs; n += LANES)
+        shared[RANKED_AT + n] = shared[RANK_AT + n] = (u8)n;
     if (lane == 0) store_shared(at(LISTS_AT) + BY_GATES, 0u);
     __syncwarp();
 }
 
 __device__ void take_cuts(cut_case &c, int lane)
 {
-    const int partitions = (int)load_shared_u32(at(LISTS_AT) + BY_GATES);
+    const int partitions = worded_items();
     c.num_partitions = partitions;
     if (partitions == 0) return;
     for (int n = lane; n < c.num_pairs; n += LANES) {
@@ -43,6 +45,7 @@ extern "C" __global__ void cuts(const __grid_constant__ cuts_params cases)
     if (blockIdx.x > 0) return;
     prefill_params p = {};
     p.num_heads = 1;
+    p.parts_magic = cases.one_magic, p.parts_shift = cases.one_shift;
     p.carry = spec::CARRY_BY_GATES;
     for (int i = 0; i < cases.num_cases; ++i) {
         cut_case &c = cases.cases[i];

@@ -23,6 +23,8 @@ struct cut_case {
 
 struct cuts_params {
     int num_cases;
+    int one_magic; /* a division by one, as launch parameters have it */
+    int one_shift;
     struct cut_case *cases;
 };
 

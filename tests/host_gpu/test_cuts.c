@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "codegen/division.h"
 #include "codegen/partition.h"
 #include "cuts.h"
 #include "host_gpu.h"
@@ -117,7 +118,8 @@ static bool check_case(const struct cut_case *c, int num_sms)
 static int check_cases(const struct cutter *cutter, struct cut_case *cases, int count, int num_sms)
 {
     int num_cut = 0;
-    const struct cuts_params params = { count, cases };
+    const struct gdni_division one = gdni_division(1);
+    const struct cuts_params params = { count, one.magic, one.shift, cases };
     const struct host_gpu_launch launch = { (unsigned)num_sms, CUT_LANES, cutter->shared_bytes, 2, 1, &params, 0 };
     cr_assert_str_eq(cutter->run(&launch), "");
     for (int i = 0; i < count; ++i) num_cut += check_case(&cases[i], num_sms);
