@@ -108,19 +108,26 @@ static int32_t kernel_of_two_kinds(const struct gdni_problem *problem, const str
 /* Chunks of a sequence that two kinds of CTAs do not take. */
 enum { OF_TWO_KINDS = 65 };
 
+/* Whether SMs are left to deal out by gates when each pair has two. */
+static bool leaves_some(int64_t pairs, int num_sms)
+{
+    enum { SOME = 16 };
+    return 2 * pairs + SOME <= num_sms;
+}
+
 /*
  * With how many chunks in each of at most two sequences one is cut. Before, what takes the same whatever the gates is as quick
  * where they decay, and quicker where some heads' do not: two kinds of CTAs, and halves where all find an SM each and two
  * partitions of each head do, but not three; all the longer the fewer SMs are left then to deal out by gates. Of 8192 tokens
  * 48 heads took an H200 174 us where gates decay, 196 where every fourth head's do not and 252 where none do, and 187 in
- * halves; of 16384 tokens 301, 330, 407 and 367; 64 heads 347, 406, 434 and 379, of 32768 674, 734, 756 and 760.
+ * halves; of 16384 tokens 301, 330, 407 and 367; 64 heads, which leave no SMs to deal out, 346, 472, 502 and 380.
  */
 static int64_t least_of_one(int64_t pairs, int num_sms)
 {
-    enum { OF_HALVES = 129, OF_ALL_SMS = 257, MANY_PAIRS = 12, SPARE = 16 };
+    enum { OF_HALVES = 129, OF_ALL_SMS = 257, MANY_PAIRS = 12 };
     if (pairs >= MANY_PAIRS && feeds_two_kinds(pairs, num_sms)) return OF_TWO_KINDS;
     if (2 * pairs > num_sms || 3 * pairs <= num_sms) return GDNI_LEAST_OF_ONE;
-    return 2 * pairs + SPARE <= num_sms ? OF_HALVES : OF_ALL_SMS;
+    return leaves_some(pairs, num_sms) ? OF_HALVES : OF_ALL_SMS;
 }
 
 /*
@@ -145,8 +152,9 @@ static bool is_cut(const struct gdni_problem *problem, const struct gdni_arch *a
 /*
  * The usual kernel with the code that carries states, where the slot's largest call has few enough pairs for it. Whatever does
  * not carry is 5 to 8 % faster without that code (H200, bf16), and may be cut into even shares. With it one or two sequences of
- * 33 to 64 pairs took an H200 up to 18 % longer where gates decay, and a third to two thirds less where some heads' or none do.
- * More sequences of so many pairs have it where they are long; halves take the same whatever the gates.
+ * 33 to 56 pairs took an H200 up to 18 % longer where gates decay, and a third to two thirds less where some heads' or none do;
+ * 64 heads of 32768 tokens gained 2 % and lost 5. More sequences of so many pairs have it where they are long: halves take the
+ * same whatever the gates.
  */
 static bool with_carried_states(struct gdni_params *out, const struct gdni_problem *problem, const struct gdni_arch *arch,
                                 int num_sms, struct gdni_slot slot)
@@ -154,7 +162,8 @@ static bool with_carried_states(struct gdni_params *out, const struct gdni_probl
     enum { LONG = 16384, FEW_PAIRS = 32 };
     const int64_t seqs = slot_seqs(slot), pairs = slot_pairs(problem, slot);
     prefill_params(out, problem, arch);
-    if (problem->whole_sequences || seqs > gdni_partition_most_carried(problem, num_sms)) return false;
+    if (problem->whole_sequences || seqs > gdni_partition_most_carried(problem, num_sms) || !leaves_some(pairs, num_sms))
+        return false;
     if (seqs > 2 && pairs > FEW_PAIRS && slot_average(problem, slot) <= LONG) return false;
     out->carry = GDNI_CARRY_STATES;
     return gdni_params_usable(out, problem, arch, num_sms, slot) == GDN_OK;

@@ -17,17 +17,20 @@ __device__ void put_sample(const cut_case &c, int lane)
         const auto &s = c.sampled[n];
         store_shared(sampled(n), __float_as_uint(s.chunks), __float_as_uint(s.by_gates), __float_as_uint(s.by_keys), 0u);
     }
-    for (int n = lane; n < c.num_pairs; n += LANES)
+    for (int n = lane; n < c.num_pairs + c.num_whole; n += LANES) {
         shared[RANKED_AT + n] = shared[RANK_AT + n] = (u8)n;
+        store_shared(ranked_len(n), (u32)c.whole_tokens); /* nobody asks for those of a pair that is sampled */
+    }
     if (lane == 0) store_shared(at(LISTS_AT) + BY_GATES, 0u);
     __syncwarp();
 }
 
-__device__ void take_cuts(cut_case &c, int lane)
+__device__ void take_cuts(const prefill_params &p, cut_case &c, int lane)
 {
     const int partitions = worded_items();
     c.num_partitions = partitions;
     if (partitions == 0) return;
+    c.num_items = items_of(p, true);
     for (int n = lane; n < c.num_pairs; n += LANES) {
         const u32 word = cut_word(n);
         c.pair[n].base = cut_base(word);
@@ -35,8 +38,8 @@ __device__ void take_cuts(cut_case &c, int lane)
         for (int i = 0; i <= cut_count(word); ++i)
             c.begin[cut_base(word) + n + i] = cut_begin(word, i, (int)c.sampled[n].chunks);
     }
-    for (int i = 0; i < min(partitions, CUT_NUMBERS); ++i)
-        c.owner[i] = pair_of(i, lane);
+    for (int i = 0; i < min(c.num_items, CUT_ITEMS); ++i)
+        c.owner[i] = place_of(p, i, lane);
 }
 
 extern "C" __global__ void cuts(const __grid_constant__ cuts_params cases)
@@ -49,10 +52,10 @@ extern "C" __global__ void cuts(const __grid_constant__ cuts_params cases)
     p.carry = spec::CARRY_BY_GATES;
     for (int i = 0; i < cases.num_cases; ++i) {
         cut_case &c = cases.cases[i];
-        p.num_seqs = c.num_pairs;
+        p.num_seqs = c.num_pairs + c.num_whole;
         put_sample(c, lane);
         cut_by_gates(p, lane);
-        take_cuts(c, lane);
+        take_cuts(p, c, lane);
         __syncwarp();
     }
 }

@@ -102,6 +102,7 @@ static void check_pair(const struct cut_case *c, int n, int num_sms)
 static bool check_case(const struct cut_case *c, int num_sms)
 {
     int sum = 0;
+    cr_assert(c->num_partitions > 0 || c->num_whole == 0, "%d SMs: those that stay whole are nobody's", num_sms);
     if (c->num_partitions == 0) return false;
     for (int n = 0; n < c->num_pairs; ++n) {
         cr_assert_eq(c->pair[n].base, sum, "pair %d begins at %d, and %d are before it", n, c->pair[n].base, sum);
@@ -111,6 +112,10 @@ static bool check_case(const struct cut_case *c, int num_sms)
         check_pair(c, n, num_sms);
     }
     cr_assert_eq(c->num_partitions, sum);
+    cr_assert_eq(c->num_items, sum + c->num_whole);
+    for (int i = sum; i < c->num_items; ++i)
+        cr_assert_eq(c->owner[i] - c->num_pairs, i - sum, "%d SMs: item %d behind %d is taken for pair %d", num_sms, i, sum,
+                     c->owner[i]);
     return true;
 }
 
@@ -154,12 +159,14 @@ static int draw_chunks(struct rng *rng, int longest)
     return 1 + rng_below(rng, longest) + (rng_below(rng, 3) ? longest : 0);
 }
 
-/* Half of the calls have pairs of one length, as heads of a sequence have. */
+/* Half of the calls have pairs of one length, as heads of a sequence have; where no word is left others stay whole. */
 static void draw_case(struct cut_case *c, struct rng *rng, int num_sms)
 {
     const int longest = 1 << rng_below(rng, 15), alike = rng_below(rng, 2) ? 1 + draw_chunks(rng, longest) : 0;
     memset(c, 0, sizeof *c);
-    c->num_pairs = 1 + rng_below(rng, most_pairs(num_sms));
+    c->num_pairs = rng_below(rng, 3) ? 1 + rng_below(rng, most_pairs(num_sms)) : most_pairs(num_sms);
+    if (c->num_pairs == most_pairs(num_sms)) c->num_whole = rng_below(rng, 1 + CUT_SEQUENCES - c->num_pairs);
+    c->whole_tokens = rng_below(rng, 4096);
     for (int n = 0; n < c->num_pairs; ++n) {
         const int chunks = alike ? alike : draw_chunks(rng, longest);
         const double most = rng_below(rng, 2) ? 8 : 2.0 * (1 + rng_below(rng, chunks > 0 ? chunks : 1));

@@ -574,32 +574,32 @@ Test(execute, sequences_no_longer_than_a_partition_stay_whole_in_the_kernel_with
     gdn_plan_destroy(plan);
 }
 
-/* 33 heads, which no table knows, 32768 tokens of two sequences, the longer of so many: whether CTAs have even shares. */
-static bool in_even_shares(const gdn_plan *plan, int64_t max_seq_tokens, bool workspace, const unsigned char **kernel)
+/* 33 heads, which no table knows, 32768 tokens of two sequences, the longer of so many: whether they are cut. */
+static bool is_cut(const gdn_plan *plan, int64_t max_seq_tokens, bool workspace, const unsigned char **kernel)
 {
     gdn_prefill_args a = fake_prefill_args();
     a.num_tokens = 32768, a.num_seqs = 2;
     a.max_seq_tokens = max_seq_tokens;
     const struct gdni_prefill_hopper_params p = run_cut(plan, &a, workspace);
     *kernel = last_launch().image;
-    cr_expect(!p.partition || (p.gang == 1 && p.num_items == 132 && last_launch().grid[0] == 132u), "gang %d, %d items",
-              p.gang, p.num_items);
-    return p.partition && p.gang;
+    cr_expect(!p.partition || (p.carry == GDNI_CARRY_BY_GATES && !p.gang && last_launch().grid[0] == 132u),
+              "carry %d, gang %d", p.carry, p.gang);
+    return p.partition != 0;
 }
 
 /* Halves of 66 pairs find an SM each: that is sooner where sequences are alike, and takes as long as the longest does. */
-Test(execute, few_sequences_are_cut_evenly_where_one_is_much_longer)
+Test(execute, few_sequences_are_cut_where_one_is_much_longer)
 {
     gdn_prefill_desc desc = fake_prefill_desc();
     const unsigned char *alike, *uneven, *unknown, *bare;
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 33;
     desc.max_tokens = 32768, desc.max_seqs = 2;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
-    cr_expect_not(in_even_shares(plan, 16384, true, &alike));
-    cr_expect(in_even_shares(plan, 32000, true, &uneven));
-    cr_expect_not(in_even_shares(plan, 0, true, &unknown), "what is not known is guessed to be alike");
+    cr_expect_not(is_cut(plan, 16384, true, &alike));
+    cr_expect(is_cut(plan, 32000, true, &uneven));
+    cr_expect_not(is_cut(plan, 0, true, &unknown), "what is not known is guessed to be alike");
     cr_expect(alike != uneven && alike == unknown);
-    cr_expect(!in_even_shares(plan, 32000, false, &bare) && bare != uneven, "without a workspace nothing is cut");
+    cr_expect(!is_cut(plan, 32000, false, &bare) && bare != uneven, "without a workspace nothing is cut");
     gdn_plan_destroy(plan);
 }
 
@@ -608,7 +608,7 @@ Test(execute, uneven_calls_of_few_pairs_run_the_kernel_that_carries)
 {
     gdn_prefill_desc desc = fake_prefill_desc();
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 7;
-    desc.max_tokens = 32768, desc.max_seqs = 10;
+    desc.max_tokens = 32768, desc.max_seqs = 38;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
     gdn_prefill_args a = fake_prefill_args();
     a.num_tokens = 32768, a.num_seqs = 1;
@@ -625,8 +625,12 @@ Test(execute, uneven_calls_of_few_pairs_run_the_kernel_that_carries)
     cr_expect(last_launch().image != carries && p.partition == 0, "alike: %d chunks", p.partition);
     a.num_seqs = 10, a.max_seq_tokens = 3500;
     p = run_cut(plan, &a, true);
-    cr_expect(last_launch().image != carries && p.partition && p.gang && !p.carry, "70 pairs, evenly: %d chunks, gang %d",
-              p.partition, p.gang);
+    cr_expect(last_launch().image == carries && p.partition && p.carry == GDNI_CARRY_BY_GATES && !p.gang,
+              "70 pairs, of which some may be cut: carry %d, gang %d", p.carry, p.gang);
+    a.num_seqs = 38;
+    p = run_cut(plan, &a, true);
+    cr_expect(last_launch().image != carries && p.partition && p.gang && !p.carry,
+              "266 pairs, more than two an SM, evenly: %d chunks, gang %d", p.partition, p.gang);
     gdn_plan_destroy(plan);
 }
 
@@ -634,11 +638,11 @@ Test(execute, uneven_calls_of_few_pairs_run_the_kernel_that_carries)
 Test(execute, uneven_calls_that_cannot_be_carried_stay_in_even_shares)
 {
     static const int64_t calls[][4] = {
-        { 112980, 22, 60000, false }, { 105370, 10, 10540, false }, { 112980, 9, 60000, true }, { 898442, 9, 150000, true }
+        { 112980, 89, 60000, false }, { 105370, 10, 10540, false }, { 112980, 9, 60000, true }, { 898442, 9, 150000, true }
     };
     gdn_prefill_desc desc = fake_prefill_desc();
     desc.num_q_heads = desc.num_k_heads = desc.num_v_heads = 3;
-    desc.max_tokens = 1 << 20, desc.max_seqs = 32;
+    desc.max_tokens = 1 << 20, desc.max_seqs = 96;
     gdn_plan *plan = loaded_prefill_as(&desc, 0);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
         gdn_prefill_args a = fake_prefill_args();

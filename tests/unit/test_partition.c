@@ -263,6 +263,44 @@ Test(partition, few_chunks_of_several_sequences_are_a_partition_only_where_all_f
     cr_expect_eq(short_ones, 26, "%d", short_ones); /* of 49 */
 }
 
+/* Uneven calls of more pairs than gates may cut: of kernels that carry, up to two pairs an SM, lengths known. */
+Test(partition, of_more_pairs_than_gates_may_cut_the_longest_sequences_are)
+{
+    static const struct {
+        int32_t heads, num_sms;
+        int64_t seqs, told;
+        bool ranked;
+    } wanted[] = {
+        { 4, 132, 64, 4000, true },   { 4, 132, 66, 4000, true },    { 4, 132, 67, 4000, false },
+        { 4, 132, 17, 4000, true },   { 4, 132, 16, 4000, false }, /* all may be cut */
+        { 4, 132, 64, 0, false },     { 4, 132, 17, 4 * 4096 / 17, false }, /* much alike */
+        { 64, 132, 2, 16000, true },  { 64, 132, 5, 16000, false }, { 1, 132, 256, 4000, true },
+        { 1, 190, 256, 4000, true },  { 1, 191, 256, 4000, false }, /* numbers of 8 bits */
+        { 16, 40, 5, 8000, true },    { 21, 40, 2, 12000, false }, /* not even one sequence may be cut */
+    };
+    const struct gdni_spec carries = hopper(GDNI_PARTITION_MODEL);
+    const struct gdni_spec not = spec_of(GDNI_KERNEL_PREFILL_HOPPER, GDNI_PARTITION_MODEL, 128);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
+        enum { TOKENS = 16384 };
+        struct gdni_problem p = problem_of(wanted[i].heads);
+        const int sms = wanted[i].num_sms;
+        const struct gdni_cut cut = gdni_partition_cut(&carries, &p, sms, TOKENS, wanted[i].seqs, wanted[i].told);
+        cr_expect_eq(cut.ranked, wanted[i].ranked, "row %zu", i);
+        cr_expect_not(gdni_partition_cut(&not, &p, sms, TOKENS, wanted[i].seqs, wanted[i].told).ranked, "row %zu", i);
+        p.batch_invariant = 1;
+        cr_expect_not(gdni_partition_cut(&carries, &p, sms, TOKENS, wanted[i].seqs, wanted[i].told).ranked, "row %zu", i);
+        if (!cut.ranked) continue;
+        p.batch_invariant = 0;
+        struct gdni_workspace w;
+        gdni_workspace_of(&w, &carries, &p, sms, TOKENS, wanted[i].seqs, wanted[i].told);
+        const size_t pairs = (size_t)(wanted[i].seqs * wanted[i].heads), cuts = (size_t)sms + 64;
+        cr_expect(w.ranked && w.carry == GDNI_CARRY_BY_GATES && w.partition == cut.chunks && !w.gang, "row %zu", i);
+        cr_expect_eq(w.control_words, 64 + 4 * pairs + 8 * (cuts + pairs), "row %zu: %zu", i, w.control_words);
+        cr_expect_geq(w.t_offset, w.images_offset + cuts * (STATE_BYTES + TRANSITION_BYTES), "row %zu", i);
+        cr_expect_geq(w.size, w.t_offset + (size_t)sms * KEPT_BYTES, "row %zu", i);
+    }
+}
+
 /* ---- The parameter ---- */
 
 Test(partition, a_parameter_forces_a_length_or_none)
@@ -430,8 +468,7 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         { 45, 16384, 0, true, HOPPER, 128, STATES },
         { 58, 16384, 0, true, HOPPER, 128, STATES },
         { 59, 16384, 0, true, HOPPER, 64, NOTHING }, /* with fewer SMs left to deal out */
-        { 64, 32768, 0, true, HOPPER, 128, STATES },
-        { 65, 32768, 0, false, 0, 0, 0 },            /* too many for partitions by gates */
+        { 59, 32768, 0, false, 0, 0, 0 },
         { 24, 8192, 1, true, HOPPER, 64, NOTHING },
         { 24, 32768, 1, true, HOPPER, 128, STATES },
         { 67, 4096, 0, false, 0, 0, 0 },
@@ -444,7 +481,8 @@ Test(partition, few_sequences_have_kernels_of_their_own_where_these_are_faster)
         { 44, 65536, 0, true, HOPPER, 128, STATES },
         { 44, 262144, 0, true, HOPPER, 128, STATES },
         { 16, 65536, 2, true, HOPPER, 64, NOTHING }, /* 4 x 16384, of many pairs */
-        { 16, 262144, 2, true, HOPPER, 128, STATES },
+        { 16, 262144, 2, true, HOPPER, 64, NOTHING },
+        { 14, 262144, 2, true, HOPPER, 128, STATES }, /* 56 pairs */
         { 1, 4096, 2, true, SPLIT, 64, 0 }, /* 4 x 16 chunks */
     };
     const struct gdni_arch *arch = NULL;
