@@ -95,7 +95,7 @@ static void lay_out_partitions(struct gdni_workspace *out, const struct gdni_spe
     const int64_t transition = carry ? (spec->dk + 1) * row : 0;
     const int64_t pairs = num_seqs * gdni_spec_parts(spec, problem), whole = pairs > GDNI_CUT_PAIRS ? pairs : 0;
     const int64_t cut = carry == GDNI_CARRY_BY_GATES ? num_sms + (whole ? GDNI_CUT_PAIRS : pairs) : 0;
-    if (items < cut) items = cut + whole;
+    if (cut && items < cut + whole) items = cut + whole;
     if (links < cut) links = cut;
     out->control_words = (size_t)(TICKET_WORDS + PAIR_WORDS * pairs + ITEM_WORDS * items);
     out->images_offset = control_bytes((int64_t)out->control_words);

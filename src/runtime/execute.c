@@ -137,8 +137,8 @@ static bool is_for_usual(const gdn_plan *plan, const struct call *few, const str
 }
 
 /*
- * A call that is cut evenly, and known to be uneven, has another variant, which carries states, where its pairs are few, and
- * its partitions few enough for their lengths to follow from sequences' lengths and gates.
+ * A call that is cut evenly, and known to be uneven, has another variant, which carries states, where partitions' lengths may
+ * follow from sequences' lengths and gates: of all sequences, or where there are more of the longest.
  */
 static void take_uneven(struct call *c, const gdn_plan *plan)
 {

@@ -65,13 +65,19 @@ static int64_t most_tokens(const gdn_plan *plan, int bucket)
     return edge < plan->problem.max_tokens ? edge : plan->problem.max_tokens;
 }
 
+/* Of numbers of sequences that are looked at, the one after: some are passed over, but not the last. */
+static int64_t next_seqs(int64_t seqs, int64_t step, int64_t last)
+{
+    return seqs < last && seqs + step > last ? last : seqs + step;
+}
+
 /* Whether calls of the bucket with first to last sequences are among those that the spec cuts. */
 static bool may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int bucket, int64_t first, int64_t last)
 {
     const struct gdni_problem *p = &plan->problem;
     const int64_t tokens = most_tokens(plan, bucket);
     if (last > p->max_seqs) last = p->max_seqs;
-    for (int64_t seqs = first; seqs <= last; seqs = seqs < last && 2 * seqs > last ? last : 2 * seqs)
+    for (int64_t seqs = first; seqs <= last; seqs = next_seqs(seqs, seqs, last))
         if (gdni_partition_may_cut(spec, p, gdni_plan_num_sms(plan), tokens, seqs)) return true;
     return false;
 }
@@ -112,15 +118,17 @@ static bool rest_may_cut(const gdn_plan *plan, const struct gdni_spec *spec, int
     return may_cut(plan, spec, bucket, least_seqs(GDNI_NUM_SEQ_CLASSES), plan->problem.max_seqs);
 }
 
-/* Whether the bucket has calls that the spec would cut evenly, should one sequence be nearly all of them, and carry. */
+/* Whether the bucket has calls that the spec would cut evenly, should one sequence be nearly all of them: the rest carries. */
 static bool may_carry_uneven(const gdn_plan *plan, const struct gdni_spec *spec, int bucket,
                              const struct slot_spec few[GDNI_NUM_SEQ_CLASSES])
 {
     const struct gdni_problem *p = &plan->problem;
     const int num_sms = gdni_plan_num_sms(plan);
-    const int64_t tokens = most_tokens(plan, bucket), most = gdni_partition_most_ranked(p, num_sms);
+    const int64_t tokens = most_tokens(plan, bucket);
+    int64_t last = gdni_partition_most_ranked(p, num_sms);
+    if (last > p->max_seqs) last = p->max_seqs;
     if (p->op != GDNI_OP_PREFILL || spec->params.partition_chunks != GDNI_PARTITION_MODEL) return false;
-    for (int64_t seqs = 2; seqs <= p->max_seqs && seqs <= most; seqs += 1 + seqs / 8) {
+    for (int64_t seqs = 2; seqs <= last; seqs = next_seqs(seqs, 1 + seqs / 8, last)) {
         const int c = gdni_seq_class_of(seqs);
         if ((c == GDNI_NUM_SEQ_CLASSES || !stands(plan, &few[c], spec, tokens, seqs)) &&
             gdni_partition_cut(spec, p, num_sms, tokens, seqs, tokens).evenly)

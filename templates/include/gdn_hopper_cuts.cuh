@@ -204,9 +204,16 @@ __device__ __forceinline__ void rank_sequences(const prefill_params &p)
     __syncthreads();
 }
 
+/* Pairs that sample_pairs() asks: those that have words, or of partitions of one length all, up to spec::ASKED_PAIRS. */
+__device__ __forceinline__ int asked_pairs(const prefill_params &p)
+{
+    return carries_by_gates(p) ? worded_pairs(p) : p.num_seqs * parts_of_heads(p);
+}
+
 /*
- * Of each pair: chunks; what it takes to replay as many of them as decay enough, -1: more than is worth it; as many as forget
- * enough, 0: that is no better. Of partitions of one length the last of these alone, in FORGETTING_AT, and how many they are.
+ * Of each of these: chunks; what it takes to replay as many of them as decay enough, -1: more than is worth it; as many as
+ * forget enough, 0: that is no better. Of partitions of one length the last of these alone, in FORGETTING_AT, and how many they
+ * are.
  * Keys are asked where usual ones would be of use. By so many warps, in little code: each line of it is fetched for the first
  * time.
  */
@@ -214,12 +221,12 @@ __device__ __forceinline__ void sample_pairs(const prefill_params &p, int warp, 
 {
     if (!carries_by_gates(p) && p.most_forgetting == 0) return;
     const int lane = threadIdx.x % 32;
-    const int pairs = worded_pairs(p);
+    const int pairs = asked_pairs(p);
     const float share = __fdividef((float)gridDim.x, (float)pairs);
 #pragma unroll 1
     for (int pair = warp; pair < pairs; pair += warps) {
         const int row = over_parts(p, pair), head = (pair - row * parts_of_heads(p)) / PARTS;
-        const int n = ranked(p) ? shared[RANKED_AT + row] : row;
+        const int n = has_ranks(p) ? shared[RANKED_AT + row] : row;
         const Sequence s = find_sequence(p, n);
         const float chunks = s.len > 0 ? (float)chunks_of(p, s) : 0.0f; /* bits may not depend on whether a state is wanted */
         if (chunks <= 2.0f * SHORTEST) { /* as what decays at once */
@@ -365,7 +372,7 @@ __device__ __forceinline__ void cut_by_gates(const prefill_params &p, int lane)
 #pragma unroll 1
         for (int pair = first; pair < pairs;) {
             const float n = ctas_of(s, time);
-            sum += n > 1.0f || !ranked(p) ? n : __fdividef(1.0f, whole_pairs(s.chunks, time));
+            sum += n > 1.0f || !has_ranks(p) ? n : __fdividef(1.0f, whole_pairs(s.chunks, time));
             tried |= min((u32)n, 0xffu) << (pair < LANES ? 0 : 8);
             pair += LANES;
             if (pair < pairs) s = sample_of(pair);

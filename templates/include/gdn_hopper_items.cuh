@@ -80,14 +80,17 @@ __device__ __forceinline__ int worded_items()
     return (int)(load_shared_u32(at(LISTS_AT) + BY_GATES) >> 16);
 }
 
-/* Pairs that gates may cut: an SM for each, and as many to deal out. */
+/* Pairs that gates may cut: an SM for each, and as many to deal out. The host's: gdni_partition_most_by_gates(). */
 __device__ __forceinline__ int most_worded()
 {
     return min(spec::CUT_PAIRS, (int)gridDim.x / 2);
 }
 
-/* Where gates cut, and there may be more pairs than that: the longest sequences come first. */
-__device__ __forceinline__ bool ranked(const prefill_params &p)
+/*
+ * Where gates cut, and there are more pairs than that, or than some, of which several that stay whole may be for one CTA: the
+ * longest sequences come first.
+ */
+__device__ __forceinline__ bool has_ranks(const prefill_params &p)
 {
     return carries_by_gates(p) && p.num_seqs > 1 && p.num_seqs * parts_of_heads(p) > min(most_worded(), spec::CUT_PAIRS / 2);
 }
@@ -232,7 +235,7 @@ __device__ __forceinline__ int pair_number(const prefill_params &p, int n, int p
 /* Its place among pairs by rank, where sequences have one. */
 __device__ __forceinline__ int pair_place(const prefill_params &p, int n, int part)
 {
-    return pair_number(p, ranked(p) ? shared[RANK_AT + n] : n, part);
+    return pair_number(p, has_ranks(p) ? shared[RANK_AT + n] : n, part);
 }
 
 __device__ __forceinline__ u32 *pair_word(const prefill_params &p, int n, int part, int which)

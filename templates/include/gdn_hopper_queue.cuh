@@ -23,7 +23,7 @@
 __device__ __forceinline__ void order_items(const prefill_params &p)
 {
     static_assert(MOST_SORTED <= spec::THREADS && spec::MOST_SHARING == 32, "a thread for each, and a warp's");
-    if (rarely(ranked(p))) rank_sequences(p);
+    if (rarely(has_ranks(p))) rank_sequences(p);
     if (spec::CUTS || (!may_share(p) && !sorted(p))) return;
     const int n = (int)threadIdx.x;
     const u32 lens = at(K_AT);
@@ -60,7 +60,7 @@ __device__ __forceinline__ void find_item(Item &item, const prefill_params &p, b
         item.n = sequence_of_partition(p, item.index);
     else if (spec::CUTS && !even && !gates)
         item.n = sequence_of_row(p, row, lane);
-    else if (spec::CUTS ? gates && ranked(p) : sorted(p))
+    else if (spec::CUTS ? gates && has_ranks(p) : sorted(p))
         item.n = shared[(spec::CUTS ? RANKED_AT : ORDER_AT) + row];
     (Sequence &)item = sequence_of(p, item.n);
     item.begin = 0;

@@ -77,7 +77,7 @@ constexpr int LISTS_AT = V_PLACE_AT + 32;                /* of what the CTA stil
 constexpr int MOST_SORTED = 256;                         /* sequences */
 constexpr int ORDER_AT = LISTS_AT + 16;                  /* their numbers, the longest first, 8 bits each */
 constexpr int FORGETTING_AT = ORDER_AT;                  /* or, of partitions of one length, a byte each pair */
-constexpr int KEEPER_AT = ORDER_AT + 128;                /* and a word each item slot: see keeper() */
+constexpr int KEEPER_AT = ORDER_AT + spec::ASKED_PAIRS;  /* and a word each item slot: see keeper() */
 constexpr int WRONG_AT = KEEPER_AT + 4 * ITEM_SLOTS;     /* and a word each: see claim_repair() */
 constexpr int REPAIR_AT = WRONG_AT + 4 * ITEM_SLOTS;     /* the repair that is under way: RUN_* */
 constexpr int SETTLED_AT = REPAIR_AT + 8;                /* a byte each state warpgroup: see is_settled() */
@@ -99,7 +99,6 @@ constexpr int TO_AT = FROM_AT + 4 * MOST_SORTED;
 constexpr int QUARTERS_AT = TO_AT + 4 * MOST_SORTED; /* and a byte each quarter of a state: its slot; 8 to a multiple of 16 */
 constexpr int END = spec::TRANSIT ? QUARTERS_AT + 12 : LINE_AT + (CUTS_EVENLY ? LINE_BYTES : spec::CARRIES ? CUTS_BYTES : 0);
 static_assert(SHARE_AT + 32 <= (CUTS_EVENLY ? WRONG_AT : END) && GUESS_AT + 16 <= LINE_AT, "either fits");
-static_assert(FORGETTING_AT + spec::ASKED_PAIRS <= KEEPER_AT, "and this");
 static_assert(spec::IMAGES ? spec::SMEM_BYTES >= END : spec::SMEM_BYTES == END, "host and device agree on shared memory");
 
 /* From the descriptor of a K-major tile to that of its k-step s, 16 columns. */
@@ -112,8 +111,7 @@ static_assert(TOKENS + 4 <= TABLE_BYTES && TABLE_BYTES % 16 == 0, "before what l
 /*
  * LISTS_AT, words: heads of lists through control words (gdn_hopper_queue.cuh), 0: empty; START_CARRIED's items, by index + 1.
  * How many items there are by gates, and in the upper half how many of them are partitions of pairs that may be cut; 0: all are
- * of one length. A ticket: of the CTA's first item, then the state
- * warps' own (take_block(), gdn_hopper_carry.cuh).
+ * of one length. A ticket: of the CTA's first item, then the state warps' own (take_block(), gdn_hopper_carry.cuh).
  */
 enum { REPAIRS = 0, LATER = 4, BY_GATES = 8, TICKET = 12 };
 /*

@@ -23,6 +23,7 @@
 #include <execinfo.h>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -697,13 +698,25 @@ inline unsigned registers_at_launch()
     return std::min(65536 / m.block, 255u) / 8 * 8;
 }
 
+/*
+ * What is in shared memory that nobody has written: a NaN of each type, and no index that leads anywhere; in every second CTA
+ * numbers that differ from CTA to CTA, NaN or large in each type, of which single bytes are anything. Two CTAs that both go by
+ * such a byte do not go the same way.
+ */
+inline void spoil(uint16_t *shared, size_t count, unsigned cta)
+{
+    std::minstd_rand random(cta);
+    for (size_t i = 0; i < count; ++i)
+        shared[i] = cta % 2 == 0 ? 0x7fff : (uint16_t)(0x7c01 + random() % 0x3ff);
+}
+
 inline Cta *new_cta(unsigned index)
 {
     Cta *cta = new Cta();
     const size_t bytes = window_bytes();
     cta->index = index;
     cta->shared = (unsigned char *)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
-    std::fill_n((uint16_t *)cta->shared, bytes / 2, 0x7fff); /* a NaN of each type, and no index that leads anywhere */
+    spoil((uint16_t *)cta->shared, bytes / 2, index);
     cta->warps.resize(m.block / 32);
     cta->mbars.resize(bytes / 8);
     cta->unfenced.resize(bytes / 16);
