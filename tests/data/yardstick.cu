@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(128) yardstick(float *states, const
 #pragma unroll
     for (int i = 0; i < 64; ++i)
         x[i / 4][i % 4] = from[i];
-    for (int i = 0; i < num_steps; ++i, scales += 2048) {
+    for (int i = 0; i < num_steps; ++i, scales += 4096) {
         step(x, 32768 * (i & 1), scales);
         if (scales[1] < 0.0f) step(x, 32768, scales + 128);
         if (scales[2] < 0.0f) step(x, 65536, scales + 256);
@@ -69,6 +69,14 @@ extern "C" __global__ void __launch_bounds__(128) yardstick(float *states, const
         if (scales[6] < 0.0f) step(x, 196608, scales + 768);
         if (scales[7] < 0.0f) step(x, 229376, scales + 896);
         if (scales[8] < 0.0f) step(x, 262144, scales + 1024);
+        if (scales[9] < 0.0f) step(x, 294912, scales + 1152);
+        if (scales[10] < 0.0f) step(x, 327680, scales + 1280);
+        if (scales[11] < 0.0f) step(x, 360448, scales + 1408);
+        if (scales[12] < 0.0f) step(x, 393216, scales + 1536);
+        if (scales[13] < 0.0f) step(x, 425984, scales + 1664);
+        if (scales[14] < 0.0f) step(x, 458752, scales + 1792);
+        if (scales[15] < 0.0f) step(x, 491520, scales + 1920);
+        if (scales[16] < 0.0f) step(x, 524288, scales + 2048);
     }
 #pragma unroll
     for (int i = 0; i < 64; ++i)

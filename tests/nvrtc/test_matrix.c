@@ -22,9 +22,11 @@
 /*
  * CPU time of a quiet core: 1.4 s for the dearest variants of the generic kernels, 1.7 to 2.2 s for the Hopper kernel, 2.1 to
  * 2.3 s for one that cuts, 3.2 s for one that can carry states (by NVRTC 13.0; of Hopper's worked out from instructions
- * counted). A shared core takes twice as long; see compile().
+ * counted). A shared core takes twice as long; see compile(). The yardstick is as long as a kernel that cuts (18.2 and 18.4
+ * thousand million instructions, 2.9 and 3.1 s of a core on which one of half as many took 1.2: there, what is longer is also
+ * slower).
  */
-enum { NUM_ARCHS = 8, MAX_COMPILE_MS = 2500, MAX_CARRYING_COMPILE_MS = 3500, YARDSTICK_MS = 1000, MAX_TRIES = 20 };
+enum { NUM_ARCHS = 8, MAX_COMPILE_MS = 2500, MAX_CARRYING_COMPILE_MS = 3500, YARDSTICK_MS = 2065, MAX_TRIES = 12 };
 
 static struct gdni_nvrtc *nvrtc;
 static const struct gdni_nvrtc_api *api;
@@ -99,9 +101,8 @@ static int32_t of_a_quiet_core(int32_t ms, double now)
 /*
  * In CPU time of this process, which compiles nothing else. Where that is too much, by the best yardstick; where it is too much
  * by that too, by the yardstick behind it: what slows a machine down for a second is there in the next. Then more compiles
- * between yardsticks until one is not. On two cores both of which compile, a variant of 2.7 yardsticks took 2.6 to 4.8 in 24
- * tries, and the best of 8 in a row never more than 3.2; what is slower by a third shows in all of them. (One that cuts is 2.1
- * by instructions counted; on a worse day the best of 12 was 2.5 to 2.6 of three of ten.)
+ * between yardsticks until one is not. On two cores both of which compile, a variant of 2.7 yardsticks of half this one's
+ * length took 2.6 to 4.8 in 24 tries, and the best of 8 in a row never more than 3.2; what is slower by a third shows in all.
  */
 static struct gdni_facts compile(const struct gdni_unit *unit, const char *what, int most_ms)
 {
