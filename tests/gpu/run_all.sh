@@ -79,6 +79,9 @@ tests() {
         step "test_programmatic_$name" "$build/tests/gpu/test_programmatic" "${options[@]}"
         cases "$name" "${options[@]}"
     done
+    # Partitions of one length, of more pairs than gates could cut on so few SMs: keys are asked of all of them.
+    step test_prefill_asked "$build/tests/gpu/test_prefill" --num-sms 2 --filter "no_decay bf16 d=128 1_to_300_chunks kv" \
+        --bounds "$bounds"
     # The partitions of plans whose bits do not depend on the batch, beside a kernel that holds SMs, and the other kernels' bits.
     step test_prefill_invariant "$build/tests/gpu/test_prefill" --batch-invariant --out "$out" --bounds "$bounds"
     for name in default bare generic; do
