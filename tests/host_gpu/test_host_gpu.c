@@ -115,6 +115,7 @@ Test(host_gpu, says_what_a_kernel_must_not_do)
         { 24, "no pieces of 16" },
         { 26, "is written asynchronously" },
         { 28, "is no address in the shared memory of its CTA" },
+        { 30, "is read, and nobody has written it" },
         { 25, "that others give registers, it wants 0x100" },
     };
     const host_gpu_run run = compiled();
@@ -164,6 +165,11 @@ static uint32_t of_both(int lane)
     return (uint32_t)(lane + 100 + lane);
 }
 
+static uint32_t own(int lane)
+{
+    return (uint32_t)lane;
+}
+
 static uint32_t copied(int lane)
 {
     (void)lane;
@@ -178,6 +184,7 @@ Test(host_gpu, gives_a_right_kernel_its_results_in_every_order)
     cr_expect_eq(wrong_results(run, 15, copied), 0);
     cr_expect_eq(wrong_results(run, 27, copied), 0);
     cr_expect_eq(wrong_results(run, 29, of_both), 0);
+    cr_expect_eq(wrong_results(run, 31, own), 0);
 }
 
 Test(host_gpu, shows_what_is_read_too_early_in_some_order)

@@ -25,8 +25,42 @@
 #define blockDim (simt::coordinates((int)simt::m.block))
 
 namespace simt {
+/* A byte of the launch's shared memory that is read or written by its number. */
+struct SharedByte {
+    unsigned at;
+
+    unsigned char &byte() const
+    {
+        return shared_window[at];
+    }
+    operator unsigned char() const
+    {
+        expect_known(SHARED_BASE + at);
+        return byte();
+    }
+    unsigned char operator=(unsigned char x) const
+    {
+        make_known(m.current->cta, SHARED_BASE + at, 1);
+        return byte() = x;
+    }
+    unsigned char operator=(const SharedByte &x) const
+    {
+        return *this = (unsigned char)x;
+    }
+    unsigned char *operator&() const /* who has its address may do either */
+    {
+        make_known(m.current->cta, SHARED_BASE + at, 1);
+        return &byte();
+    }
+};
+
 /* An array in the shared memory of whichever CTA runs: the launch's, or the one that a kernel declares beside it. */
 template <class T, bool STATIC> struct SharedArray {
+    SharedByte operator[](unsigned i) const
+        requires(sizeof(T) == 1 && !STATIC)
+    {
+        return { i };
+    }
     operator T *() const
     {
         return (T *)(shared_window + (STATIC ? static_at() : 0));

@@ -7,7 +7,7 @@
  *
  * Checked beside the values: accesses within shared memory and aligned; lanes of a warp meet at one instruction; arrivals are
  * no more than a barrier expects; barriers' words are not overwritten; what TMA and wgmma read of shared memory was fenced by
- * who wrote it; nobody waits for ever.
+ * who wrote it; somebody wrote the bytes that are read by their numbers; nobody waits for ever.
  */
 #ifndef HOST_GPU_MACHINE_H
 #define HOST_GPU_MACHINE_H
@@ -158,6 +158,7 @@ struct Cta {
     std::vector<Warp> warps;
     std::vector<Mbar> mbars; /* by 8-byte word */
     std::vector<Written> unfenced; /* by 16-byte piece */
+    std::vector<bool> known;       /* by byte: somebody has written it */
     Named named[16];
     unsigned given;                /* registers of a thread that warps gave and none has taken; those that end give nothing */
     std::vector<Lane *> want_more; /* registers */
@@ -329,8 +330,22 @@ inline unsigned char *shared_at(u32 whole_address, u32 bytes, u32 alignment)
     return shared_window + (address - SHARED_BASE);
 }
 
+inline void make_known(Cta *cta, u32 address, u32 bytes)
+{
+    const auto first = cta->known.begin() + (place_of(address) - SHARED_BASE);
+    std::fill(first, first + bytes, true);
+}
+
+/* Of what is read by its number alone: of words and larger pieces some are read that are of no use then. */
+inline void expect_known(u32 address)
+{
+    if (!m.current->cta->known[place_of(address) - SHARED_BASE])
+        fault("a byte of shared memory at %#x is read, and nobody has written it", address);
+}
+
 inline void wrote(Lane *me, u32 address, u32 bytes)
 {
+    make_known(me->cta, address, bytes);
     const u32 first = place_of(address) - SHARED_BASE;
     for (u32 piece = first / 16; piece <= (first + bytes - 1) / 16; ++piece) {
         Written &w = me->cta->unfenced[piece];
@@ -375,6 +390,7 @@ inline unsigned char *async_written(Cta *cta, u32 address, u64 fenced)
     Written &w = cta->unfenced[(place_of(address) - SHARED_BASE) / 16];
     expect_fence(w, fenced, address, "written");
     w.thread = 0;
+    make_known(cta, address, 16);
     return byte_of(cta, address);
 }
 
@@ -720,6 +736,7 @@ inline Cta *new_cta(unsigned index)
     cta->warps.resize(m.block / 32);
     cta->mbars.resize(bytes / 8);
     cta->unfenced.resize(bytes / 16);
+    cta->known.resize(bytes);
     cta->alive = (int)m.block;
     for (Warp &warp : cta->warps)
         warp.registers = registers_at_launch();

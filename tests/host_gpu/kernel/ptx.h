@@ -380,6 +380,7 @@ inline void copy_to_cluster(u32 to, u32 from, u32 bytes, u32 bar)
     mbar_at(there, bar);
     m.jobs.push_back({ there, [=] {
                           unsigned char *at = byte_of(there, to);
+                          make_known(there, to, bytes);
                           for (u32 i = 0; i < bytes; i += 16)
                               memcpy(at + i, async_read(here, from + i, 16, fenced), 16);
                           mbar_landed(there, bar, bytes);
