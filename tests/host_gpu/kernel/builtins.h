@@ -29,19 +29,14 @@ namespace simt {
 struct SharedByte {
     unsigned at;
 
-    unsigned char &byte() const
-    {
-        return shared_window[at];
-    }
     operator unsigned char() const
     {
         expect_known(SHARED_BASE + at);
-        return byte();
+        return shared_window[at];
     }
     unsigned char operator=(unsigned char x) const
     {
-        make_known(m.current->cta, SHARED_BASE + at, 1);
-        return byte() = x;
+        return *&*this = x;
     }
     unsigned char operator=(const SharedByte &x) const
     {
@@ -50,7 +45,7 @@ struct SharedByte {
     unsigned char *operator&() const /* who has its address may do either */
     {
         make_known(m.current->cta, SHARED_BASE + at, 1);
-        return &byte();
+        return &shared_window[at];
     }
 };
 

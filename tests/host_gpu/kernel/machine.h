@@ -158,7 +158,7 @@ struct Cta {
     std::vector<Warp> warps;
     std::vector<Mbar> mbars; /* by 8-byte word */
     std::vector<Written> unfenced; /* by 16-byte piece */
-    std::vector<bool> known;       /* by byte: somebody has written it */
+    std::vector<unsigned char> known; /* by byte: 1, somebody has written it */
     Named named[16];
     unsigned given;                /* registers of a thread that warps gave and none has taken; those that end give nothing */
     std::vector<Lane *> want_more; /* registers */
@@ -332,8 +332,7 @@ inline unsigned char *shared_at(u32 whole_address, u32 bytes, u32 alignment)
 
 inline void make_known(Cta *cta, u32 address, u32 bytes)
 {
-    const auto first = cta->known.begin() + (place_of(address) - SHARED_BASE);
-    std::fill(first, first + bytes, true);
+    memset(&cta->known[place_of(address) - SHARED_BASE], 1, bytes);
 }
 
 /* Of what is read by its number alone: of words and larger pieces some are read that are of no use then. */
